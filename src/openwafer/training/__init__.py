@@ -1,0 +1,1 @@
+"""Weight-streaming training of PyTorch models."""
