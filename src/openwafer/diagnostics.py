@@ -1,0 +1,135 @@
+"""Errors as data: what is wrong, where, both values and the remedy, rendered once at the edge.
+
+error[unknown-key]: no key 'stpes' here
+  --> run.yaml:3:1
+  |
+3 | stpes: 20
+  | ^^^^^
+  = help: did you mean 'steps'?
+"""
+
+import difflib
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from openwafer.source import Position, Span
+
+TAB_CELLS = 4
+HEAD_LINES = 4
+TAIL_LINES = 2
+
+
+class Severity(StrEnum):
+    """How bad it is; only an error stops the work."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One finding.
+
+    `code` is a stable kebab-case word to search for, `message` says what is wrong with both values,
+    `notes` add facts, `help` names the remedy.
+    """
+
+    severity: Severity
+    code: str
+    message: str
+    span: Span | None = None
+    notes: tuple[str, ...] = ()
+    help: str = ""
+
+
+class OpenwaferError(Exception):
+    """Raised with one or more diagnostics; its text is their rendering without color."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        if not diagnostics:
+            raise ValueError("an OpenwaferError needs at least one diagnostic")
+        super().__init__(*diagnostics)
+        self.diagnostics = diagnostics
+
+    def __str__(self) -> str:
+        return "\n\n".join(render(diagnostic) for diagnostic in self.diagnostics)
+
+
+def error(
+    code: str,
+    message: str,
+    *,
+    notes: tuple[str, ...] = (),
+    help: str = "",  # noqa: A002 - the word of the rendered line
+    span: Span | None = None,
+) -> OpenwaferError:
+    """Build the exception for one diagnostic of severity error."""
+    return OpenwaferError(Diagnostic(Severity.ERROR, code, message, span, notes, help))
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """Return a help text that names the option closest to `word`, or else all of them."""
+    known = list(options)
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known here: {', '.join(known)}" if known else ""
+
+
+_COLORS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.NOTE: "36"}
+
+
+def render(diagnostic: Diagnostic, *, color: bool = False) -> str:
+    """Render for a terminal; several lines, no newline at the end."""
+    hue = f"1;{_COLORS[diagnostic.severity]}" if color else ""
+    title = _paint(f"{diagnostic.severity}[{diagnostic.code}]", hue)
+    lines = [f"{title}: {_paint(diagnostic.message, '1' if color else '')}"]
+    gutter = 1
+    if diagnostic.span is not None:
+        gutter = len(str(_last(diagnostic.span).line))
+        lines += _excerpt(diagnostic.span, gutter, hue)
+    remarks = [f"note: {note}" for note in diagnostic.notes]
+    remarks += [f"help: {diagnostic.help}"] if diagnostic.help else []
+    continuation = " " * (gutter + 3)
+    lines += [f"{' ' * gutter} = {r}".replace("\n", f"\n{continuation}") for r in remarks]
+    return "\n".join(lines)
+
+
+def _last(span: Span) -> Position:
+    """Position of the last character inside, so that an end behind a newline adds no line."""
+    return span.source.position(max(span.start, span.end - 1))
+
+
+def _excerpt(span: Span, gutter: int, hue: str) -> Iterator[str]:
+    source = span.source
+    first, last = source.position(span.start), _last(span)
+    margin = " " * gutter
+    yield f"{margin}--> {source.name}:{first.line}:{first.column}"
+    yield f"{margin} |"
+    elided = range(first.line + HEAD_LINES, last.line - TAIL_LINES + 1)
+    for number in range(first.line, last.line + 1):
+        if number in elided and len(elided) > 1:
+            if number == elided.start:
+                yield f"{margin} | ... {len(elided)} lines"
+            continue
+        text = source.line(number)
+        start = first.column - 1 if number == first.line else len(text) - len(text.lstrip())
+        end = last.column if number == last.line else len(text)
+        yield f"{number:>{gutter}} | {text.expandtabs(TAB_CELLS)}".rstrip()
+        if start < end:
+            carets = "^" * max(1, _cells(text[:end]) - _cells(text[:start]))
+            yield f"{margin} | {' ' * _cells(text[:start])}{_paint(carets, hue)}"
+
+
+def _cells(text: str) -> int:
+    """Width in terminal cells: wide East Asian characters take two, combining marks none."""
+    expanded = text.expandtabs(TAB_CELLS)
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in expanded)
+    return len(expanded) + wide - sum(unicodedata.combining(char) > 0 for char in expanded)
+
+
+def _paint(text: str, hue: str) -> str:
+    return f"\x1b[{hue}m{text}\x1b[0m" if hue else text
