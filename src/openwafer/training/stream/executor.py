@@ -1,0 +1,435 @@
+"""Walks a schedule while the model's own forward and autograd's own backward run.
+
+The executor takes the place of each layer's ``forward``. When a layer is called it brings its
+weights to the device, runs the layer under the saved-tensor hooks of its activation policy, and
+goes on with the schedule. In the backward pass, hooks on the layers' outputs say which layer is
+next, and hooks on the parameters say when a gradient is complete. The schedule only decides when
+things happen: a layer that it does not expect is served on demand.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from openwafer.training.stream.activations import Activations, Call, changed_buffers, frame_for
+from openwafer.training.stream.device import Device
+from openwafer.training.stream.device_weights import DeviceWeights
+from openwafer.training.stream.layers import PINNED, Layer, Partition
+from openwafer.training.stream.link import HostLink
+from openwafer.training.stream.recorder import Recorder
+from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
+
+COMPUTE = (Kind.FORWARD, Kind.BACKWARD)
+
+
+@dataclass
+class PassLog:
+    """What happened in the pass under way, or in the last one.
+
+    Attributes:
+        visits: layer calls in forward order, by layer name.
+        backward: indices of the visits that the backward pass reached.
+        unplanned: layers served on demand although a schedule was there.
+    """
+
+    visits: list[str] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+    unplanned: list[str] = field(default_factory=list)
+
+
+class Executor:
+    """Runs one model's layers with streamed weights.
+
+    Args:
+        model: its parameters are bound to device slots while their layers run; the buffers must be
+            on the device.
+        split: the model's layers.
+        weights: slots on the device.
+        link: the host side.
+        device: where the model runs.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        split: Partition,
+        weights: DeviceWeights,
+        link: HostLink,
+        device: Device,
+    ) -> None:
+        self.split = split
+        self.weights = weights
+        self.link = link
+        self.device = device
+        self.schedule: Schedule | None = None
+        self.policies: Mapping[str, Activations] = {}
+        self.default_policy = Activations.KEEP
+        self.recorder = Recorder(device)
+        self.log = PassLog()
+        self.nested_capacity_bytes = 0
+        self.on_leave: Callable[[], None] = lambda: None
+        # Indices of the buffers that a layer's forward changes; unknown layers are watched.
+        self.changing_buffers: dict[str, tuple[int, ...]] = {}
+        # What happens where a layer begins; the rotation of micro-batches replaces it.
+        self.pause: Callable[[Layer], int] | None = None
+        self._layers = {layer.name: layer for layer in split.layers}
+        self._actions: tuple[Action, ...] = ()
+        self._cursor = 0
+        self._is_inside_layer = False
+        self._is_in_pass = False
+        self._backward_visit: int | None = None
+        self._fetching: set[str] = set()
+        self._nested: dict[str, None] = {}
+        self._unplanned_records: set[str] = set()
+        self._arrived: dict[str, int] = {}
+        self._is_pushed: set[str] = set()
+        self._record_of = {
+            name: record for record, names in split.records.items() for name in names
+        }
+        self._modules = dict(model.named_modules())
+        self._undo: list[Callable[[], None]] = []
+        self.expected = self._trained_by_record()
+        self._attach(model)
+
+    def _trained_by_record(self) -> dict[str, int]:
+        return {
+            record: sum(self.weights.parameters[name].requires_grad for name in names)
+            for record, names in self.split.records.items()
+        }
+
+    # Hooks on the model.
+
+    def _attach(self, model: nn.Module) -> None:
+        for layer in self.split.layers:
+            self._wrap(self._modules[layer.name], partial(_LayerForward, self, layer))
+        self._wrap(model, partial(_RootForward, self))
+        for name, parameter in self.weights.parameters.items():
+            if parameter.requires_grad:
+                handle = parameter.register_post_accumulate_grad_hook(
+                    partial(self._take_gradient, name)
+                )
+                self._undo.append(handle.remove)
+
+    def _wrap(self, module: nn.Module, wrapper: Callable[[Any], Any]) -> None:
+        own = module.__dict__.get("forward")
+        module.forward = wrapper(module.forward)
+
+        def restore() -> None:
+            if own is None:
+                del module.__dict__["forward"]
+            else:
+                module.forward = own
+
+        self._undo.append(restore)
+
+    def detach(self) -> None:
+        """Give the model its own forward methods back."""
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    # One pass.
+
+    @property
+    def is_in_pass(self) -> bool:
+        """Whether a pass has begun whose backward has not ended."""
+        return self._is_in_pass
+
+    def begin_pass(self) -> None:
+        """Start a pass: forward, and backward where gradients are wanted."""
+        if self._is_in_pass:
+            self.end_pass()
+        self._is_in_pass = True
+        self.log = PassLog()
+        is_training = torch.is_grad_enabled()
+        self._actions = self.schedule.actions if self.schedule and is_training else ()
+        self._cursor = 0
+        self._backward_visit = None
+        self._arrived.clear()
+        self._is_pushed.clear()
+        self.link.begin_pass(self._actions)
+        if PINNED in self.split.records:
+            self.ensure(PINNED)
+        self._run_to_compute()
+
+    def end_pass(self) -> None:
+        """Finish a pass: push what is left, release everything but the pinned record."""
+        self._run_rest()
+        for record in list(self._arrived):
+            self._push(record)
+        for record in self.split.records:
+            if record != PINNED and self.weights.holds(record):
+                self.release(record)
+        self._nested.clear()
+        self._unplanned_records.clear()
+        self._is_in_pass = False
+        self.recorder.end_backward()
+        self.link.end_pass()
+        if PINNED in self.split.records and self.weights.holds(PINNED):
+            self.release(PINNED)
+
+    def enter(self, layer: Layer) -> int:
+        """Bring a layer's weights to the device; return the index of its visit."""
+        self.log.visits.append(layer.name)
+        self._reach(Kind.FORWARD, layer)
+        return len(self.log.visits) - 1
+
+    def leave(self, layer: Layer) -> None:
+        """Go on with the schedule after a layer's forward."""
+        self.on_leave()
+        self._release_nested(layer)
+        self._release_unplanned()
+        self._run_to_compute()
+
+    def begin_backward(self, visit: int) -> None:
+        """The backward pass has come to a visit."""
+        if visit == self._backward_visit:
+            return
+        if self._backward_visit is None:
+            torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
+        else:
+            self._release_nested(self._layers[self.log.visits[self._backward_visit]])
+            self._release_unplanned()
+        self._backward_visit = visit
+        self.log.backward.append(visit)
+        self._run_to_compute()
+        layer = self._layers[self.log.visits[visit]]
+        self._reach(Kind.BACKWARD, layer)
+        self.recorder.begin_backward(layer.name)
+
+    def _reach(self, kind: Kind, layer: Layer) -> None:
+        """Move the cursor past a compute action and see that its weights are there."""
+        found = self._find(kind, layer.name)
+        if found is None:
+            if self.schedule is not None and self._actions:
+                self.log.unplanned.append(layer.name)
+        else:
+            while self._cursor < found:
+                self._do(self._actions[self._cursor])
+                self._cursor += 1
+            self._cursor += 1
+        for record in layer.records:
+            if not self.weights.holds(record):
+                self._unplanned_records.add(record)
+            self.ensure(record)
+
+    def planned_layer(self) -> str | None:
+        """The layer that the schedule wants next, if it wants one."""
+        if self._cursor >= len(self._actions):
+            return None
+        action = self._actions[self._cursor]
+        return action.target if action.kind is Kind.FORWARD else None
+
+    def _find(self, kind: Kind, target: str) -> int | None:
+        for position in range(self._cursor, len(self._actions)):
+            action = self._actions[position]
+            if action.kind is kind and action.target == target:
+                return position
+            if kind is Kind.FORWARD and action.kind is Kind.BACKWARD:
+                return None
+        return None
+
+    def _run_to_compute(self) -> None:
+        while self._cursor < len(self._actions):
+            action = self._actions[self._cursor]
+            if action.kind in COMPUTE:
+                break
+            self._do(action)
+            self._cursor += 1
+        self.link.advance(self._cursor)
+
+    def _run_rest(self) -> None:
+        for action in self._actions[self._cursor :]:
+            if action.kind is Kind.RELEASE:
+                self._do(action)
+        self._cursor = len(self._actions)
+
+    def _do(self, action: Action) -> None:
+        if action.kind is Kind.FETCH and not self.weights.holds(action.target):
+            self._fetch(action.target, keeps_loan=action.keeps_loan)
+        elif action.kind is Kind.RELEASE and self.weights.holds(action.target):
+            self.release(action.target)
+
+    # Weights.
+
+    def ensure(self, record: str) -> None:
+        """Return once a record's weights are bound, fetching them now if nothing else has."""
+        if not self.weights.holds(record):
+            self._fetch(record, keeps_loan=False)
+        if record in self._fetching:
+            with self.recorder.waiting(record):
+                self.link.complete(record)
+            self._fetching.discard(record)
+            self.weights.bind(record)
+
+    def _fetch(self, record: str, *, keeps_loan: bool) -> None:
+        slot = self.weights.take_slot(record)
+        self._fetching.add(record)
+        with self.device.host_section():
+            self.link.fetch(record, slot, keeps_loan=keeps_loan)
+
+    def release(self, record: str) -> None:
+        """Take a record's weights off the device."""
+        if record in self._fetching:
+            self.link.complete(record)
+            self._fetching.discard(record)
+        self.weights.drop(record)
+
+    def use_nested(self, layer: Layer) -> None:
+        """Bring the weights of a layer inside the running one, in the place of older ones."""
+        for record in layer.records:
+            if not self.weights.holds(record):
+                self._make_room(self.weights.num_bytes(record))
+            self._nested.pop(record, None)
+            self._nested[record] = None
+            self.ensure(record)
+
+    def _make_room(self, num_bytes: int) -> None:
+        held = [record for record in self._nested if self.weights.holds(record)]
+        total = sum(self.weights.num_bytes(record) for record in held)
+        for record in held:
+            if total + num_bytes <= self.nested_capacity_bytes:
+                break
+            total -= self.weights.num_bytes(record)
+            del self._nested[record]
+            self.release(record)
+
+    def _release_nested(self, layer: Layer) -> None:
+        for record in list(self._nested):
+            if self._layers[record].parent == layer.name and self.weights.holds(record):
+                self.release(record)
+            del self._nested[record]
+
+    def _release_unplanned(self) -> None:
+        for record in self._unplanned_records:
+            if self.weights.holds(record):
+                self.release(record)
+        self._unplanned_records.clear()
+
+    # Gradients.
+
+    def _take_gradient(self, name: str, parameter: torch.Tensor) -> None:
+        if not self._is_in_pass:
+            return
+        record = self._record_of[name]
+        self._arrived[record] = self._arrived.get(record, 0) + 1
+        if self._arrived[record] >= self.expected[record]:
+            self._push(record)
+
+    def _push(self, record: str) -> None:
+        gradients = {}
+        for name in self.split.records[record]:
+            gradient = self.weights.parameters[name].grad
+            if gradient is not None:
+                gradients[name] = gradient
+                self.weights.parameters[name].grad = None
+        self._arrived.pop(record, None)
+        if gradients:
+            with self.device.host_section():
+                self.link.push(record, gradients)
+
+    # Layers.
+
+    def run_layer(
+        self, layer: Layer, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Run one call of a layer; the layer's ``forward`` is replaced by this."""
+        if not self._is_in_pass:
+            return function(*args, **kwargs)
+        if self._is_inside_layer:
+            self.use_nested(layer)
+            return function(*args, **kwargs)
+        pause = self.pause
+        visit = self.enter(layer) if pause is None else pause(layer)
+        self._is_inside_layer = True
+        try:
+            with self.recorder.forward(layer.name):
+                out = self._run_framed(layer, function, args, kwargs)
+        finally:
+            self._is_inside_layer = False
+            torch.clear_autocast_cache()
+        if torch.is_grad_enabled():
+            self._watch(out, visit)
+        if pause is None:
+            self.leave(layer)
+        return out
+
+    def _run_framed(
+        self, layer: Layer, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        if not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        policy = self.policies.get(layer.name, self.default_policy)
+        buffers = list(self._modules[layer.name].buffers())
+        changing = self.changing_buffers.get(layer.name, range(len(buffers)))
+        rerun = partial(self._rerun, layer, function)
+        call = Call(layer.name, rerun, args, kwargs, tuple(buffers[index] for index in changing))
+        versions = [buffer._version for buffer in buffers]
+        with frame_for(policy, self.weights, self.ensure, call).hooks():
+            out = function(*args, **kwargs)
+        self.changing_buffers[layer.name] = changed_buffers(buffers, versions)
+        return out
+
+    def _rerun(self, layer: Layer, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._is_inside_layer = True
+        try:
+            with self.recorder.recompute(layer.name):
+                return function(*args, **kwargs)
+        finally:
+            self._is_inside_layer = False
+            torch.clear_autocast_cache()
+
+    def _watch(self, out: object, visit: int) -> None:
+        hook = partial(_begin_backward, self, visit)
+        for leaf in pytree.tree_leaves(out):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                leaf.register_hook(hook)
+
+    def visits(self) -> tuple[Visit, ...]:
+        """The layer calls of the last pass, for a schedule."""
+        reached = set(self.log.backward)
+        return tuple(
+            Visit(name, self._layers[name].records, index in reached)
+            for index, name in enumerate(self.log.visits)
+        )
+
+
+def _begin_backward(executor: Executor, visit: int, gradient: torch.Tensor) -> None:
+    executor.begin_backward(visit)
+
+
+class _LayerForward:
+    """Stands in for a layer's ``forward``."""
+
+    def __init__(self, executor: Executor, layer: Layer, function: Callable[..., Any]) -> None:
+        self._executor = executor
+        self._layer = layer
+        self._function = function
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._executor.run_layer(self._layer, self._function, args, kwargs)
+
+
+class _RootForward:
+    """Stands in for the model's ``forward``: a call begins a pass unless one is open."""
+
+    def __init__(self, executor: Executor, function: Callable[..., Any]) -> None:
+        self._executor = executor
+        self._function = function
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        executor = self._executor
+        if executor.pause is not None:
+            return self._function(*args, **kwargs)
+        executor.begin_pass()
+        out = self._function(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            executor.end_pass()
+        return out

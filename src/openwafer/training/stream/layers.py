@@ -1,0 +1,254 @@
+"""Splits any module tree into streamed layers.
+
+A *layer* is a module whose weights cross the link together when its ``forward`` is called. The
+elements of module lists are layers; so are the remaining modules that hold weights (embeddings,
+heads). Inside a layer, the elements of a list of experts are layers of their own, fetched when the
+router calls them. A weight used by several layers (tied weights) has a record of its own; a weight
+that no layer owns stays on the device and is called *pinned*.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from openwafer.diagnostics import error
+
+PINNED = "(pinned)"
+SHARED_PREFIX = "shared:"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One streamed layer.
+
+    Attributes:
+        name: path of the module in the model; also the name of its record in the store.
+        parameters: names of the parameters its own record holds.
+        shared: records of tied weights that it needs beside its own.
+        parent: the layer inside which this one is called, or ``None``.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    shared: tuple[str, ...] = ()
+    parent: str | None = None
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """Records that must be on the device while the layer runs."""
+        own = (self.name,) if self.parameters else ()
+        return own + self.shared
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A model split into layers.
+
+    Attributes:
+        layers: every layer, parents before the layers nested in them, in module order.
+        records: parameter names by record; a parameter is in exactly one record.
+    """
+
+    layers: tuple[Layer, ...]
+    records: Mapping[str, tuple[str, ...]]
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Parameters that stay on the device through a step."""
+        return self.records.get(PINNED, ())
+
+    def layer(self, name: str) -> Layer:
+        """The layer of that name."""
+        return next(layer for layer in self.layers if layer.name == name)
+
+
+def partition(
+    model: nn.Module,
+    *,
+    patterns: Sequence[str] = (),
+    pinned: Sequence[str] = (),
+    max_layer_bytes: int | None = None,
+    min_layer_bytes: int = 64 * 1024,
+) -> Partition:
+    """Split ``model`` into layers.
+
+    Args:
+        model: any module; its parameters may be on the meta device.
+        patterns: paths or globs (``"encoder.block.*"``) of modules that are layers; given
+            patterns replace the automatic choice where they match, and what they leave is split
+            automatically.
+        pinned: names of parameters that must stay on the device.
+        max_layer_bytes: a larger layer is split into its children, where it has several.
+        min_layer_bytes: a smaller one outside a module list is pinned instead.
+
+    Raises:
+        OpenwaferError: a pattern matches no module that holds weights.
+    """
+    paths = _layer_paths(model, patterns, max_layer_bytes, min_layer_bytes)
+    owners = _owners(model, paths)
+    sharers: dict[str, set[str]] = {}
+    for alias, canonical in _canonical_names(model).items():
+        sharers.setdefault(canonical, set()).add(owners.get(alias, PINNED))
+    records: dict[str, list[str]] = {}
+    shared: dict[str, list[str]] = {path: [] for path in paths}
+    for name, users in sharers.items():
+        if PINNED in users or name in pinned:
+            records.setdefault(PINNED, []).append(name)
+        elif len(users) == 1:
+            records.setdefault(next(iter(users)), []).append(name)
+        else:
+            record = SHARED_PREFIX + name
+            records[record] = [name]
+            for user in users:
+                shared[user].append(record)
+    layers = tuple(
+        Layer(path, tuple(records.get(path, ())), tuple(shared[path]), parent)
+        for path, parent in paths.items()
+    )
+    return Partition(
+        tuple(layer for layer in layers if layer.records),
+        {record: tuple(names) for record, names in records.items()},
+    )
+
+
+def pin(split: Partition, names: Sequence[str]) -> Partition:
+    """The same partition with ``names`` moved from their layers to the pinned record."""
+    moved = set(names)
+    records = {
+        record: tuple(name for name in held if name not in moved)
+        for record, held in split.records.items()
+    }
+    records[PINNED] = split.pinned + tuple(name for name in names if name not in split.pinned)
+    records = {record: held for record, held in records.items() if held}
+    layers = (
+        replace(
+            layer,
+            parameters=records.get(layer.name, ()),
+            shared=tuple(record for record in layer.shared if record in records),
+        )
+        for layer in split.layers
+    )
+    return Partition(tuple(layer for layer in layers if layer.records), records)
+
+
+def parameter_bytes(module: nn.Module) -> int:
+    """Bytes of the distinct parameters below ``module``."""
+    return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+
+
+def _layer_paths(
+    model: nn.Module, patterns: Sequence[str], max_bytes: int | None, min_bytes: int
+) -> dict[str, str | None]:
+    """Paths of the layers with their parents, parents first."""
+    chosen = _matches(model, patterns)
+    paths: dict[str, str | None] = {}
+    for path, module, in_list in _units(model, "", chosen):
+        for unit_path, unit in _split_large(path, module, max_bytes):
+            if not in_list and unit_path not in chosen and parameter_bytes(unit) < min_bytes:
+                continue
+            paths[unit_path] = None
+            for expert in _experts(unit):
+                paths[f"{unit_path}.{expert}"] = unit_path
+    return paths
+
+
+def _matches(model: nn.Module, patterns: Sequence[str]) -> set[str]:
+    chosen: set[str] = set()
+    for pattern in patterns:
+        found = {
+            path
+            for path, module in model.named_modules()
+            if path and fnmatchcase(path, pattern) and _has_parameters(module)
+        }
+        if not found:
+            raise error(
+                "layer-pattern-unmatched",
+                f"the layer pattern {pattern!r} matches no module that holds weights",
+                notes=tuple(f"a module of this model: {path}" for path in _some_paths(model)),
+                help="give a module path or a glob over module paths",
+            )
+        chosen |= found
+    return chosen
+
+
+def _some_paths(model: nn.Module) -> list[str]:
+    return [path for path, module in model.named_modules() if path and _has_parameters(module)][:5]
+
+
+def _units(
+    module: nn.Module, path: str, chosen: set[str]
+) -> Iterator[tuple[str, nn.Module, bool]]:
+    """Yield (path, module, is an element of a list) for every layer below ``module``."""
+    is_list = isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
+    for name, child in module.named_children():
+        child_path = f"{path}.{name}" if path else name
+        if not _has_parameters(child):
+            continue
+        if child_path in chosen:
+            yield child_path, child, True
+        elif any(other.startswith(child_path + ".") for other in chosen):
+            yield from _units(child, child_path, chosen)
+        elif isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            yield from _units(child, child_path, chosen)
+        elif is_list and not isinstance(child, nn.Sequential):
+            yield child_path, child, True
+        elif _contains_list(child):
+            yield from _units(child, child_path, chosen)
+        else:
+            yield child_path, child, is_list
+
+
+def _contains_list(module: nn.Module) -> bool:
+    return any(
+        isinstance(inner, (nn.ModuleList, nn.ModuleDict)) and _has_parameters(inner)
+        for inner in module.modules()
+    )
+
+
+def _split_large(
+    path: str, module: nn.Module, max_bytes: int | None
+) -> Iterator[tuple[str, nn.Module]]:
+    children = [(name, child) for name, child in module.named_children() if _has_parameters(child)]
+    if max_bytes is None or parameter_bytes(module) <= max_bytes or len(children) < 2:
+        yield path, module
+        return
+    for name, child in children:
+        yield from _split_large(f"{path}.{name}", child, max_bytes)
+
+
+def _experts(module: nn.Module) -> list[str]:
+    """Paths, below ``module``, of lists of like modules that hold most of its weights."""
+    total = parameter_bytes(module)
+    for path, inner in module.named_modules():
+        if isinstance(inner, nn.ModuleList) and len(inner) > 1:
+            kinds = {type(element) for element in inner}
+            if len(kinds) == 1 and parameter_bytes(inner) * 2 > total:
+                return [f"{path}.{index}" for index in range(len(inner))]
+    return []
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _canonical_names(model: nn.Module) -> dict[str, str]:
+    """Every name of every parameter, mapped to the first name of the same tensor."""
+    first: dict[int, str] = {}
+    return {
+        name: first.setdefault(id(parameter), name)
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+    }
+
+
+def _owners(model: nn.Module, paths: Mapping[str, str | None]) -> dict[str, str]:
+    """The innermost layer that each parameter name lies in."""
+    owners: dict[str, str] = {}
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        parts = name.split(".")
+        prefixes = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+        owner = next((prefix for prefix in prefixes if prefix in paths), None)
+        if owner is not None:
+            owners[name] = owner
+    return owners

@@ -1,0 +1,71 @@
+"""What the executor asks of the host side, and the stand-in that plans use."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from openwafer.training.stream.device_weights import DeviceWeights
+from openwafer.training.stream.schedule import Action
+
+
+class HostLink(Protocol):
+    """The host side of the link: where weights come from and gradients go.
+
+    Fetches are served in the order of :meth:`fetch`; :meth:`complete` waits for one of them.
+    """
+
+    def begin_pass(self, actions: Sequence[Action]) -> None:
+        """A pass over these actions begins; reads may run ahead of them."""
+
+    def advance(self, position: int) -> None:
+        """The walker has reached that action: move the read-ahead on, take up finished reads."""
+
+    def fetch(self, record: str, slot: torch.Tensor, *, keeps_loan: bool) -> None:
+        """Begin to bring a record's weights into a device slot (uint8 [bytes])."""
+
+    def complete(self, record: str) -> None:
+        """Return once the record's fetch is visible to compute."""
+
+    def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Take the gradients of a record, by parameter name, from the device."""
+
+    def end_pass(self) -> None:
+        """The backward pass is over: every gradient of the pass has been pushed."""
+
+
+class DryLink:
+    """Moves nothing: fetched weights are whatever the slot holds, gradients are forgotten.
+
+    Args:
+        weights: set to fill the slots with small random weights instead.
+
+    Attributes:
+        received: names of the parameters whose gradients were pushed, in that order.
+    """
+
+    def __init__(self, weights: DeviceWeights | None = None) -> None:
+        self.received: list[str] = []
+        self._weights = weights
+
+    def begin_pass(self, actions: Sequence[Action]) -> None:
+        """See :class:`HostLink`."""
+
+    def advance(self, position: int) -> None:
+        """See :class:`HostLink`."""
+
+    def fetch(self, record: str, slot: torch.Tensor, *, keeps_loan: bool) -> None:
+        """See :class:`HostLink`."""
+        if self._weights is not None:
+            for view in self._weights.views(record).values():
+                view.uniform_(-0.05, 0.05)
+
+    def complete(self, record: str) -> None:
+        """See :class:`HostLink`."""
+
+    def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+        """See :class:`HostLink`."""
+        self.received.extend(gradients)
+
+    def end_pass(self) -> None:
+        """See :class:`HostLink`."""

@@ -1,0 +1,93 @@
+"""Counts the bytes of every tensor storage that lives on a device without an allocator of its own."""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from openwafer.diagnostics import error
+
+
+class MemoryMeter(TorchDispatchMode):
+    """Meter of the storages created or touched by operators while the mode is active.
+
+    A storage counts from the first operator that returns a tensor on it until its last tensor
+    dies, so views count once and freed activations stop counting at once. Works for real tensors
+    and for fake ones alike, which is how a plan predicts the peak before anything is allocated.
+
+    Attributes:
+        used_bytes: bytes alive now.
+        written_bytes: bytes of all storages counted so far, freed ones too.
+        peak_bytes: the largest ``used_bytes`` since :meth:`reset_peak`.
+        budget_bytes: the cap; passing it raises ``device-budget-exceeded``. ``None`` is no cap.
+    """
+
+    def __init__(self, budget_bytes: int | None = None) -> None:
+        super().__init__()
+        self.budget_bytes = budget_bytes
+        self.used_bytes = 0
+        self.peak_bytes = 0
+        self.written_bytes = 0
+        self.is_paused = False
+        self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
+
+    def reset_peak(self) -> None:
+        """Start a new peak from the bytes alive now."""
+        self.peak_bytes = self.used_bytes
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While open, what operators return lies in host memory and does not count."""
+        was_paused, self.is_paused = self.is_paused, True
+        try:
+            yield
+        finally:
+            self.is_paused = was_paused
+
+    def count(self, tensor: torch.Tensor) -> None:
+        """Count a tensor that no operator under this mode has returned, such as an input."""
+        storage = tensor.untyped_storage()
+        reference = weakref.ref(storage, self._forget)
+        num_bytes = storage.nbytes()
+        if num_bytes == 0 or reference in self._num_bytes:
+            return
+        self._num_bytes[reference] = num_bytes
+        self.used_bytes += num_bytes
+        self.written_bytes += num_bytes
+        if self.used_bytes > self.peak_bytes:
+            self.peak_bytes = self.used_bytes
+            if self.budget_bytes is not None and self.used_bytes > self.budget_bytes:
+                self._refuse(tensor)
+
+    def _forget(self, reference: "weakref.ref[torch.UntypedStorage]") -> None:
+        self.used_bytes -= self._num_bytes.pop(reference)
+
+    def _refuse(self, tensor: torch.Tensor) -> None:
+        raise error(
+            "device-budget-exceeded",
+            f"the device holds {self.used_bytes:,} bytes, over its budget of "
+            f"{self.budget_bytes:,} bytes",
+            notes=(f"the allocation that passed it: {tuple(tensor.shape)} {tensor.dtype}",),
+            help="raise the device budget, or lower the micro-batch size or the sequence length",
+        )
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self.is_paused:
+            return out
+        if isinstance(out, torch.Tensor):
+            self.count(out)
+        elif isinstance(out, (tuple, list)):
+            for item in out:
+                if isinstance(item, torch.Tensor):
+                    self.count(item)
+        return out

@@ -1,0 +1,76 @@
+"""Times of the executor's work, kept when a trace is wanted."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from openwafer.trace import Trace
+from openwafer.training.stream.device import Device
+
+
+class Recorder:
+    """Adds the compute lane's spans and the device's memory to a trace.
+
+    Attributes:
+        trace: where events go; ``None`` keeps nothing and costs next to nothing.
+        step: number of the training step, an argument of every span.
+        waited_seconds: time the compute lane spent waiting for weights since it was last set.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.trace: Trace | None = None
+        self.step = 0
+        self.waited_seconds = 0.0
+        self._device = device
+        self._backward: tuple[str, float] | None = None
+
+    @contextmanager
+    def _span(self, kind: str, layer: str) -> Iterator[None]:
+        if self.trace is None:
+            yield
+            return
+        start = time.perf_counter()
+        self._memory(start)
+        try:
+            yield
+        finally:
+            self._add(kind, layer, start)
+
+    def _add(self, kind: str, layer: str, start: float) -> None:
+        if self.trace is not None:
+            end = time.perf_counter()
+            name = f"{kind} {layer}"
+            self.trace.span(name, "compute", start, end, layer=layer, kind=kind, step=self.step)
+            self._memory(end)
+
+    def _memory(self, now: float) -> None:
+        if self.trace is not None:
+            self.trace.counter("device memory", "memory", now, bytes=self._device.used_bytes)
+
+    def forward(self, layer: str) -> "contextmanager[None]":
+        """Context of a layer's forward."""
+        return self._span("forward", layer)
+
+    def recompute(self, layer: str) -> "contextmanager[None]":
+        """Context of a layer's forward run again in the backward pass."""
+        return self._span("recompute", layer)
+
+    @contextmanager
+    def waiting(self, record: str) -> Iterator[None]:
+        """Context of a wait for weights."""
+        start = time.perf_counter()
+        yield
+        self.waited_seconds += time.perf_counter() - start
+
+    def begin_backward(self, layer: str) -> None:
+        """The backward of a layer begins, and with it that of the one before ends."""
+        self.end_backward()
+        if self.trace is not None:
+            self._backward = (layer, time.perf_counter())
+
+    def end_backward(self) -> None:
+        """The backward under way, if any, is over."""
+        if self._backward is not None:
+            layer, start = self._backward
+            self._backward = None
+            self._add("backward", layer, start)
