@@ -63,7 +63,7 @@ def error(
     message: str,
     *,
     notes: tuple[str, ...] = (),
-    help: str = "",  # noqa: A002 - the word of the rendered line
+    help: str = "",
     span: Span | None = None,
 ) -> OpenwaferError:
     """Build the exception for one diagnostic of severity error."""

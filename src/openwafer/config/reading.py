@@ -1,0 +1,303 @@
+"""Typed values from a document: the annotation of each field says what its node must hold."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import EnumType
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from openwafer.config.byte_size import Bytes, parse_bytes
+from openwafer.config.document import (
+    Entry,
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    assign,
+    describe,
+    read,
+)
+from openwafer.diagnostics import Diagnostic, OpenwaferError, did_you_mean, error
+from openwafer.source import SourceText, Span
+
+Config = TypeVar("Config")
+Value = TypeVar("Value")
+
+
+class InvalidFieldError(ValueError):
+    """Raised by a dataclass's ``__post_init__`` to have the place of one field pointed at."""
+
+    def __init__(self, field: str, message: str, *, help: str = "") -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+        self.help = help
+
+
+def load(path: Path, cls: type[Config], overrides: Sequence[str] = ()) -> Config:
+    """Read the YAML file `path` as a `cls`; see ``parse``. Relative paths stay as written.
+
+    Raises OpenwaferError, config-file, when the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as cause:
+        raise error("config-file", f"cannot read {path}: {cause.strerror}") from cause
+    except UnicodeDecodeError as cause:
+        message = (
+            f"{path} is not UTF-8 text: byte {cause.start} is 0x{cause.object[cause.start]:02x}"
+        )
+        raise error("config-file", message) from cause
+    return parse(SourceText(str(path), text), cls, overrides)
+
+
+def parse(source: SourceText, cls: type[Config], overrides: Sequence[str] = ()) -> Config:
+    """Read `source` as a `cls`, with each override ``a.b=value`` on top, the last one winning.
+
+    Raises OpenwaferError with every problem at once, each with its place: config-syntax,
+    config-duplicate-key, config-unknown-key, config-missing-key, config-type, config-value,
+    config-override.
+    """
+    root = read(source)
+    place = Span(source, 0, 0)
+    if isinstance(root, ScalarNode) and root.value is None:
+        root = MappingNode(place, {})
+    if not isinstance(root, MappingNode):
+        raise _wrong_type("a mapping", root)
+    for assignment in overrides:
+        root = assign(root, assignment)
+    return _read_dataclass(root, cls, place)
+
+
+def _read(node: Node, kind: object, place: Span) -> object:
+    """Read `node` as a value of the annotation `kind`; `place` is shown for a whole mapping."""
+    if kind is object:
+        return _plain(node)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _read_dataclass(node, kind, place)
+    if get_origin(kind) in (Union, UnionType):
+        return _read_union(node, get_args(kind), place)
+    if get_origin(kind) is tuple:
+        return _read_tuple(node, get_args(kind))
+    if get_origin(kind) in (dict, Mapping):
+        return _read_mapping(node, get_args(kind)[1])
+    return _read_scalar(node, kind)
+
+
+def _read_dataclass(node: Node, cls: type[Config], place: Span) -> Config:
+    if not isinstance(node, MappingNode):
+        raise _wrong_type("a mapping", node)
+    assert dataclasses.is_dataclass(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    missing = [n for n, f in fields.items() if _is_required(f) and n not in node.entries]
+    hints = _hints(cls)
+
+    def read_entry(key: str, entry: Entry) -> object:
+        if key not in fields:
+            help = did_you_mean(key, fields)
+            raise error(
+                "config-unknown-key", f"no key '{key}' here", span=entry.key_span, help=help
+            )
+        return _read(entry.value, hints[key], entry.place)
+
+    def require_all() -> None:
+        if missing:
+            message = f"missing here: {', '.join(missing)}"
+            raise error("config-missing-key", message, span=place)
+
+    readers: list[Callable[[], object]] = [
+        functools.partial(read_entry, key, entry) for key, entry in node.entries.items()
+    ]
+    *values, _ = _gather([*readers, require_all])
+    return _construct(cls, dict(zip(node.entries, values, strict=True)), node, place)
+
+
+def _construct(
+    cls: type[Config], values: dict[str, object], node: MappingNode, place: Span
+) -> Config:
+    try:
+        return cls(**values)
+    except InvalidFieldError as cause:
+        span = node.entries[cause.field].place if cause.field in node.entries else place
+        raise error("config-value", str(cause), span=span, help=cause.help) from cause
+    except ValueError as cause:
+        raise error("config-value", str(cause), span=place) from cause
+
+
+def _is_required(field: dataclasses.Field[object]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _read_union(node: Node, members: tuple[object, ...], place: Span) -> object:
+    if isinstance(node, ScalarNode) and node.value is None and NoneType in members:
+        return None
+    fitting = [member for member in members if _has_shape(member, node)]
+    if not fitting:
+        raise _wrong_type(_expectations(members), node)
+    if isinstance(node, MappingNode):
+        return _read(node, _pick(node, fitting), place)
+    return _read_first(node, fitting, place)
+
+
+def _read_first(node: Node, members: list[object], place: Span) -> object:
+    problems = []
+    for member in members:
+        try:
+            return _read(node, member, place)
+        except OpenwaferError as found:
+            problems.append(found)
+    if len(problems) == 1:
+        raise problems[0]
+    raise _wrong_type(_expectations(members), node)
+
+
+def _has_shape(kind: object, node: Node) -> bool:
+    """Whether `kind` is written the way `node` is: as a mapping, a list or one value."""
+    if kind is object:
+        return True
+    if dataclasses.is_dataclass(kind) or get_origin(kind) in (dict, Mapping):
+        return isinstance(node, MappingNode)
+    if get_origin(kind) is tuple:
+        return isinstance(node, ListNode)
+    return kind is not NoneType and isinstance(node, ScalarNode)
+
+
+def _pick(node: MappingNode, members: list[object]) -> object:
+    """The member that `node` means: by a Literal field that all have, else by its keys."""
+    schemas = [_hints(member) for member in members]
+    for key, entry in node.entries.items():
+        choices = [_choices(schema.get(key)) for schema in schemas]
+        if all(choices):
+            chosen = _read_choice(entry.value, tuple(itertools.chain(*choices)))
+            return next(m for m, own in zip(members, choices, strict=True) if chosen in own)
+    num_known = [len(node.entries.keys() & schema.keys()) for schema in schemas]
+    return members[num_known.index(max(num_known))]
+
+
+def _hints(kind: object) -> Mapping[str, object]:
+    return get_type_hints(kind, include_extras=True) if isinstance(kind, type) else {}
+
+
+def _read_tuple(node: Node, items: tuple[object, ...]) -> tuple[object, ...]:
+    if not isinstance(node, ListNode):
+        raise _wrong_type("a list", node)
+    kinds = items
+    if items[1:] == (...,):
+        kinds = items[:1] * len(node.items)
+    if len(kinds) != len(node.items):
+        raise _wrong_type(f"a list of {len(kinds)}", node, f"a list of {len(node.items)}")
+    pairs = zip(node.items, kinds, strict=True)
+    return tuple(_gather(functools.partial(_read, item, kind, item.span) for item, kind in pairs))
+
+
+def _read_mapping(node: Node, kind: object) -> dict[str, object]:
+    if not isinstance(node, MappingNode):
+        raise _wrong_type("a mapping", node)
+    entries = node.entries.values()
+    values = _gather(functools.partial(_read, e.value, kind, e.place) for e in entries)
+    return dict(zip(node.entries, values, strict=True))
+
+
+def _gather(readers: Iterable[Callable[[], Value]]) -> list[Value]:
+    """Results of all readers, or one error with the problems of all."""
+    problems: list[Diagnostic] = []
+    values = []
+    for reader in readers:
+        try:
+            values.append(reader())
+        except OpenwaferError as found:
+            problems += found.diagnostics
+    if problems:
+        raise OpenwaferError(*problems)
+    return values
+
+
+def _plain(node: Node) -> object:
+    match node:
+        case MappingNode():
+            return {key: _plain(entry.value) for key, entry in node.entries.items()}
+        case ListNode():
+            return [_plain(item) for item in node.items]
+        case ScalarNode():
+            return node.value
+
+
+def _read_scalar(node: Node, kind: object) -> object:
+    choices = _choices(kind)
+    if choices:
+        return _read_choice(node, choices)
+    value = node.value if isinstance(node, ScalarNode) else node
+    if kind == Bytes and isinstance(value, str | int) and not isinstance(value, bool):
+        return _read_bytes(node, str(value))
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is kind:
+        return value
+    raise _wrong_type(_expectation(kind), node)
+
+
+def _read_bytes(node: Node, text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as cause:
+        raise error(
+            "config-value", str(cause), span=node.span, help="write it as in 512MB, 2GiB or 4096"
+        ) from cause
+
+
+def _choices(kind: object) -> tuple[object, ...]:
+    """What a Literal or an Enum lets one write; nothing for any other type."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(kind) if isinstance(kind, EnumType) else ()
+
+
+def _read_choice(node: Node, choices: tuple[object, ...]) -> object:
+    values = [getattr(choice, "value", choice) for choice in choices]
+    written = node.value if isinstance(node, ScalarNode) else node
+    for choice, value in zip(choices, values, strict=True):
+        if type(written) is type(value) and written == value:
+            return choice
+    help = did_you_mean(str(written), map(str, values)) if isinstance(node, ScalarNode) else ""
+    raise error("config-value", f"no such choice: {describe(node)}", span=node.span, help=help)
+
+
+_EXPECTATIONS: Mapping[object, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    Bytes: "a byte size such as 2GiB",
+    NoneType: "nothing",
+}
+
+
+def _expectations(kinds: Iterable[object]) -> str:
+    return " or ".join(dict.fromkeys(map(_expectation, kinds)))
+
+
+def _expectation(kind: object) -> str:
+    """What to write for `kind`, in words; TypeError for a type that no YAML value stands for."""
+    if dataclasses.is_dataclass(kind) or get_origin(kind) in (dict, Mapping):
+        return "a mapping"
+    if get_origin(kind) is tuple:
+        return "a list"
+    choices = _choices(kind)
+    if choices:
+        return f"one of {', '.join(str(getattr(choice, 'value', choice)) for choice in choices)}"
+    if kind not in _EXPECTATIONS:
+        raise TypeError(f"a config field cannot have the type {kind}")
+    return _EXPECTATIONS[kind]
+
+
+def _wrong_type(expected: str, node: Node, found: str = "") -> OpenwaferError:
+    message = f"expected {expected}, found {found or describe(node)}"
+    is_number = isinstance(node, ScalarNode) and not isinstance(node.value, str | None)
+    help = f'write it in quotes: "{node.span.text}"' if is_number and "text" in expected else ""
+    return error("config-type", message, span=node.span, help=help)
