@@ -122,6 +122,9 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class's own way to configure it
 
 
+_UNTAGGED = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str")}
+
+
 @dataclass(frozen=True)
 class _Converter:
     source: SourceText
@@ -132,7 +135,7 @@ class _Converter:
         span = Span(
             self.source, self.start + node.start_mark.index, self.start + node.end_mark.index
         )
-        if not node.tag.startswith("tag:yaml.org,2002:") or node in ancestors:
+        if node.tag not in _UNTAGGED or node in ancestors:
             reason = "an alias stands inside its own anchor" if node in ancestors else "a tag"
             raise error("config-syntax", f"not supported in a config: {reason}", span=span)
         inside = (*ancestors, node)
