@@ -1,8 +1,12 @@
 """What holds for every test: nothing reaches the network, runs repeat, cores are shared fairly."""
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.golden_text import GoldenTexts
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
@@ -12,3 +16,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> GoldenTexts:
+    is_updating: bool = request.config.getoption("--update-golden")
+    return GoldenTexts(Path(__file__).parent / "golden", is_updating)

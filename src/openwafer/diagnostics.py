@@ -1,11 +1,13 @@
 """Errors as data: what is wrong, where, both values and the remedy, rendered once at the edge.
 
-error[unknown-key]: no key 'stpes' here
-  --> run.yaml:3:1
-  |
-3 | stpes: 20
-  | ^^^^^
-  = help: did you mean 'steps'?
+A rendered diagnostic looks like this::
+
+    error[config-unknown-key]: no key 'stpes' here
+     --> run.yaml:3:1
+      |
+    3 | stpes: 20
+      | ^^^^^
+      = help: did you mean 'steps'?
 """
 
 import difflib

@@ -48,7 +48,7 @@ def test_an_interrupted_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_the_systems_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="missing"):
         atomic_file.write_text(tmp_path / "missing" / "a.txt", "text")
 
 

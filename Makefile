@@ -1,0 +1,34 @@
+# Each target creates the environment when it is missing and installs what the project asks for.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: demo test test-slow bench check docs format clean
+.DELETE_ON_ERROR:
+
+demo: $(INSTALLED)
+	$(BIN)/openwafer demo
+
+test check: $(INSTALLED)
+	scripts/check
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
+
+bench: $(INSTALLED)
+	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+docs: $(INSTALLED)
+	scripts/build-docs
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,222 @@
+"""The house rules that no linter holds; each rule lists its offenders."""
+
+import ast
+import importlib
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+from tests.golden_text import GoldenTexts
+
+ROOT = Path(__file__).parent.parent
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+MAX_TEST_BODY_LINES = 15
+MIN_TEST_NAME_WORDS = 3
+MAX_COMMENT_SHARE = 0.08
+BANNED_PARTS = {
+    *("utils", "util", "helpers", "helper", "common", "misc"),
+    *("manager", "managers", "handler", "handlers", "core", "base"),
+}
+OWN_SYSTEM_ERRORS = {"KeyboardInterrupt", "SystemExit"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+SOURCES = python_files("src")
+TESTS = python_files("tests")
+ALL_CODE = [*SOURCES, *TESTS, *python_files("benchmarks", "scripts", "docs")]
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def functions(path: Path) -> Iterator[Function]:
+    return (node for node in ast.walk(tree_of(path)) if isinstance(node, Function))
+
+
+def calls(path: Path, name: str) -> Iterator[ast.Call]:
+    """Calls written as `name(...)` or `name` with a dotted prefix of that very spelling."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
+            yield node
+
+
+def comments(path: Path) -> list[tuple[int, str]]:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+
+
+def lines_of_body(function: Function) -> int:
+    first = function.body[1 if ast.get_docstring(function) and function.body[1:] else 0]
+    return (function.end_lineno or first.lineno) - first.lineno + 1
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in ALL_CODE}
+    assert [place(path, n) for path, n in lengths.items() if n > MAX_FILE_LINES] == []
+
+
+def test_no_function_is_longer_than_60_lines() -> None:
+    lengths = [(p, f, (f.end_lineno or 0) - f.lineno + 1) for p in ALL_CODE for f in functions(p)]
+    assert [place(p, f.lineno) for p, f, n in lengths if n > MAX_FUNCTION_LINES] == []
+
+
+def test_no_test_body_is_longer_than_15_lines() -> None:
+    tests = [(p, f) for p in TESTS for f in functions(p) if f.name.startswith("test_")]
+    long = [place(p, f.lineno) for p, f in tests if lines_of_body(f) > MAX_TEST_BODY_LINES]
+    assert long == []
+
+
+def test_test_names_are_sentences() -> None:
+    tests = [(p, f) for p in TESTS for f in functions(p) if f.name.startswith("test_")]
+    short = [place(p, f.lineno) for p, f in tests if f.name.count("_") < MIN_TEST_NAME_WORDS]
+    assert short == []
+
+
+def test_no_path_part_hides_what_is_inside() -> None:
+    parts = [(path, {*path.relative_to(ROOT).with_suffix("").parts}) for path in ALL_CODE]
+    assert [str(path) for path, names in parts if names & BANNED_PARTS] == []
+
+
+def test_no_comment_is_a_banner() -> None:
+    banner = re.compile(r"#\s*[-=#*~]{3,}|#.*[-=#*~]{4,}\s*$")
+    found = [place(p, n) for p in ALL_CODE for n, text in comments(p) if banner.match(text)]
+    assert found == []
+
+
+def test_comments_stay_rare() -> None:
+    num_comments = sum(len(comments(path)) for path in SOURCES)
+    num_lines = sum(path.read_text(encoding="utf-8").count("\n") for path in SOURCES)
+    assert num_comments <= MAX_COMMENT_SHARE * num_lines
+
+
+def is_checked(item: ast.withitem, call: ast.Call) -> bool:
+    has_text = item.optional_vars is not None or any(k.arg == "match" for k in call.keywords)
+    return has_text or ast.unparse(call.args[0]) in OWN_SYSTEM_ERRORS
+
+
+def test_every_expected_error_has_its_text_checked() -> None:
+    items = [
+        (path, item, item.context_expr)
+        for path in TESTS
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.With)
+        for item in node.items
+    ]
+    unchecked = [
+        place(path, call.lineno)
+        for path, item, call in items
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.raises"
+        if not is_checked(item, call)
+    ]
+    assert unchecked == []
+
+
+def names_from_openwafer(path: Path) -> set[str]:
+    imports = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.Import | ast.ImportFrom)]
+    return {
+        alias.asname or alias.name.split(".")[0]
+        for node in imports
+        for alias in node.names
+        if (getattr(node, "module", None) or alias.name).split(".")[0] == "openwafer"
+    }
+
+
+def patches_own_code(call: ast.Call, own_names: set[str]) -> bool:
+    target = ast.unparse(call.args[0]).strip("'\"")
+    return target.split(".")[0] in own_names | {"openwafer"}
+
+
+def test_no_test_replaces_our_own_code() -> None:
+    mocks = [
+        p
+        for p in TESTS
+        if re.search(r"^(from|import) (unittest\.)?mock", p.read_text(), re.MULTILINE)
+    ]
+    patches = [
+        place(path, call.lineno)
+        for path in TESTS
+        for call in calls(path, "monkeypatch.setattr")
+        if patches_own_code(call, names_from_openwafer(path))
+    ]
+    assert (mocks, patches) == ([], [])
+
+
+def test_error_codes_are_kebab_case() -> None:
+    first = [(p, call.args[0]) for p in SOURCES for call in calls(p, "error") if call.args]
+    codes = [(p, arg) for p, arg in first if isinstance(arg, ast.Constant)]
+    pattern = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+    assert [place(p, a.lineno) for p, a in codes if not pattern.fullmatch(str(a.value))] == []
+
+
+def formats(path: Path) -> Iterator[str]:
+    """Names of file formats: texts like openwafer-trace in the constants of a module."""
+    for statement in tree_of(path).body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            texts = [n.value for n in ast.walk(statement) if isinstance(n, ast.Constant)]
+            yield from filter(re.compile(r"openwafer(-[a-z]+)+").fullmatch, map(str, texts))
+
+
+def test_every_file_format_has_its_page() -> None:
+    known = {name for path in SOURCES for name in formats(path)}
+    pages = {page.stem for page in (ROOT / "docs/formats").glob("openwafer-*.md")}
+    assert known == pages
+
+
+def doors() -> Iterator[tuple[str, list[str]]]:
+    for path in (ROOT / "src").rglob("__init__.py"):
+        for node in tree_of(path).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                module = ".".join(path.parent.relative_to(ROOT / "src").parts)
+                yield module, ast.literal_eval(node.value)
+
+
+def test_public_doors_open_on_exactly_these_names(golden: GoldenTexts) -> None:
+    names = sorted(f"{module}.{name}" for module, exported in doors() for name in exported)
+    golden.check("public_names.txt", "\n".join(names) + "\n")
+
+
+@pytest.mark.parametrize(("module", "names"), [*doors()])
+def test_every_public_name_says_what_it_is(module: str, names: list[str]) -> None:
+    values = [(name, getattr(importlib.import_module(module), name)) for name in names]
+    described = [(name, value) for name, value in values if isinstance(value, type | FunctionType)]
+    # A dataclass without docstring gets its signature as one.
+    silent = [n for n, v in described if not v.__doc__ or v.__doc__.startswith(f"{n}(")]
+    assert silent == []
+
+
+def test_the_ground_floor_and_the_command_line_load_no_torch() -> None:
+    modules = ["config", "diagnostics", "dtypes", "trace", "source", "atomic_file"]
+    modules += ["cli"] if (ROOT / "src/openwafer/cli").exists() else []
+    imports = "; ".join(f"import openwafer.{module}" for module in modules)
+    script = f"import sys; {imports}; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False False"
+
+
+def test_every_make_target_that_the_docs_name_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    named = {t for page in pages for t in re.findall(r"`make ([a-z-]+)`", page.read_text())}
+    targets = re.findall(r"^([a-z -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert named <= {name for line in targets for name in line.split()}
