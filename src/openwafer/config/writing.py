@@ -39,7 +39,7 @@ def _to_tree(value: object, kind: object) -> object:
 class _Dumper(yaml.SafeDumper):
     """Quotes the texts that would read back as numbers by YAML 1.2, and repeats equal parts."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's signature
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
