@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_TEST_BODY_LINES = 15
-MIN_TEST_NAME_WORDS = 3
+MIN_TEST_NAME_WORDS = 2
 MAX_COMMENT_SHARE = 0.08
 BANNED_PARTS = {
     *("utils", "util", "helpers", "helper", "common", "misc"),

@@ -4,10 +4,9 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import EnumType
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TypeVar, Union, get_args, get_origin, get_type_hints
 
 from openwafer.config.byte_size import Bytes, parse_bytes
 from openwafer.config.document import (
@@ -19,6 +18,12 @@ from openwafer.config.document import (
     assign,
     describe,
     read,
+)
+from openwafer.config.expectation import (
+    expectation,
+    expectation_of_any,
+    list_choices,
+    wrong_type,
 )
 from openwafer.diagnostics import Diagnostic, OpenwaferError, did_you_mean, error
 from openwafer.source import SourceText, Span
@@ -33,7 +38,6 @@ class InvalidFieldError(ValueError):
     def __init__(self, field: str, message: str, *, help: str = "") -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
-        self.message = message
         self.help = help
 
 
@@ -66,7 +70,7 @@ def parse(source: SourceText, cls: type[Config], overrides: Sequence[str] = ()) 
     if isinstance(root, ScalarNode) and root.value is None:
         root = MappingNode(place, {})
     if not isinstance(root, MappingNode):
-        raise _wrong_type("a mapping", root)
+        raise wrong_type("a mapping", root)
     for assignment in overrides:
         root = assign(root, assignment)
     return _read_dataclass(root, cls, place)
@@ -89,7 +93,7 @@ def _read(node: Node, kind: object, place: Span) -> object:
 
 def _read_dataclass(node: Node, cls: type[Config], place: Span) -> Config:
     if not isinstance(node, MappingNode):
-        raise _wrong_type("a mapping", node)
+        raise wrong_type("a mapping", node)
     assert dataclasses.is_dataclass(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     missing = [n for n, f in fields.items() if _is_required(f) and n not in node.entries]
@@ -136,7 +140,7 @@ def _read_union(node: Node, members: tuple[object, ...], place: Span) -> object:
         return None
     fitting = [member for member in members if _has_shape(member, node)]
     if not fitting:
-        raise _wrong_type(_expectations(members), node)
+        raise wrong_type(expectation_of_any(members), node)
     if isinstance(node, MappingNode):
         return _read(node, _pick(node, fitting), place)
     return _read_first(node, fitting, place)
@@ -151,7 +155,7 @@ def _read_first(node: Node, members: list[object], place: Span) -> object:
             problems.append(found)
     if len(problems) == 1:
         raise problems[0]
-    raise _wrong_type(_expectations(members), node)
+    raise wrong_type(expectation_of_any(members), node)
 
 
 def _has_shape(kind: object, node: Node) -> bool:
@@ -169,7 +173,7 @@ def _pick(node: MappingNode, members: list[object]) -> object:
     """The member that `node` means: by a Literal field that all have, else by its keys."""
     schemas = [_hints(member) for member in members]
     for key, entry in node.entries.items():
-        choices = [_choices(schema.get(key)) for schema in schemas]
+        choices = [list_choices(schema.get(key)) for schema in schemas]
         if all(choices):
             chosen = _read_choice(entry.value, tuple(itertools.chain(*choices)))
             return next(m for m, own in zip(members, choices, strict=True) if chosen in own)
@@ -183,19 +187,19 @@ def _hints(kind: object) -> Mapping[str, object]:
 
 def _read_tuple(node: Node, items: tuple[object, ...]) -> tuple[object, ...]:
     if not isinstance(node, ListNode):
-        raise _wrong_type("a list", node)
+        raise wrong_type("a list", node)
     kinds = items
     if items[1:] == (...,):
         kinds = items[:1] * len(node.items)
     if len(kinds) != len(node.items):
-        raise _wrong_type(f"a list of {len(kinds)}", node, f"a list of {len(node.items)}")
+        raise wrong_type(f"a list of {len(kinds)}", node, f"a list of {len(node.items)}")
     pairs = zip(node.items, kinds, strict=True)
     return tuple(_gather(functools.partial(_read, item, kind, item.span) for item, kind in pairs))
 
 
 def _read_mapping(node: Node, kind: object) -> dict[str, object]:
     if not isinstance(node, MappingNode):
-        raise _wrong_type("a mapping", node)
+        raise wrong_type("a mapping", node)
     entries = node.entries.values()
     values = _gather(functools.partial(_read, e.value, kind, e.place) for e in entries)
     return dict(zip(node.entries, values, strict=True))
@@ -226,7 +230,7 @@ def _plain(node: Node) -> object:
 
 
 def _read_scalar(node: Node, kind: object) -> object:
-    choices = _choices(kind)
+    choices = list_choices(kind)
     if choices:
         return _read_choice(node, choices)
     value = node.value if isinstance(node, ScalarNode) else node
@@ -238,7 +242,7 @@ def _read_scalar(node: Node, kind: object) -> object:
         return Path(value)
     if type(value) is kind:
         return value
-    raise _wrong_type(_expectation(kind), node)
+    raise wrong_type(expectation(kind), node)
 
 
 def _read_bytes(node: Node, text: str) -> int:
@@ -250,13 +254,6 @@ def _read_bytes(node: Node, text: str) -> int:
         ) from cause
 
 
-def _choices(kind: object) -> tuple[object, ...]:
-    """What a Literal or an Enum lets one write; nothing for any other type."""
-    if get_origin(kind) is Literal:
-        return get_args(kind)
-    return tuple(kind) if isinstance(kind, EnumType) else ()
-
-
 def _read_choice(node: Node, choices: tuple[object, ...]) -> object:
     values = [getattr(choice, "value", choice) for choice in choices]
     written = node.value if isinstance(node, ScalarNode) else node
@@ -265,39 +262,3 @@ def _read_choice(node: Node, choices: tuple[object, ...]) -> object:
             return choice
     help = did_you_mean(str(written), map(str, values)) if isinstance(node, ScalarNode) else ""
     raise error("config-value", f"no such choice: {describe(node)}", span=node.span, help=help)
-
-
-_EXPECTATIONS: Mapping[object, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Path: "a path",
-    Bytes: "a byte size such as 2GiB",
-    NoneType: "nothing",
-}
-
-
-def _expectations(kinds: Iterable[object]) -> str:
-    return " or ".join(dict.fromkeys(map(_expectation, kinds)))
-
-
-def _expectation(kind: object) -> str:
-    """What to write for `kind`, in words; TypeError for a type that no YAML value stands for."""
-    if dataclasses.is_dataclass(kind) or get_origin(kind) in (dict, Mapping):
-        return "a mapping"
-    if get_origin(kind) is tuple:
-        return "a list"
-    choices = _choices(kind)
-    if choices:
-        return f"one of {', '.join(str(getattr(choice, 'value', choice)) for choice in choices)}"
-    if kind not in _EXPECTATIONS:
-        raise TypeError(f"a config field cannot have the type {kind}")
-    return _EXPECTATIONS[kind]
-
-
-def _wrong_type(expected: str, node: Node, found: str = "") -> OpenwaferError:
-    message = f"expected {expected}, found {found or describe(node)}"
-    is_number = isinstance(node, ScalarNode) and not isinstance(node.value, str | None)
-    help = f'write it in quotes: "{node.span.text}"' if is_number and "text" in expected else ""
-    return error("config-type", message, span=node.span, help=help)
