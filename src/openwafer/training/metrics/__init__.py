@@ -1,0 +1,44 @@
+"""What a run tells about itself: metrics a step, live progress, host memory, and the report."""
+
+from openwafer.training.metrics.compute_share import ComputeShare, compute_share
+from openwafer.training.metrics.environment import write_environment
+from openwafer.training.metrics.host_memory import (
+    HostMemory,
+    HostMemorySampler,
+    read_host_memory,
+)
+from openwafer.training.metrics.progress import Progress
+from openwafer.training.metrics.report import write_report
+from openwafer.training.metrics.run_record import RunRecord, load_run
+from openwafer.training.metrics.sample_record import GeneratedSample, write_sample
+from openwafer.training.metrics.step_lines import StepLines, StepWriter, read_lines
+from openwafer.training.metrics.step_metrics import (
+    METRICS_FORMAT,
+    VALIDATION_FORMAT,
+    StepMetrics,
+    ValidationPoint,
+)
+from openwafer.training.metrics.step_trace import read_trace
+
+__all__ = [
+    "METRICS_FORMAT",
+    "VALIDATION_FORMAT",
+    "ComputeShare",
+    "GeneratedSample",
+    "HostMemory",
+    "HostMemorySampler",
+    "Progress",
+    "RunRecord",
+    "StepLines",
+    "StepMetrics",
+    "StepWriter",
+    "ValidationPoint",
+    "compute_share",
+    "load_run",
+    "read_host_memory",
+    "read_lines",
+    "read_trace",
+    "write_environment",
+    "write_report",
+    "write_sample",
+]

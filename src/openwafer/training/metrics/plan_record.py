@@ -1,0 +1,88 @@
+"""plan.json of a run folder, read back: what the planner decided and predicted."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from openwafer.training.metrics.json_records import (
+    check_format,
+    parse_json,
+    parse_record,
+    read_text,
+)
+
+FORMAT = "openwafer-plan"
+VERSION = 1
+
+
+class Mode(StrEnum):
+    """Whether the whole model stays on the device or streams through it."""
+
+    RESIDENT = "resident"
+    STREAMED = "streamed"
+
+
+class Tier(StrEnum):
+    """Where bytes live."""
+
+    DEVICE = "device"
+    DRAM = "dram"
+    DISK = "disk"
+
+
+class Activations(StrEnum):
+    """What becomes of a layer's activations between forward and backward."""
+
+    KEEP = "keep"
+    RECOMPUTE = "recompute"
+    OFFLOAD = "offload"
+
+
+@dataclass(frozen=True)
+class PlannedLayer:
+    """One streamed layer: its size, and where its parts and activations live."""
+
+    name: str
+    parameters: int
+    weights_bytes: int
+    states_bytes: int
+    weights_tier: Tier
+    states_tier: Tier
+    gradients_tier: Tier
+    activations: Activations
+    activation_bytes: int
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """Bytes that one step moves, by way."""
+
+    fetch: int
+    push: int
+    disk_read: int
+    disk_write: int
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """The plan of a run. Predictions that were not made, and limits not probed, are None."""
+
+    mode: Mode
+    device: str
+    device_budget_bytes: int
+    predicted_peak_bytes: int
+    predicted_step_seconds: float | None
+    parameters: int
+    layers: tuple[PlannedLayer, ...]
+    step_bytes: StepBytes
+    disk_limit_bytes_per_second: float | None
+
+
+def read_plan(path: Path) -> PlanRecord:
+    """Read plan.json.
+
+    Raises `OpenwaferError`: run-file-missing, run-file-version, or run-file-corrupt with the key.
+    """
+    value = parse_json(read_text(path), str(path))
+    check_format(value, FORMAT, VERSION, str(path))
+    return parse_record(PlanRecord, value, str(path))

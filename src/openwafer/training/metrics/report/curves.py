@@ -1,0 +1,205 @@
+"""Figures over the steps of a run: loss, throughput, memory, disk rate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from openwafer.training.metrics.plan_record import PlanRecord
+from openwafer.training.metrics.report.drawing import (
+    Color,
+    Figure,
+    Key,
+    Mark,
+    Size,
+    Words,
+    draw_figure,
+)
+from openwafer.training.metrics.report.series import Series, finite_points, moving_mean, thin
+from openwafer.training.metrics.step_metrics import StepMetrics, ValidationPoint
+from openwafer.training.metrics.step_trace import StepTrace
+from openwafer.training.metrics.units import (
+    Scale,
+    byte_scale,
+    format_bytes,
+    format_count,
+    format_rate,
+    format_share,
+    time_scale,
+)
+
+_WIDEST_MEAN = 100
+_HEIGHT, _NARROW_HEIGHT = 220, 190
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line across a chart: a limit, or a prediction."""
+
+    value: float
+    key: Key
+
+    def draw(self, axes: Any, scale: Scale) -> None:
+        dashes = "--" if self.key.mark is Mark.DASHES else "-"
+        axes.axhline(
+            self.value / scale.divisor, color=self.key.color.value, linestyle=dashes, linewidth=1.5
+        )
+
+
+def draw_loss(metrics: Sequence[StepMetrics], validation: Sequence[ValidationPoint]) -> Figure:
+    """Training loss, its moving mean, and the validation points where there are any.
+
+    At least one loss must be a finite number; those that are not are left out.
+    """
+    steps, losses = finite_points((row.step, row.loss) for row in metrics)
+    window = min(len(losses) // 25, _WIDEST_MEAN) | 1
+    held_out = finite_points((point.step, point.loss) for point in validation)
+
+    def paint(canvas: Any, size: Size) -> None:
+        axes = _prepare_axes(canvas, size, Scale(1, ""))
+        axes.plot(*thin(steps, losses), color=Color.FAINT.value, linewidth=1.5)
+        mean = thin(steps, moving_mean(losses, window))
+        axes.plot(*mean, color=Color.ACCENT.value, linewidth=2)
+        axes.plot(*held_out, "o", color=Color.PUSH.value, markersize=5)
+
+    averaged = f"mean of {window} steps" if window > 1 else "every step"
+    legend = [Key("each step", Color.FAINT, Mark.LINE)] if window > 1 else []
+    legend += [Key(averaged, Color.ACCENT, Mark.LINE)]
+    caption = f"Training loss by step: {losses[0]:.3f} at the start, {losses[-1]:.3f} at the end."
+    if validation:
+        legend += [Key("validation", Color.PUSH, Mark.DOT)]
+        caption += f" On held-out data it ends at {validation[-1].loss:.3f}."
+    return _draw("loss", Words("Loss", caption, tuple(legend)), paint)
+
+
+def draw_throughput(metrics: Sequence[StepMetrics]) -> Figure:
+    """Tokens a second by step."""
+    rates = [row.tokens_per_second for row in metrics]
+    caption = (
+        f"Tokens trained on in a second, by step. The median is {format_count(median(rates))}."
+    )
+    words = Words("Throughput", caption)
+    return _draw_steps("throughput", words, metrics, rates, Scale(1, ""), ())
+
+
+def draw_peak_memory(metrics: Sequence[StepMetrics], plan: PlanRecord) -> Figure:
+    """The highest device memory of each step, against the budget and the prediction."""
+    peaks = [row.device_bytes_peak for row in metrics]
+    most, budget = max(peaks), plan.device_budget_bytes
+    caption = (
+        f"The most bytes held on the device in each step. The highest is {format_bytes(most)}, "
+        f"{format_share(most / budget)} of the budget and "
+        f"{format_share(most / plan.predicted_peak_bytes)} of the plan's prediction."
+    )
+    levels = memory_levels(plan)
+    words = Words("Peak device memory", caption, tuple(level.key for level in levels))
+    scale = byte_scale(max(most, budget))
+    return _draw_steps("peak-memory", words, metrics, peaks, scale, levels)
+
+
+def draw_host_memory(metrics: Sequence[StepMetrics]) -> Figure:
+    """The resident set of the process by step."""
+    resident = [row.host_bytes for row in metrics]
+    caption = (
+        "Resident memory of the whole process after each step, libraries and file pages included. "
+        f"The highest is {format_bytes(max(resident))}."
+    )
+    scale = byte_scale(max(resident))
+    return _draw_steps("host-memory", Words("Host memory", caption), metrics, resident, scale, ())
+
+
+def draw_disk_rate(metrics: Sequence[StepMetrics], limit_bytes_per_second: float | None) -> Figure:
+    """Bytes read and written a second by step, against the probed limit where there is one."""
+    rates = [(row.disk_read_bytes + row.disk_write_bytes) / row.seconds for row in metrics]
+    caption = (
+        "Bytes read from and written to the disk, per second of the whole step. "
+        f"The median is {format_rate(median(rates))}"
+    )
+    levels = []
+    if limit_bytes_per_second is not None:
+        label = f"probed limit {format_rate(limit_bytes_per_second)}"
+        levels = [Level(limit_bytes_per_second, Key(label, Color.LIMIT, Mark.LINE))]
+        caption += f", {format_share(median(rates) / limit_bytes_per_second)} of the limit"
+    words = Words("Disk rate", f"{caption}.", tuple(level.key for level in levels))
+    scale = byte_scale(max([*rates, *(level.value for level in levels)]), "/s")
+    return _draw_steps("disk-rate", words, metrics, rates, scale, levels)
+
+
+def draw_step_memory(trace: StepTrace, plan: PlanRecord) -> Figure:
+    """Device memory within one step; the trace must hold samples of it."""
+    times, sizes = _fill_window(trace)
+    clock = time_scale(trace.window_seconds)
+    levels = memory_levels(plan)
+    scale = byte_scale(max(*sizes, plan.device_budget_bytes))
+
+    def paint(canvas: Any, size: Size) -> None:
+        axes = _prepare_axes(canvas, size, scale, by_step=False)
+        x, y = times / clock.divisor, sizes / scale.divisor
+        axes.fill_between(x, y, step="post", color=Color.FAINT.value, alpha=0.5, linewidth=0)
+        axes.step(x, y, where="post", color=Color.ACCENT.value, linewidth=1.5)
+        axes.set_xlabel(f"time within the step, {clock.unit}")
+        _finish_from_zero(axes, scale, levels)
+
+    caption = (
+        f"Bytes held on the device at each moment of step {trace.step}: weights, gradients and "
+        f"activations come and go. The highest is {format_bytes(max(sizes))}."
+    )
+    words = Words("Device memory within a step", caption, tuple(level.key for level in levels))
+    return _draw("step-memory", words, paint)
+
+
+def memory_levels(plan: PlanRecord) -> tuple[Level, ...]:
+    """The budget and the predicted peak, as lines of a memory chart."""
+    budget = f"budget {format_bytes(plan.device_budget_bytes)}"
+    predicted = f"predicted peak {format_bytes(plan.predicted_peak_bytes)}"
+    return (
+        Level(plan.device_budget_bytes, Key(budget, Color.LIMIT, Mark.LINE)),
+        Level(plan.predicted_peak_bytes, Key(predicted, Color.PLAN, Mark.DASHES)),
+    )
+
+
+def _draw(name: str, words: Words, paint: Any) -> Figure:
+    return draw_figure(name, words, paint, height=_HEIGHT, narrow_height=_NARROW_HEIGHT)
+
+
+def _draw_steps(
+    name: str,
+    words: Words,
+    metrics: Sequence[StepMetrics],
+    values: Sequence[float],
+    scale: Scale,
+    levels: Sequence[Level],
+) -> Figure:
+    steps, heights = finite_points(zip([row.step for row in metrics], values, strict=True))
+
+    def paint(canvas: Any, size: Size) -> None:
+        axes = _prepare_axes(canvas, size, scale)
+        axes.plot(*thin(steps, heights / scale.divisor), color=Color.ACCENT.value, linewidth=1.5)
+        _finish_from_zero(axes, scale, levels)
+
+    return _draw(name, words, paint)
+
+
+def _prepare_axes(canvas: Any, size: Size, scale: Scale, *, by_step: bool = True) -> Any:
+    axes = canvas.subplots()
+    axes.set_xlabel("step" if by_step else "time")
+    axes.xaxis.set_major_locator(MaxNLocator(5 if size.is_narrow else 10, integer=by_step))
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.label(value)))
+    axes.grid(visible=False, axis="x")
+    return axes
+
+
+def _finish_from_zero(axes: Any, scale: Scale, levels: Sequence[Level]) -> None:
+    for level in levels:
+        level.draw(axes, scale)
+    axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.03)
+
+
+def _fill_window(trace: StepTrace) -> tuple[Series, Series]:
+    """Samples with their times counted from the window's start, drawn out to its end."""
+    begin, end = trace.window
+    points = [(max(time, begin) - begin, size) for time, size in trace.memory]
+    return finite_points([*points, (end - begin, trace.memory[-1][1])])

@@ -1,0 +1,115 @@
+"""The top of a report: what was trained, where it lived, and the headline numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from statistics import median
+
+from openwafer.training.metrics.compute_share import compute_share
+from openwafer.training.metrics.plan_record import Mode, PlannedLayer, PlanRecord, Tier
+from openwafer.training.metrics.report import html
+from openwafer.training.metrics.run_record import RunRecord
+from openwafer.training.metrics.step_metrics import StepMetrics
+from openwafer.training.metrics.step_trace import StepTrace
+from openwafer.training.metrics.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_rate,
+    format_share,
+)
+
+_PLACES = {Tier.DEVICE: "on the device", Tier.DRAM: "in DRAM", Tier.DISK: "on disk"}
+_MOST_MODEL_FACTS = 8
+
+Tile = tuple[str, str, str]
+
+
+def show_overview(run: RunRecord, step: StepTrace | None) -> str:
+    """Name, one paragraph, and tiles; tiles whose data is absent are left out."""
+    plan = run.plan
+    size = f"{format_count(plan.parameters)} parameters"
+    num_steps = run.metrics.rows[-1].step + 1 if run.metrics.rows else 0
+    summary = (
+        f"A model of {size} in {len(plan.layers)} layers, trained for "
+        f"{num_steps} steps on {plan.device} with a budget of "
+        f"{format_bytes(plan.device_budget_bytes)} of device memory. {describe_home(plan)}"
+    )
+    tiles = list_tiles(run, step) if run.metrics.rows else []
+    return (
+        f'<header><p class="eyebrow">openwafer · training report</p><h1>{escape(run.name)}</h1>'
+        f'<p class="summary">{html.prose(summary)}</p>'
+        f'<p class="caption">{escape(_describe_model(run.config))}</p>'
+        f"{html.tiles(tiles)}</header>"
+    )
+
+
+def describe_home(plan: PlanRecord) -> str:
+    """Where weights and optimizer states live, by size."""
+    if plan.mode is Mode.RESIDENT:
+        return "The model fits: all of it stays on the device."
+    weights = _by_tier(plan.layers, lambda a: (a.weights_tier, a.weights_bytes))
+    states = _by_tier(plan.layers, lambda a: (a.states_tier, a.states_bytes))
+    return f"Weights live {weights}; optimizer states {states}."
+
+
+def list_tiles(run: RunRecord, step: StepTrace | None) -> list[Tile]:
+    """Name, number, and what to hold it against; at least one step is needed."""
+    rows, plan = run.metrics.rows, run.plan
+    peak = max(row.device_bytes_peak for row in rows)
+    streamed = median(row.fetch_bytes + row.push_bytes for row in rows)
+    return [
+        ("Loss at the last step", f"{rows[-1].loss:.3f}", f"from {rows[0].loss:.3f}"),
+        ("Tokens a second", format_count(median(r.tokens_per_second for r in rows)), "median"),
+        ("Step", format_duration(median(row.seconds for row in rows)), _predicted(plan)),
+        *_tile_compute(step),
+        ("Peak on the device", format_bytes(peak), f"of {format_bytes(plan.device_budget_bytes)}"),
+        (
+            "Streamed a step",
+            format_bytes(streamed),
+            f"{streamed / plan.parameters:.2f} B/parameter",
+        ),
+        *_tile_disk(rows, plan.disk_limit_bytes_per_second),
+        ("Host memory", format_bytes(max(row.host_bytes for row in rows)), "resident, highest"),
+    ]
+
+
+def _predicted(plan: PlanRecord) -> str:
+    seconds = plan.predicted_step_seconds
+    return "median" if seconds is None else f"predicted {format_duration(seconds)}"
+
+
+def _tile_compute(step: StepTrace | None) -> list[Tile]:
+    if step is None:
+        return []
+    share = format_share(compute_share(step).share)
+    return [("Device computes", share, f"of step {step.step}")]
+
+
+def _tile_disk(rows: Sequence[StepMetrics], limit: float | None) -> list[Tile]:
+    rate = median((row.disk_read_bytes + row.disk_write_bytes) / row.seconds for row in rows)
+    if not rate:
+        return []
+    beside = "median" if limit is None else f"{format_share(rate / limit)} of the limit"
+    return [("Disk rate", format_rate(rate), beside)]
+
+
+def _by_tier(
+    layers: Sequence[PlannedLayer], part: Callable[[PlannedLayer], tuple[Tier, int]]
+) -> str:
+    sizes = dict.fromkeys(Tier, 0)
+    for tier, num_bytes in map(part, layers):
+        sizes[tier] += num_bytes
+    homes = [f"{_PLACES[tier]} ({format_bytes(size)})" for tier, size in sizes.items() if size]
+    return " and ".join(homes) or "nowhere, there are none"
+
+
+def _describe_model(config: Mapping[str, object]) -> str:
+    model = config.get("model")
+    if not isinstance(model, dict):
+        return f"Model: {model}" if model else ""
+    facts = [f"{key} {value}" for key, value in model.items() if _is_plain(value)]
+    return f"Model: {', '.join(facts[:_MOST_MODEL_FACTS])}"
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float) and value != ""

@@ -1,0 +1,76 @@
+"""A run folder read back as one value: what a report is made of."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from openwafer.training.metrics.environment import read_environment
+from openwafer.training.metrics.json_records import corrupt, read_text
+from openwafer.training.metrics.plan_record import PlanRecord, read_plan
+from openwafer.training.metrics.sample_record import GeneratedSample, read_sample
+from openwafer.training.metrics.step_lines import StepLines, read_lines
+from openwafer.training.metrics.step_metrics import (
+    METRICS_FORMAT,
+    VALIDATION_FORMAT,
+    StepMetrics,
+    ValidationPoint,
+)
+from openwafer.training.metrics.step_trace import RunTrace, read_trace
+
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything a run wrote about itself. What is None was not written."""
+
+    name: str
+    config_text: str
+    config: Mapping[str, object]
+    plan: PlanRecord
+    metrics: StepLines[StepMetrics]
+    validation: StepLines[ValidationPoint] | None
+    trace: RunTrace | None
+    sample: GeneratedSample | None
+    environment: Mapping[str, str] | None
+
+
+def load_run(run_folder: Path) -> RunRecord:
+    """Read a run folder.
+
+    config.yaml, plan.json and metrics.jsonl must be there; validation.jsonl, trace.json,
+    sample.json and environment.json may be absent. Raises `OpenwaferError` (run-file-missing,
+    run-file-version, run-file-corrupt) with the file and the key or line.
+    """
+    config_path = run_folder / "config.yaml"
+    config_text = read_text(config_path)
+    return RunRecord(
+        name=run_folder.resolve().name,
+        config_text=config_text,
+        config=_parse_config(config_text, config_path),
+        plan=read_plan(run_folder / "plan.json"),
+        metrics=read_lines(run_folder / "metrics.jsonl", METRICS_FORMAT),
+        validation=_read_if_present(
+            run_folder / "validation.jsonl", lambda path: read_lines(path, VALIDATION_FORMAT)
+        ),
+        trace=_read_if_present(run_folder / "trace.json", read_trace),
+        sample=_read_if_present(run_folder / "sample.json", read_sample),
+        environment=_read_if_present(run_folder / "environment.json", read_environment),
+    )
+
+
+def _read_if_present(path: Path, read: Callable[[Path], Content]) -> Content | None:
+    return read(path) if path.exists() else None
+
+
+def _parse_config(text: str, path: Path) -> Mapping[str, object]:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as cause:
+        raise corrupt(str(path), f"not YAML: {cause}") from cause
+    if not isinstance(value, dict):
+        raise corrupt(str(path), f"expected keys and values, found {type(value).__name__}")
+    return value

@@ -1,0 +1,42 @@
+"""The rows of metrics.jsonl and validation.jsonl in a run folder."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from openwafer.training.metrics.step_lines import LineFormat
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """What one training step did and cost.
+
+    `step` counts from 0. `grad_norm` is the global norm before clipping, None when it was not
+    computed. `tokens` were trained on in this step, in `seconds` of wall time. Fetch and push
+    bytes crossed the link between store and device; `host_bytes` is the resident set.
+    """
+
+    step: int
+    loss: float
+    learning_rate: float
+    grad_norm: float | None
+    tokens: int
+    tokens_per_second: float
+    seconds: float
+    fetch_bytes: int
+    push_bytes: int
+    disk_read_bytes: int
+    disk_write_bytes: int
+    device_bytes_peak: int
+    host_bytes: int
+
+
+@dataclass(frozen=True)
+class ValidationPoint:
+    """The loss on held-out data with the parameters that step `step` left behind."""
+
+    step: int
+    loss: float
+
+
+METRICS_FORMAT: Final = LineFormat("openwafer-metrics", 1, StepMetrics)
+VALIDATION_FORMAT: Final = LineFormat("openwafer-validation", 1, ValidationPoint)

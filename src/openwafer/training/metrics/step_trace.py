@@ -1,0 +1,219 @@
+"""The trace of a run, read back as spans of known tracks, one step at a time.
+
+`openwafer.trace` writes Chrome trace JSON; this reads the part that a training step uses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.trace import FORMAT, VERSION
+from openwafer.training.metrics.intervals import Interval
+from openwafer.training.metrics.json_records import (
+    check_format,
+    corrupt,
+    parse_json,
+    parse_record,
+    read_text,
+)
+
+MEMORY_COUNTER = "device memory"
+_MICROSECOND = 1e-6
+
+MemorySample = tuple[float, float]
+
+
+class Track(StrEnum):
+    """The rows of a training trace, in the order of drawing."""
+
+    COMPUTE = "compute"
+    FETCH = "fetch"
+    PUSH = "push"
+    UPDATE = "update"
+    DISK_READ = "disk read"
+    DISK_WRITE = "disk write"
+
+
+class Kind(StrEnum):
+    """What a span did."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    RECOMPUTE = "recompute"
+    FETCH = "fetch"
+    PUSH = "push"
+    UPDATE = "update"
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True)
+class TraceSpan:
+    """One piece of work on one layer; times in seconds on the clock of the trace."""
+
+    track: Track
+    kind: Kind
+    layer: str
+    step: int
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """One step: its window, every span that touches it, and the device's memory within it.
+
+    `memory` holds (seconds, bytes) at each change, and the last change before the window.
+    """
+
+    step: int
+    window: Interval
+    spans: tuple[TraceSpan, ...]
+    memory: tuple[MemorySample, ...]
+
+    @property
+    def window_seconds(self) -> float:
+        return self.window[1] - self.window[0]
+
+
+@dataclass(frozen=True)
+class RunTrace:
+    """All spans of a trace file and its samples of device memory, each in order of time."""
+
+    place: str
+    spans: tuple[TraceSpan, ...]
+    memory: tuple[MemorySample, ...]
+
+    def select(self, step: int | None = None) -> StepTrace:
+        """One step; without `step` the last whose successor was traced too, else the last.
+
+        A step runs from its first compute span to the first of the next step; at the ends of a
+        trace, from its first span on any track, or to its last. Steps in a row so share out the
+        wall clock without a rest, and prefetch for a step counts in the step where it happens.
+
+        Raises `OpenwaferError` (trace-step-missing) naming the steps there are.
+        """
+        starts = self._compute_starts()
+        if step is None and starts:
+            step = max([known for known in starts if known + 1 in starts] or starts)
+        if step is None or step not in starts:
+            raise self._missing(step, starts)
+        window = self._window(step, starts)
+        spans = tuple(span for span in self.spans if _touches(span.interval, window))
+        return StepTrace(step, window, spans, _during(self.memory, window))
+
+    def _compute_starts(self) -> Mapping[int, float]:
+        starts: dict[int, float] = {}
+        for span in self.spans:
+            if span.track is Track.COMPUTE:
+                starts.setdefault(span.step, span.interval[0])
+        return starts
+
+    def _window(self, step: int, starts: Mapping[int, float]) -> Interval:
+        own = [span.interval for span in self.spans if span.step == step]
+        begin = starts[step] if step - 1 in starts else own[0][0]
+        end = starts[step + 1] if step + 1 in starts else max(end for _, end in own)
+        return begin, end
+
+    def _missing(self, step: int | None, starts: Mapping[int, float]) -> OpenwaferError:
+        known = ", ".join(map(str, sorted(starts))) or "none"
+        wanted = "a step" if step is None else f"step {step}"
+        return error(
+            "trace-step-missing",
+            f"{self.place}: asked for {wanted}, traced steps: {known}",
+            help="ask for one of the traced steps",
+        )
+
+
+def read_trace(path: Path) -> RunTrace:
+    """Read a trace file; spans on tracks other than `Track` are left out.
+
+    Raises `OpenwaferError`: run-file-missing, or run-file-corrupt with the event's index.
+    """
+    events = _list_events(path)
+    tracks = _name_tracks(events)
+    spans, memory = [], []
+    for place, event in events:
+        track = tracks.get((event.get("pid"), event.get("tid")))
+        if event.get("ph") == "X" and track is not None:
+            spans.append(_parse_span(event, track, place))
+        elif event.get("ph") == "C" and event.get("name") == MEMORY_COUNTER:
+            sample = parse_record(_CounterEvent, event, place)
+            memory.append((sample.ts * _MICROSECOND, sample.args.bytes))
+    spans.sort(key=lambda span: span.interval)
+    return RunTrace(str(path), tuple(spans), tuple(sorted(memory)))
+
+
+_Event = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class _SpanArgs:
+    layer: str
+    kind: Kind
+    step: int
+
+
+@dataclass(frozen=True)
+class _SpanEvent:
+    ts: float
+    dur: float
+    args: _SpanArgs
+
+
+@dataclass(frozen=True)
+class _CounterArgs:
+    bytes: float
+
+
+@dataclass(frozen=True)
+class _CounterEvent:
+    ts: float
+    args: _CounterArgs
+
+
+@dataclass(frozen=True)
+class _NameArgs:
+    name: str
+
+
+@dataclass(frozen=True)
+class _NameEvent:
+    pid: int
+    tid: int
+    args: _NameArgs
+
+
+def _list_events(path: Path) -> list[tuple[str, _Event]]:
+    trace = parse_json(read_text(path), str(path))
+    mark = trace.get("otherData")
+    check_format(mark if isinstance(mark, dict) else {}, FORMAT, VERSION, str(path))
+    events = trace.get("traceEvents")
+    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
+        raise corrupt(str(path), "expected a list of objects under the key 'traceEvents'")
+    return [(f"{path}: traceEvents[{index}]", event) for index, event in enumerate(events)]
+
+
+def _name_tracks(events: list[tuple[str, _Event]]) -> Mapping[tuple[object, object], Track]:
+    names = [
+        parse_record(_NameEvent, event, place)
+        for place, event in events
+        if event.get("ph") == "M" and event.get("name") == "thread_name"
+    ]
+    return {(n.pid, n.tid): Track(n.args.name) for n in names if n.args.name in list(Track)}
+
+
+def _parse_span(event: _Event, track: Track, place: str) -> TraceSpan:
+    span = parse_record(_SpanEvent, event, place)
+    interval = span.ts * _MICROSECOND, (span.ts + span.dur) * _MICROSECOND
+    return TraceSpan(track, span.args.kind, span.args.layer, span.args.step, interval)
+
+
+def _touches(interval: Interval, window: Interval) -> bool:
+    return interval[0] < window[1] and window[0] < interval[1]
+
+
+def _during(memory: tuple[MemorySample, ...], window: Interval) -> tuple[MemorySample, ...]:
+    before = [sample for sample in memory if sample[0] <= window[0]]
+    return (*before[-1:], *(sample for sample in memory if window[0] < sample[0] <= window[1]))

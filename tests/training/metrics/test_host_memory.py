@@ -1,0 +1,68 @@
+"""Host memory of this very process."""
+
+import mmap
+import time
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics import HostMemorySampler, host_memory, read_host_memory
+
+MIB = 1 << 20
+
+
+def filled(num_bytes: int) -> mmap.mmap:
+    """Anonymous pages that go back to the system when closed."""
+    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.write(b"\1" * num_bytes)
+    return pages
+
+
+def test_touched_pages_count_as_anonymous() -> None:
+    before = read_host_memory().anonymous_bytes
+    with filled(64 * MIB):
+        grown = read_host_memory().anonymous_bytes - before
+    assert 60 * MIB < grown < 80 * MIB
+
+
+def test_the_resident_set_is_the_sum_of_the_kinds_and_below_the_peak() -> None:
+    memory = read_host_memory()
+    assert 0 < memory.resident_bytes <= memory.peak_bytes + MIB
+
+
+def test_a_sampler_sees_a_peak_that_is_gone_at_the_end() -> None:
+    with HostMemorySampler(interval_seconds=0.005) as sampler:
+        with filled(64 * MIB):
+            time.sleep(0.05)
+        after = read_host_memory().anonymous_bytes
+    assert sampler.most_anonymous_bytes - after > 40 * MIB
+
+
+def test_a_sampler_samples_at_start_and_end_of_the_shortest_block() -> None:
+    with HostMemorySampler(interval_seconds=60) as sampler:
+        pass
+    assert (sampler.num_samples, sampler.most_resident_bytes > 0) == (2, True)
+
+
+def test_a_sample_costs_microseconds() -> None:
+    sampler = HostMemorySampler(interval_seconds=0.001)
+    started = time.thread_time()
+    with sampler:
+        time.sleep(0.2)
+    assert time.thread_time() - started < 0.1
+
+
+def test_without_proc_the_error_says_where_memory_can_be_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host_memory, "_STATUS_PATH", "/proc/none/status")
+    with pytest.raises(
+        OpenwaferError, match=r"cannot read /proc/none/status: No such file[^$]*Linux"
+    ):
+        read_host_memory()
+
+
+def test_a_status_without_a_field_names_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "_STATUS_PATH", "/proc/version")
+    with pytest.raises(OpenwaferError, match=r"/proc/version has no field RssAnon:"):
+        read_host_memory()

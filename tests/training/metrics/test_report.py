@@ -1,0 +1,237 @@
+"""The report: whole, self-contained, true to its run."""
+
+import json
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics import METRICS_FORMAT, StepWriter, load_run, write_report
+from openwafer.training.metrics.report import render_report
+from openwafer.training.metrics.report.overview import describe_home
+from openwafer.training.metrics.report.series import finite_points, moving_mean, thin
+from openwafer.training.metrics.report.timeline import draw_timeline
+from openwafer.training.metrics.step_trace import Kind, StepTrace, TraceSpan, Track
+from tests.training.metrics.synthetic_run import make_metrics, write_run
+
+FIGURES = (
+    "loss",
+    "throughput",
+    "peak-memory",
+    "step-memory",
+    "timeline",
+    "traffic",
+    "disk-rate",
+    "host-memory",
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_run(tmp_path_factory.mktemp("runs") / "stdlib-gpt", num_layers=4, num_steps=60)
+    return write_report(folder).read_text(encoding="utf-8").replace("\u00a0", " ")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run whose first step is not finished; steps 2, 3 and 4 are traced all the same."""
+    folder = write_run(tmp_path / "small", num_layers=3, num_steps=5)
+    StepWriter(folder / "metrics.jsonl", METRICS_FORMAT).close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a killed run that wrote only what every run writes."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "bare", num_layers=3, num_steps=5)
+    for name in ("trace.json", "validation.jsonl", "sample.json", "environment.json"):
+        (folder / name).unlink()
+    path = folder / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    return render_report(load_run(folder))
+
+
+def figure(page: str, name: str) -> str:
+    found = re.search(rf'<figure id="{name}">.*?</figure>', page, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+class TextOnly(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def text_of(html: str) -> str:
+    parser = TextOnly()
+    parser.feed(html)
+    return " ".join(parser.words).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_a_caption_and_a_drawing_for_each_width(page: str, name: str) -> None:
+    drawn = figure(page, name)
+    assert re.search(r'<p class="caption">[A-Z][^<]{20,}\.</p>', drawn)
+    assert re.findall(r'viewBox="0 0 (\d+) ', drawn) == ["920", "360"]
+
+
+def test_the_page_needs_nothing_beside_it(page: str) -> None:
+    outside = re.findall(r'(?:src|href)="(?!#)[^"]*"|url\((?!#)[^)]*\)|@import|<script|<link', page)
+    assert outside == []
+
+
+def test_every_drawing_is_well_formed(page: str) -> None:
+    drawings = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
+    assert [ET.fromstring(drawing).tag for drawing in drawings] == ["svg"] * 16
+
+
+def test_no_two_elements_share_an_id(page: str) -> None:
+    names = re.findall(r'\bid="([^"]*)"', page)
+    assert len(names) == len(set(names))
+
+
+def test_every_reference_within_the_page_has_its_target(page: str) -> None:
+    wanted = set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', page))
+    assert {a or b for a, b in wanted} <= set(re.findall(r'\bid="([^"]*)"', page))
+
+
+def test_every_color_of_a_drawing_is_one_that_dark_mode_knows(page: str) -> None:
+    style, body = page.split("</style>")
+    light, dark = style.split("prefers-color-scheme: dark")
+    used = set(re.findall(r"var\((--\w+)\)", body))
+    assert used <= set(re.findall(r"(--\w+):", light)) & set(re.findall(r"(--\w+):", dark))
+    assert not re.search(r"(?:fill|stroke): #", body)
+
+
+def test_the_summary_says_what_was_trained_and_where_it_lives(page: str) -> None:
+    summary = text_of(page[page.index('<p class="summary">') : page.index("<dl")])
+    assert "7.20M parameters in 4 layers, trained for 60 steps on cpu" in summary
+    assert "Weights live in DRAM (6.87 MiB) and on disk (20.6 MiB)" in summary
+
+
+def test_the_tiles_hold_each_number_against_its_limit(page: str) -> None:
+    tiles = text_of(page[page.index("<dl") : page.index("</dl>")])
+    for words in ("predicted 1.84 s", "of 64.0 MiB", "12.00 B/parameter", "of the limit"):
+        assert words in tiles
+
+
+def test_the_timeline_states_the_share_of_time_the_device_computes(page: str) -> None:
+    share = re.search(r"The device computes ([\d.]+)% of the time", figure(page, "timeline"))
+    assert share is not None
+    assert f"computing {share[1]}%" in text_of(page)
+
+
+def test_the_timeline_names_tracks_and_layers(page: str) -> None:
+    words = text_of(figure(page, "timeline"))
+    for name in ("compute", "fetch", "push", "update", "disk read", "disk write", "model.layers.1"):
+        assert name in words
+
+
+def test_a_layer_keeps_every_digit_of_its_name() -> None:
+    span = TraceSpan(Track.COMPUTE, Kind.FORWARD, "model.layers.10435", 0, (0.0, 1.0))
+    drawn = draw_timeline(StepTrace(0, (0.0, 1.0), (span,), ()), [])
+    assert ">model.layers.10435<" in drawn.wide_svg
+    assert ">layers.10435<" in drawn.narrow_svg
+
+
+def test_memory_is_shown_against_budget_and_prediction(page: str) -> None:
+    for name in ("peak-memory", "step-memory"):
+        words = text_of(figure(page, name))
+        assert "budget 64.0 MiB" in words
+        assert "predicted peak 61.0 MiB" in words
+
+
+def test_bytes_moved_stand_beside_the_plan(page: str) -> None:
+    assert "8.00 (plan 8.00)" in text_of(figure(page, "traffic"))
+
+
+def test_the_plan_has_a_row_for_every_layer(page: str) -> None:
+    table = page[page.index('<table class="plan">') :]
+    rows = table[table.index("<tbody>") : table.index("</tbody>")].split("</tr>")[:-1]
+    assert [text_of(row).split()[0] for row in rows[::3]] == ["embed_tokens", "lm_head"]
+
+
+def test_generated_text_is_shown_as_it_is(page: str) -> None:
+    assert 'Return the <lines> & nothing else."""' in text_of(page)
+
+
+def test_validation_points_are_in_the_legend_and_the_caption(page: str) -> None:
+    words = text_of(figure(page, "loss"))
+    assert "validation" in words
+    assert "On held-out data it ends at" in words
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "No step was traced in this run.",
+        "No validation was run.",
+        "No text was generated in this run.",
+        "The environment of this run was not recorded.",
+    ],
+)
+def test_what_a_run_has_not_is_noted(bare_page: str, note: str) -> None:
+    assert note in bare_page
+
+
+@pytest.mark.parametrize("name", ["step-memory", "timeline"])
+def test_without_a_trace_its_figures_are_absent(bare_page: str, name: str) -> None:
+    assert f'id="{name}"' not in bare_page
+
+
+def test_a_run_without_a_finished_step_has_a_report(folder: Path) -> None:
+    assert "No step was finished yet." in render_report(load_run(folder))
+
+
+def test_a_torn_line_is_noted(bare_page: str) -> None:
+    assert "The last line of metrics.jsonl was cut short by a kill" in bare_page
+
+
+def test_a_run_whose_loss_was_never_finite_says_so(folder: Path) -> None:
+    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
+        writer.append(replace(make_metrics(0, 3), loss=math.nan))
+    (folder / "trace.json").unlink()
+    assert "No loss of this run is a finite number." in render_report(load_run(folder))
+
+
+def test_a_resident_run_says_that_it_fits(folder: Path) -> None:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mode": "resident"}))
+    assert "The model fits: all of it stays on" in describe_home(load_run(folder).plan)
+
+
+def test_another_step_can_be_shown(folder: Path) -> None:
+    assert "Step 2, " in render_report(load_run(folder), step=2)
+
+
+def test_a_step_that_was_not_traced_is_refused_and_leaves_the_old_report(folder: Path) -> None:
+    before = write_report(folder).read_text()
+    with pytest.raises(OpenwaferError, match=r"asked for step 77, traced steps: 2, 3, 4"):
+        write_report(folder, step=77)
+    assert (folder / "report.html").read_text() == before
+
+
+def test_thinning_keeps_the_peak_of_a_long_series() -> None:
+    x, y = finite_points((step, 1000.0 if step == 7777 else step % 7) for step in range(20_000))
+    thin_x, thin_y = thin(x, y)
+    assert len(thin_x) <= 1200
+    assert (thin_x[thin_y.argmax()], thin_y.max()) == (7777, 1000)
+
+
+def test_a_moving_mean_uses_what_there_is_at_the_ends() -> None:
+    _, y = finite_points(enumerate([0.0, 3.0, 6.0, 9.0]))
+    assert moving_mean(y, 3).tolist() == [1.5, 3.0, 6.0, 7.5]
+
+
+def test_points_that_are_not_finite_are_left_out() -> None:
+    x, y = finite_points([(0, 1.0), (1, math.nan), (2, math.inf), (3, 4.0)])
+    assert (x.tolist(), y.tolist()) == ([0, 3], [1.0, 4.0])
