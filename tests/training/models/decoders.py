@@ -1,0 +1,115 @@
+"""Rows of dense decoder-only language models."""
+
+from tests.training.models.architecture import DECODER, SPECIAL, TEXT, Architecture
+from tests.training.models.architecture_batches import VOCAB_SIZE, causal
+
+GPT = {
+    "vocab_size": VOCAB_SIZE,
+    "n_embd": 32,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 64,
+    "use_cache": False,
+    **SPECIAL,
+}
+GPT2 = {**GPT, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+GPT2_DROPOUT = {**GPT, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
+GPT_NEO = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "num_layers": 4,
+    "num_heads": 4,
+    "max_position_embeddings": 64,
+    "attention_types": [[["global", "local"], 2]],
+    "window_size": 8,
+    "use_cache": False,
+    **SPECIAL,
+}
+OPT = {
+    **TEXT,
+    "word_embed_proj_dim": 16,
+    "ffn_dim": 48,
+    "dropout": 0.0,
+    "use_cache": False,
+}
+BLOOM = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "n_layer": 3, "n_head": 4, **SPECIAL}
+MPT = {
+    "vocab_size": VOCAB_SIZE,
+    "d_model": 32,
+    "n_layers": 3,
+    "n_heads": 4,
+    "max_seq_len": 64,
+    "use_cache": False,
+    **SPECIAL,
+}
+XGLM = {
+    "vocab_size": VOCAB_SIZE,
+    "d_model": 32,
+    "num_layers": 3,
+    "attention_heads": 4,
+    "ffn_dim": 48,
+    "max_position_embeddings": 64,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "layerdrop": 0.0,
+    "use_cache": False,
+    **SPECIAL,
+}
+NO_CACHE = {**TEXT, "use_cache": False}
+WINDOW = {**DECODER, "sliding_window": 8}
+HEAD = {**DECODER, "head_dim": 8}
+TIED = {**DECODER, "tie_word_embeddings": True}
+
+DECODERS = (
+    Architecture("llama", "LlamaForCausalLM", causal, DECODER),
+    Architecture(
+        "llama-dropout",
+        "LlamaForCausalLM",
+        causal,
+        {**TIED, "attention_dropout": 0.2},
+        is_tied=True,
+        draws_random_numbers=True,
+    ),
+    Architecture("mistral", "MistralForCausalLM", causal, WINDOW),
+    Architecture("qwen2", "Qwen2ForCausalLM", causal, TIED, is_tied=True),
+    Architecture("qwen3", "Qwen3ForCausalLM", causal, HEAD),
+    Architecture("gpt2", "GPT2LMHeadModel", causal, GPT2, is_tied=True),
+    Architecture(
+        "gpt2-dropout",
+        "GPT2LMHeadModel",
+        causal,
+        GPT2_DROPOUT,
+        is_tied=True,
+        draws_random_numbers=True,
+    ),
+    Architecture("gpt-neox", "GPTNeoXForCausalLM", causal, NO_CACHE),
+    Architecture("gpt-j", "GPTJForCausalLM", causal, {**GPT, "rotary_dim": 4}),
+    Architecture("gpt-neo", "GPTNeoForCausalLM", causal, GPT_NEO, is_tied=True),
+    Architecture("opt", "OPTForCausalLM", causal, OPT, is_tied=True),
+    Architecture("bloom", "BloomForCausalLM", causal, BLOOM, is_tied=True),
+    Architecture(
+        "bloom-dropout",
+        "BloomForCausalLM",
+        causal,
+        {**BLOOM, "hidden_dropout": 0.1, "attention_dropout": 0.1},
+        is_tied=True,
+        draws_random_numbers=True,
+    ),
+    Architecture("falcon", "FalconForCausalLM", causal, NO_CACHE, is_tied=True),
+    Architecture("phi", "PhiForCausalLM", causal, DECODER),
+    Architecture("phi3", "Phi3ForCausalLM", causal, DECODER),
+    Architecture("gemma", "GemmaForCausalLM", causal, HEAD, is_tied=True),
+    Architecture("gemma2", "Gemma2ForCausalLM", causal, {**HEAD, **WINDOW}, is_tied=True),
+    Architecture("gemma3", "Gemma3ForCausalLM", causal, {**HEAD, **WINDOW}, is_tied=True),
+    Architecture("olmo", "OlmoForCausalLM", causal, DECODER),
+    Architecture("olmo2", "Olmo2ForCausalLM", causal, DECODER),
+    Architecture("granite", "GraniteForCausalLM", causal, DECODER),
+    Architecture("cohere", "CohereForCausalLM", causal, DECODER, is_tied=True),
+    Architecture("stablelm", "StableLmForCausalLM", causal, DECODER),
+    Architecture("starcoder2", "Starcoder2ForCausalLM", causal, DECODER, is_tied=True),
+    Architecture("smollm3", "SmolLM3ForCausalLM", causal, DECODER, is_tied=True),
+    Architecture("glm", "GlmForCausalLM", causal, HEAD),
+    Architecture("nemotron", "NemotronForCausalLM", causal, DECODER),
+    Architecture("mpt", "MptForCausalLM", causal, MPT, is_tied=True),
+    Architecture("xglm", "XGLMForCausalLM", causal, XGLM, is_tied=True),
+)
