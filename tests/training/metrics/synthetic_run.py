@@ -173,6 +173,11 @@ def write_run(folder: Path, *, num_layers: int = 24, num_steps: int = 200) -> Pa
     return folder
 
 
+def change_plan(folder: Path, **changes: object) -> None:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 SAMPLE = GeneratedSample(
     200,
     "def read_lines(path):",

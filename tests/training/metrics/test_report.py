@@ -1,6 +1,5 @@
 """The report: whole, self-contained, true to its run."""
 
-import json
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -17,7 +16,7 @@ from openwafer.training.metrics.report.overview import describe_home
 from openwafer.training.metrics.report.series import finite_points, moving_mean, thin
 from openwafer.training.metrics.report.timeline import draw_timeline
 from openwafer.training.metrics.step_trace import Kind, StepTrace, TraceSpan, Track
-from tests.training.metrics.synthetic_run import make_metrics, write_run
+from tests.training.metrics.synthetic_run import change_plan, make_metrics, write_run
 
 FIGURES = (
     "loss",
@@ -143,6 +142,14 @@ def test_a_layer_keeps_every_digit_of_its_name() -> None:
     assert ">layers.10435<" in drawn.narrow_svg
 
 
+def test_a_recompute_is_painted_over_the_backward_that_contains_it() -> None:
+    backward = TraceSpan(Track.COMPUTE, Kind.BACKWARD, "a", 0, (0.0, 1.0))
+    recompute = TraceSpan(Track.COMPUTE, Kind.RECOMPUTE, "a", 0, (0.2, 0.5))
+    step = StepTrace(0, (0.0, 1.0), (backward, recompute), ())
+    drawn = draw_timeline(step, []).wide_svg
+    assert drawn.index("var(--backward)") < drawn.index("var(--recompute)")
+
+
 def test_memory_is_shown_against_budget_and_prediction(page: str) -> None:
     for name in ("peak-memory", "step-memory"):
         words = text_of(figure(page, name))
@@ -204,9 +211,17 @@ def test_a_run_whose_loss_was_never_finite_says_so(folder: Path) -> None:
 
 
 def test_a_resident_run_says_that_it_fits(folder: Path) -> None:
-    path = folder / "plan.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"mode": "resident"}))
+    change_plan(folder, mode="resident")
     assert "The model fits: all of it stays on" in describe_home(load_run(folder).plan)
+
+
+def test_a_run_that_moved_nothing_says_so(folder: Path) -> None:
+    nothing = {"fetch_bytes": 0, "push_bytes": 0, "disk_read_bytes": 0, "disk_write_bytes": 0}
+    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
+        writer.append(replace(make_metrics(0, 3), **nothing))
+    change_plan(folder, step_bytes={"fetch": 0, "push": 0, "disk_read": 0, "disk_write": 0})
+    (folder / "trace.json").unlink()
+    assert "Nothing was streamed" in render_report(load_run(folder))
 
 
 def test_another_step_can_be_shown(folder: Path) -> None:

@@ -8,17 +8,12 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import load_run
 from openwafer.training.metrics.plan_record import Activations, Mode, Tier
-from tests.training.metrics.synthetic_run import SAMPLE, write_run
+from tests.training.metrics.synthetic_run import SAMPLE, change_plan, write_run
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path / "stdlib-gpt", num_layers=4, num_steps=30)
-
-
-def change_plan(folder: Path, **changes: object) -> None:
-    path = folder / "plan.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_a_run_is_read_whole(folder: Path) -> None:

@@ -7,13 +7,15 @@ against a machine's memory for certain: file pages are cache that the kernel tak
 import os
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from openwafer.diagnostics import error
 
-_STATUS_PATH = "/proc/self/status"
+OWN_STATUS = Path("/proc/self/status")
 _STATUS_LIMIT_BYTES = 16384
+_FIELDS = (b"RssAnon", b"RssFile", b"RssShmem", b"VmHWM")
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,14 @@ class HostMemory:
         return self.anonymous_bytes + self.file_bytes + self.shared_bytes
 
 
-def read_host_memory() -> HostMemory:
-    """The state of this process now; about 20 microseconds.
+def read_host_memory(status: Path = OWN_STATUS) -> HostMemory:
+    """The state of this process, or of the one whose status file is given; 20 microseconds.
 
     Raises `OpenwaferError` (host-memory-unreadable) where there is no Linux `/proc`.
     """
-    descriptor = _open_status()
+    descriptor = _open(status)
     try:
-        return _read(descriptor)
+        return _read(descriptor, status)
     finally:
         os.close(descriptor)
 
@@ -59,7 +61,7 @@ class HostMemorySampler:
         self._descriptor = -1
 
     def __enter__(self) -> Self:
-        self._descriptor = _open_status()
+        self._descriptor = _open(OWN_STATUS)
         self._sample()
         self._thread.start()
         return self
@@ -80,43 +82,36 @@ class HostMemorySampler:
             self._sample()
 
     def _sample(self) -> None:
-        memory = _read(self._descriptor)
+        memory = _read(self._descriptor, OWN_STATUS)
         self.most_resident_bytes = max(self.most_resident_bytes, memory.resident_bytes)
         self.most_anonymous_bytes = max(self.most_anonymous_bytes, memory.anonymous_bytes)
         self.num_samples += 1
 
 
-def _open_status() -> int:
+def _open(status: Path) -> int:
     try:
-        return os.open(_STATUS_PATH, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(status, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as cause:
         raise error(
             "host-memory-unreadable",
-            f"cannot read {_STATUS_PATH}: {cause.strerror}",
+            f"cannot read {status}: {cause.strerror}",
             help="host memory is measured on Linux with /proc mounted",
         ) from cause
 
 
-def _read(descriptor: int) -> HostMemory:
+def _read(descriptor: int, status: Path) -> HostMemory:
     # pread from 0 makes the kernel write the text anew without another open, half the cost.
-    return _parse(os.pread(descriptor, _STATUS_LIMIT_BYTES, 0))
-
-
-def _parse(status: bytes) -> HostMemory:
-    return HostMemory(
-        anonymous_bytes=_field_bytes(status, b"RssAnon:"),
-        file_bytes=_field_bytes(status, b"RssFile:"),
-        shared_bytes=_field_bytes(status, b"RssShmem:"),
-        peak_bytes=_field_bytes(status, b"VmHWM:"),
-    )
-
-
-def _field_bytes(status: bytes, name: bytes) -> int:
-    start = status.find(name)
-    if start < 0:
+    text = os.pread(descriptor, _STATUS_LIMIT_BYTES, 0)
+    try:
+        return HostMemory(*(_field_bytes(text, name) for name in _FIELDS))
+    except ValueError as cause:
         raise error(
             "host-memory-unreadable",
-            f"{_STATUS_PATH} has no field {name.decode()}",
+            f"{status} lacks one of the fields {', '.join(name.decode() for name in _FIELDS)}",
             help="host memory is measured on Linux 4.5 or later",
-        )
-    return 1024 * int(status[start + len(name) : status.index(b"kB", start)])
+        ) from cause
+
+
+def _field_bytes(text: bytes, name: bytes) -> int:
+    start = text.index(name + b":") + len(name) + 1
+    return 1024 * int(text[start : text.index(b"kB", start)])

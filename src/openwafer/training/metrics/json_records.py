@@ -96,7 +96,7 @@ def corrupt(place: str, message: str) -> OpenwaferError:
 
 @functools.cache
 def _type_hints(kind: Any) -> Mapping[str, Any]:
-    return get_type_hints(cast("Any", kind))
+    return get_type_hints(kind)
 
 
 def _convert(hint: Any, value: object, place: str) -> Any:

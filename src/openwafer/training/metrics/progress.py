@@ -121,12 +121,13 @@ class Progress:
         self._first_step = first_step
         self._log_every = log_every
         self._console = console or Console()
+        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live = Live(
             get_renderable=lambda: render_progress(self._state), console=self._console
         )
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._is_live:
             self._live.start()
         return self
 
@@ -136,13 +137,13 @@ class Progress:
         raised: BaseException | None,
         place: TracebackType | None,
     ) -> None:
-        if self._console.is_terminal:
+        if self._is_live:
             self._live.stop()
 
     def advance(self, metrics: StepMetrics) -> None:
         """Show the step that `metrics` tells of as done."""
         self._state = self._state.after(metrics)
-        if not self._console.is_terminal and self._is_due(metrics.step):
+        if not self._is_live and self._is_due(metrics.step):
             self._console.out(format_progress(self._state), highlight=False)
 
     def note(self, text: str) -> None:

@@ -90,8 +90,7 @@ def draw_peak_memory(metrics: Sequence[StepMetrics], plan: PlanRecord) -> Figure
     most, budget = max(peaks), plan.device_budget_bytes
     caption = (
         f"The most bytes held on the device in each step. The highest is {format_bytes(most)}, "
-        f"{format_share(most / budget)} of the budget and "
-        f"{format_share(most / plan.predicted_peak_bytes)} of the plan's prediction."
+        f"{format_share(most / budget)} of the budget."
     )
     levels = memory_levels(plan)
     words = Words("Peak device memory", caption, tuple(level.key for level in levels))

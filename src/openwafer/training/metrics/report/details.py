@@ -35,11 +35,8 @@ def show_compute_share(step: StepTrace) -> str:
     keys = [Key(f"computing {format_share(split.share)}", Color.FORWARD)]
     keys += [Key(f"{c} exposed {format_share(share)}", _CAUSE_COLORS[c]) for c, share in causes]
     unexplained = split.unexplained_seconds / split.window_seconds
-    keys += (
-        [Key(f"nothing traced {format_share(unexplained)}", Color.GRID)]
-        if unexplained > 5e-4
-        else []
-    )
+    if unexplained > _VISIBLE_SHARE:
+        keys += [Key(f"nothing traced {format_share(unexplained)}", Color.GRID)]
     text = (
         f"How step {step.step} spent its time. A transfer or update is exposed while the device "
         "waits and it is the nearest thing at work; all the rest of it is hidden behind compute."

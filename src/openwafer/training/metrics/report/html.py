@@ -42,7 +42,9 @@ def figure(drawn: Figure) -> str:
 
 def legend(keys: Iterable[Key]) -> str:
     items = "".join(
-        f'<li><i class="{key.mark}"{_style(key.color)}></i>{escape(key.label)}</li>' for key in keys
+        f'<li><i class="{key.mark}" style="--key: {key.color.variable}"></i>'
+        f"{escape(key.label)}</li>"
+        for key in keys
     )
     return f'<ul class="legend">{items}</ul>' if items else ""
 
@@ -74,7 +76,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> str:
         f'<div class="scroll"><table class="{name}"><thead><tr>{titles}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
-
-
-def _style(color: Color) -> str:
-    return f' style="--key: {color.variable}"'

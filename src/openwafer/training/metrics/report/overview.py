@@ -27,11 +27,10 @@ Tile = tuple[str, str, str]
 def show_overview(run: RunRecord, step: StepTrace | None) -> str:
     """Name, one paragraph, and tiles; tiles whose data is absent are left out."""
     plan = run.plan
-    size = f"{format_count(plan.parameters)} parameters"
     num_steps = run.metrics.rows[-1].step + 1 if run.metrics.rows else 0
     summary = (
-        f"A model of {size} in {len(plan.layers)} layers, trained for "
-        f"{num_steps} steps on {plan.device} with a budget of "
+        f"A model of {format_count(plan.parameters)} parameters in {len(plan.layers)} layers, "
+        f"trained for {num_steps} steps on {plan.device} with a budget of "
         f"{format_bytes(plan.device_budget_bytes)} of device memory. {describe_home(plan)}"
     )
     tiles = list_tiles(run, step) if run.metrics.rows else []
@@ -47,8 +46,8 @@ def describe_home(plan: PlanRecord) -> str:
     """Where weights and optimizer states live, by size."""
     if plan.mode is Mode.RESIDENT:
         return "The model fits: all of it stays on the device."
-    weights = _by_tier(plan.layers, lambda a: (a.weights_tier, a.weights_bytes))
-    states = _by_tier(plan.layers, lambda a: (a.states_tier, a.states_bytes))
+    weights = _by_tier(plan.layers, lambda layer: (layer.weights_tier, layer.weights_bytes))
+    states = _by_tier(plan.layers, lambda layer: (layer.states_tier, layer.states_bytes))
     return f"Weights live {weights}; optimizer states {states}."
 
 

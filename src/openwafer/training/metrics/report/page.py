@@ -10,7 +10,7 @@ from openwafer.atomic_file import write_text
 from openwafer.training.metrics.report import curves, details, html
 from openwafer.training.metrics.report.overview import show_overview
 from openwafer.training.metrics.report.timeline import draw_timeline
-from openwafer.training.metrics.report.traffic import draw_traffic
+from openwafer.training.metrics.report.traffic import draw_traffic, list_traffic
 from openwafer.training.metrics.run_record import RunRecord, load_run
 from openwafer.training.metrics.step_trace import StepTrace
 
@@ -76,7 +76,11 @@ def _show_traffic(run: RunRecord) -> Iterator[str]:
     rows = run.metrics.rows
     if not rows:
         return
-    yield html.figure(draw_traffic(rows, run.plan))
+    traffic = list_traffic(rows, run.plan)
+    if any(way.measured_bytes or way.planned_bytes for way in traffic):
+        yield html.figure(draw_traffic(traffic, run.plan.parameters))
+    else:
+        yield html.absent("Bytes moved", "Nothing was streamed: the model stayed on the device.")
     if any(row.disk_read_bytes or row.disk_write_bytes for row in rows):
         yield html.figure(curves.draw_disk_rate(rows, run.plan.disk_limit_bytes_per_second))
     yield html.figure(curves.draw_host_memory(rows))

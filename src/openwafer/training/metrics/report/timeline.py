@@ -21,8 +21,9 @@ _COLORS = {
     Kind.READ: Color.READ,
     Kind.WRITE: Color.WRITE,
 }
-# Compute is painted last: in the row of a layer it lies over what moved meanwhile.
-_PAINT_ORDER = tuple(reversed(Kind))
+# Compute lies over what moved meanwhile, a recompute over the backward that contains it.
+_MOVES = (Kind.WRITE, Kind.READ, Kind.UPDATE, Kind.PUSH, Kind.FETCH)
+_PAINT_ORDER = (*_MOVES, Kind.FORWARD, Kind.BACKWARD, Kind.RECOMPUTE)
 _LANE_HEIGHT, _LAYER_HEIGHT, _MOST_LAYERS_HEIGHT, _FRAME_HEIGHT = 22, 14, 420, 60
 _MOST_LAYER_NAMES = 30
 # Gaps below a quarter of a pixel of the wide drawing cannot be seen.

@@ -35,11 +35,10 @@ def list_traffic(metrics: Sequence[StepMetrics], plan: PlanRecord) -> tuple[Traf
     )
 
 
-def draw_traffic(metrics: Sequence[StepMetrics], plan: PlanRecord) -> Figure:
+def draw_traffic(ways: Sequence[Traffic], parameters: int) -> Figure:
     """Bytes a parameter and step on each way, the plan as a mark on the measured bar."""
-    ways = list_traffic(metrics, plan)
-    measured = [way.measured_bytes / plan.parameters for way in ways]
-    planned = [way.planned_bytes / plan.parameters for way in ways]
+    measured = [way.measured_bytes / parameters for way in ways]
+    planned = [way.planned_bytes / parameters for way in ways]
     places = range(len(ways))
 
     def paint(canvas: Any, size: Size) -> None:
