@@ -80,8 +80,9 @@ def show_config(config_text: str) -> str:
 
 
 def _plan_row(layer: PlannedLayer) -> tuple[str, ...]:
+    folders, dot, last = escape(layer.name).rpartition(".")
     return (
-        escape(layer.name).replace(".", ".<wbr>"),
+        folders.replace(".", ".<wbr>") + dot + last,
         format_count(layer.parameters),
         _sized(layer.weights_bytes, layer.weights_tier),
         _sized(layer.states_bytes, layer.states_tier),
