@@ -1,0 +1,239 @@
+"""Batches of token sequences; which ones a step sees depends on seed and step alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openwafer.config import InvalidFieldError
+from openwafer.diagnostics import error
+from openwafer.training.data.index import Split, open_shards, read_index
+from openwafer.training.data.order import sample_ids
+from openwafer.training.data.packing import JoinedSamples, SeparateSamples, TokenStream
+from openwafer.training.data.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
+
+IGNORED_LABEL = -100
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How samples are cut, grouped and ordered; changing it never tokenises again.
+
+    Attributes:
+        sequence_length: tokens of a sample.
+        global_batch: samples of a step, over all replicas and micro-batches.
+        seed: key of the order.
+        cross_documents: samples run across documents; otherwise each holds one document or a
+            piece of one, padded.
+    """
+
+    sequence_length: int = 512
+    global_batch: int = 8
+    seed: int = 0
+    cross_documents: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("sequence_length", 2), ("global_batch", 1)):
+            found = getattr(self, name)
+            if found < least:
+                raise InvalidFieldError(name, f"expected at least {least}, found {found}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples of one step.
+
+    Attributes:
+        input_ids: int64, [samples, sequence].
+        labels: int64, [samples, sequence]; equal to ``input_ids``, -100 on padding. Position
+            ``t`` is the target of ``t - 1``: the model shifts, as transformers models do.
+        attention_mask: int64, [samples, sequence], 1 on tokens and 0 on padding; ``None`` where
+            nothing is padded.
+    """
+
+    input_ids: Tensor
+    labels: Tensor
+    attention_mask: Tensor | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens without padding."""
+        return int((self.labels != IGNORED_LABEL).sum())
+
+    @property
+    def num_targets(self) -> int:
+        """Positions that add to the loss; the weight of this batch in a mean over batches."""
+        return int((self.labels[:, 1:] != IGNORED_LABEL).sum())
+
+    def rows(self, start: int, stop: int) -> "Batch":
+        """The samples from ``start`` up to ``stop``, as views."""
+        mask = self.attention_mask
+        return Batch(
+            self.input_ids[start:stop],
+            self.labels[start:stop],
+            None if mask is None else mask[start:stop],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TokenDataset:
+    """One split of a data folder, as seen by one rank.
+
+    Attributes:
+        folder: holds dataset.json, the shards and the tokenizer.
+        sampling: see ``Sampling``.
+        split: see ``Split``.
+        rank: takes the ``rank``-th contiguous slice of every global batch.
+        world_size: number of ranks; divides ``sampling.global_batch``.
+        stream: tokens of the split.
+    """
+
+    folder: Path
+    sampling: Sampling
+    split: Split
+    rank: int
+    world_size: int
+    stream: TokenStream
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise error(
+                "bad-rank",
+                f"rank {self.rank} is not among {self.world_size} ranks",
+                help="ranks count from 0 up to world_size - 1",
+            )
+        batch = self.sampling.global_batch
+        if batch % self.world_size:
+            raise error(
+                "uneven-ranks",
+                f"a global batch of {batch} samples does not divide among {self.world_size} ranks",
+                help=f"choose a global_batch that is a multiple of {self.world_size}",
+            )
+        if self.num_samples == 0:
+            raise error(
+                "too-few-tokens",
+                f"the {self.split} split of {self.folder} has {self.num_tokens} tokens, fewer "
+                f"than one sample of {self.sampling.sequence_length}",
+                help="lower sequence_length, or give more text",
+            )
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        sampling: Sampling,
+        *,
+        split: Split = Split.TRAIN,
+        verify: bool = True,
+    ) -> "TokenDataset":
+        """Open a prepared folder for rank 0 of 1.
+
+        Args:
+            folder: made by ``prepare``.
+            sampling: how to cut, group and order.
+            split: which documents.
+            verify: reads every shard once to compare its checksum.
+        """
+        stream = TokenStream(open_shards(folder, split, verify=verify))
+        dataset = cls(folder, sampling, split, 0, 1, stream)
+        expected, found = read_index(folder).tokenizer, dataset.tokenizer.fingerprint
+        if found != expected:
+            raise error(
+                "tokenizer-mismatch",
+                f"{folder / TOKENIZER_FILE} is not the tokenizer of the shards beside it: "
+                f"expected {expected}, found {found}",
+                help=f"restore it, or delete {folder}; the next run tokenises the source again",
+            )
+        return dataset
+
+    def for_rank(self, rank: int, world_size: int) -> "TokenDataset":
+        """The same data as rank ``rank`` of ``world_size`` sees it."""
+        return replace(self, rank=rank, world_size=world_size)
+
+    def for_split(self, split: Split, *, verify: bool = True) -> "TokenDataset":
+        """Another split of the same folder, for the same rank."""
+        stream = TokenStream(open_shards(self.folder, split, verify=verify))
+        return replace(self, split=split, stream=stream)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the folder; model needs ``vocab_size`` embeddings."""
+        return load_tokenizer(self.folder)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal where every step sees equal batches; to compare on resume."""
+        index = read_index(self.folder)
+        content = f"{index.tokenizer} {index.shards[self.split]} {self.sampling}"
+        return xxhash.xxh3_128_hexdigest(content.encode())
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the split, ends of text included."""
+        return self.stream.num_tokens
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of an epoch, over all ranks."""
+        return self._samples.num_samples
+
+    def batch(self, step: int) -> Batch:
+        """This rank's samples of ``step``, counted from 0.
+
+        The global batch is ``global_batch`` positions of the endless stream of shuffled epochs;
+        a batch may end one epoch and begin the next.
+        """
+        local = self.sampling.global_batch // self.world_size
+        start = step * self.sampling.global_batch + self.rank * local
+        positions = np.arange(start, start + local)
+        return self._assemble(sample_ids(positions, self.num_samples, self.sampling.seed))
+
+    def micro_batches(self, step: int, num: int) -> tuple[Batch, ...]:
+        """The samples of ``batch(step)`` in ``num`` equal parts, in order."""
+        batch = self.batch(step)
+        local = len(batch.input_ids)
+        if local % num:
+            raise error(
+                "uneven-micro-batches",
+                f"the {local} samples of a rank do not divide into {num} micro-batches",
+                notes=(f"global batch {self.sampling.global_batch}, ranks {self.world_size}",),
+                help=f"choose a number of micro-batches that divides {local}",
+            )
+        size = local // num
+        return tuple(batch.rows(start, start + size) for start in range(0, local, size))
+
+    def once(self) -> Iterator[Batch]:
+        """Every sample of the split once, unshuffled, for evaluation; ranks share each batch.
+
+        The last batch may be smaller, and is skipped on a rank that has no sample of it.
+        """
+        step = self.sampling.global_batch
+        for start in range(0, self.num_samples, step):
+            ids = np.arange(start, min(start + step, self.num_samples))
+            mine = np.array_split(ids, self.world_size)[self.rank]
+            if mine.size:
+                yield self._assemble(mine)
+
+    @cached_property
+    def _samples(self) -> JoinedSamples | SeparateSamples:
+        length = self.sampling.sequence_length
+        if self.sampling.cross_documents:
+            return JoinedSamples(self.stream.num_tokens, length)
+        return SeparateSamples(self.stream.document_bounds(), length)
+
+    def _assemble(self, ids: NDArray[np.int64]) -> Batch:
+        places = self._samples.places(ids)
+        length = self.sampling.sequence_length
+        padding = self.tokenizer.end_of_text_id
+        input_ids = torch.from_numpy(self.stream.gather(places, length, padding))
+        if self.sampling.cross_documents:
+            return Batch(input_ids, input_ids.clone())
+        is_token = torch.from_numpy(np.arange(length) < places[1][:, None])
+        labels = input_ids.masked_fill(~is_token, IGNORED_LABEL)
+        return Batch(input_ids, labels, is_token.long())

@@ -1,0 +1,218 @@
+"""Documents of a data source, one by one, each with the place it came from."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.training.data.sources import DataSource, SourceKind, list_files
+
+EXCERPT_CHARS = 60
+ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text.
+
+    Attributes:
+        text: holds at least one visible character.
+        path: file it came from.
+        row: line, table row or piece in that file, from 1; ``None`` when the file is one document.
+        source_bytes: its share of the file's size, for progress; exact for text and JSONL.
+    """
+
+    text: str
+    path: Path
+    row: int | None
+    source_bytes: int
+
+
+def read_documents(source: DataSource) -> Iterator[Document]:
+    """Yield every document with visible text; a source without any is an error."""
+    files = list_files(source)
+    is_empty = True
+    for file in files:
+        for document in read_file(source, file):
+            is_empty = False
+            yield document
+    if is_empty:
+        raise error(
+            "empty-corpus",
+            f"the data source '{source.kind}' holds no text: {len(files)} files read, "
+            "0 documents with a visible character",
+            notes=tuple(f"read {file}" for file in files[:3]),
+            help="check the paths of the source and that the files are not empty",
+        )
+
+
+def read_file(source: DataSource, file: Path) -> Iterator[Document]:
+    """Yield the documents of one file of ``source``; blank ones are left out."""
+    try:
+        for document in _READERS[source.kind](file, source):
+            if not (document.text == "" or document.text.isspace()):
+                yield document
+    except (OSError, pa.ArrowException) as problem:
+        raise error(
+            "unreadable-data",
+            f"{file} cannot be read as {source.kind} data: {problem}",
+            help="check that the file is whole, readable, and of this kind",
+        ) from problem
+
+
+def _read_text(file: Path, source: DataSource) -> Iterator[Document]:
+    raw = file.read_bytes()
+    text = _decode(raw, str(file))
+    if not source.separator:
+        yield Document(text, file, None, len(raw))
+        return
+    separator_bytes = len(source.separator.encode())
+    for row, piece in enumerate(text.split(source.separator), start=1):
+        yield Document(piece, file, row, len(piece.encode()) + separator_bytes)
+
+
+def _read_python(file: Path, source: DataSource) -> Iterator[Document]:
+    raw = file.read_bytes()
+    try:
+        yield Document(raw.decode(), file, None, len(raw))
+    except UnicodeDecodeError as problem:
+        # The library's tests keep a few files in other encodings, some broken on purpose.
+        if not source.include_tests:
+            raise _bad_utf8(str(file), problem) from None
+
+
+def _read_jsonl(file: Path, source: DataSource) -> Iterator[Document]:
+    with file.open("rb") as lines:
+        for row, raw in enumerate(lines, start=1):
+            if raw.isspace():
+                continue
+            origin = f"{file}:{row}"
+            fields = _parse_line(_decode(raw, origin), origin)
+            if source.column not in fields:
+                raise error(
+                    "missing-field",
+                    f"{origin}: the object has no field '{source.column}'; it has "
+                    f"{', '.join(map(repr, fields)) or 'no fields'}",
+                    help=f"set column to the field with the text; "
+                    f"{did_you_mean(source.column, fields)}",
+                )
+            text = _checked_text(fields[source.column], source.column, origin)
+            yield Document(text, file, row, len(raw))
+
+
+def _parse_line(line: str, origin: str) -> dict[str, Any]:
+    excerpt = line.strip()[:EXCERPT_CHARS]
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise error(
+            "bad-jsonl",
+            f"{origin}:{problem.colno}: the line is no JSON: {problem.msg}",
+            notes=(f"the line begins: {excerpt}",),
+            help="a JSONL file holds one JSON object a line",
+        ) from None
+    if not isinstance(value, dict):
+        raise error(
+            "bad-jsonl",
+            f"{origin}: expected a JSON object, found {excerpt}",
+            help="a JSONL file holds one JSON object a line",
+        )
+    return value
+
+
+def _read_parquet(file: Path, source: DataSource) -> Iterator[Document]:
+    with pq.ParquetFile(file) as table:
+        _check_column(table.schema_arrow, source.column, file)
+        batches = table.iter_batches(ROWS_AT_ONCE, columns=[source.column])
+        row_bytes = file.stat().st_size // max(1, table.metadata.num_rows)
+        yield from _read_rows(batches, source.column, file, lambda _: row_bytes)
+
+
+def _read_arrow(file: Path, source: DataSource) -> Iterator[Document]:
+    with pa.memory_map(str(file)) as mapped, pa.ipc.open_stream(mapped) as batches:
+        _check_column(batches.schema, source.column, file)
+        yield from _read_rows(batches, source.column, file, _mean_row_bytes)
+
+
+def _mean_row_bytes(batch: Any) -> int:
+    return int(batch.nbytes // max(1, batch.num_rows))
+
+
+def _read_rows(
+    batches: Iterable[Any], column: str, file: Path, row_bytes: Callable[[Any], int]
+) -> Iterator[Document]:
+    row = 0
+    for batch in batches:
+        for value in batch.column(column).to_pylist():
+            row += 1
+            text = _checked_text(value, column, f"{file}: row {row}")
+            yield Document(text, file, row, row_bytes(batch))
+
+
+def _check_column(schema: Any, column: str, file: Path) -> None:
+    if column not in schema.names:
+        raise error(
+            "missing-column",
+            f"{file} has no column '{column}'; it has {', '.join(map(repr, schema.names))}",
+            help=f"set column to the one with the text; {did_you_mean(column, schema.names)}",
+        )
+    kind = schema.field(column).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    if not any(test(kind) for test in is_text):
+        raise error(
+            "wrong-column-type",
+            f"column '{column}' of {file} holds {kind}, expected string",
+            help="set column to the one with the text",
+        )
+
+
+def _checked_text(value: object, column: str, origin: str) -> str:
+    if not isinstance(value, str):
+        found = "null" if value is None else f"{type(value).__name__} {value!r:.{EXCERPT_CHARS}}"
+        raise error(
+            "not-a-text",
+            f"{origin}: '{column}' holds {found}, expected a text",
+            help="drop such rows or give them a text",
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as problem:
+        raise error(
+            "bad-unicode",
+            f"{origin}: character {problem.start} of '{column}' is {value[problem.start]!a}, "
+            "half of a surrogate pair, which is no character",
+            help="write the other half beside it, or remove it",
+        ) from None
+    return value
+
+
+def _decode(raw: bytes, origin: str) -> str:
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise _bad_utf8(origin, problem) from None
+
+
+def _bad_utf8(origin: str, problem: UnicodeDecodeError) -> OpenwaferError:
+    found = problem.object[problem.start]
+    return error(
+        "bad-utf8",
+        f"{origin}: byte 0x{found:02x} at offset {problem.start} is no UTF-8: {problem.reason}",
+        help="convert the file to UTF-8 (iconv -f latin1 -t utf-8), or leave it out with a glob",
+    )
+
+
+_READERS: dict[SourceKind, Callable[[Path, DataSource], Iterator[Document]]] = {
+    SourceKind.TEXT: _read_text,
+    SourceKind.JSONL: _read_jsonl,
+    SourceKind.PARQUET: _read_parquet,
+    SourceKind.HUGGING_FACE: _read_arrow,
+    SourceKind.STANDARD_LIBRARY: _read_python,
+}

@@ -1,0 +1,201 @@
+"""From a data source to a folder of token shards, made once and reused while nothing changed."""
+
+import fcntl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import xxhash
+
+from openwafer.config import InvalidFieldError
+from openwafer.training.data.dataset import Sampling, TokenDataset
+from openwafer.training.data.documents import read_documents
+from openwafer.training.data.index import INDEX_FILE, Index, Split, read_index, write_index
+from openwafer.training.data.shard import VERSION
+from openwafer.training.data.sources import DataSource, fingerprint, list_files
+from openwafer.training.data.tokenise import ShardWriter, tokenise
+from openwafer.training.data.tokenizer import (
+    SavedTokenizer,
+    Tokenizer,
+    TokenizerTraining,
+    load_tokenizer,
+    train_tokenizer,
+)
+
+REPORT_BYTES = 1024**2
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The data of a run.
+
+    Attributes:
+        source: where documents come from.
+        tokenizer: how they become tokens.
+        sampling: how tokens become batches.
+        validation_share: share of the documents kept for validation, in [0, 1).
+        split_seed: decides which documents; apart from the seed of the order, so that runs of
+            several seeds validate on the same documents.
+        shard_tokens: a shard is closed by the first document that fills it so far.
+    """
+
+    source: DataSource
+    tokenizer: TokenizerTraining | SavedTokenizer = field(default_factory=TokenizerTraining)
+    sampling: Sampling = field(default_factory=Sampling)
+    validation_share: float = 0.05
+    split_seed: int = 0
+    shard_tokens: int = 32 * 1024**2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation_share < 1:
+            raise InvalidFieldError(
+                "validation_share",
+                f"expected at least 0 and below 1, found {self.validation_share}",
+                help="0.05 keeps about every twentieth document",
+            )
+        if self.shard_tokens < 1:
+            raise InvalidFieldError(
+                "shard_tokens", f"expected at least 1, found {self.shard_tokens}"
+            )
+
+
+class Stage(StrEnum):
+    """What ``prepare`` is doing."""
+
+    TRAIN_TOKENIZER = "train tokenizer"
+    TOKENISE = "tokenise"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stage is, in bytes of source files (a good guess for table files)."""
+
+    stage: Stage
+    done_bytes: int
+    total_bytes: int
+    num_documents: int
+
+
+Report = Callable[[Progress], None]
+
+
+def _silent(_: Progress) -> None:
+    pass
+
+
+def prepare(config: DataConfig, folder: Path, progress: Report = _silent) -> TokenDataset:
+    """Tokenise the source into ``folder``, unless it holds exactly that already.
+
+    Several processes may call this for one folder: one builds, the others wait and reuse.
+
+    Args:
+        config: source, tokenizer and sampling.
+        folder: made when missing; receives tokenizer.json, the shards and dataset.json.
+        progress: called every megabyte of source, and at the end of each stage.
+
+    Returns:
+        The train split, for rank 0 of 1.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        key = _key(config)
+        if not _holds(folder, key):
+            _build(config, folder, key, progress)
+    return TokenDataset.open(folder, config.sampling)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _holds(folder: Path, key: str) -> bool:
+    return (folder / INDEX_FILE).is_file() and read_index(folder).key == key
+
+
+def _key(config: DataConfig) -> str:
+    """Fingerprint of everything the shards depend on; sampling is not among it."""
+    match config.tokenizer:
+        case TokenizerTraining():
+            tokenizer = repr(config.tokenizer)
+        case SavedTokenizer():
+            tokenizer = _loaded_tokenizer(config.tokenizer).fingerprint
+    content = (
+        fingerprint(config.source, list_files(config.source)),
+        tokenizer,
+        config.validation_share,
+        config.split_seed,
+        config.shard_tokens,
+        VERSION,
+    )
+    return xxhash.xxh3_128_hexdigest(repr(content).encode())
+
+
+def _build(config: DataConfig, folder: Path, key: str, report: Report) -> None:
+    match config.tokenizer:
+        case TokenizerTraining():
+            tokenizer = _trained_tokenizer(config.tokenizer, config.source, report)
+        case SavedTokenizer():
+            tokenizer = _loaded_tokenizer(config.tokenizer)
+    prefixes = {split: f"{split}-{key[:8]}" for split in Split}
+    writers = {
+        split: ShardWriter(folder, prefix, config.shard_tokens, tokenizer)
+        for split, prefix in prefixes.items()
+    }
+    texts = _reported_texts(config.source, Stage.TOKENISE, report)
+    for number, document in enumerate(tokenise(texts, tokenizer)):
+        writers[_split_of(number, config)].add(document)
+    index = Index(key, tokenizer.fingerprint, {s: w.close() for s, w in writers.items()})
+    # Without an index, a crash between the two files leaves no index beside a foreign tokenizer.
+    (folder / INDEX_FILE).unlink(missing_ok=True)
+    tokenizer.save(folder)
+    write_index(folder, index)
+    _remove_other_shards(folder, index)
+
+
+def _loaded_tokenizer(saved: SavedTokenizer) -> Tokenizer:
+    return load_tokenizer(saved.path.expanduser(), saved.end_of_text)
+
+
+def _trained_tokenizer(
+    training: TokenizerTraining, source: DataSource, report: Report
+) -> Tokenizer:
+    limit_bytes = training.training_bytes
+    texts = _reported_texts(source, Stage.TRAIN_TOKENIZER, report, limit_bytes)
+    return train_tokenizer(texts, training.vocab_size)
+
+
+def _reported_texts(
+    source: DataSource, stage: Stage, report: Report, limit_bytes: int = sys.maxsize
+) -> Iterator[str]:
+    """Texts of the source up to the document that reaches ``limit_bytes``."""
+    total_bytes = min(limit_bytes, sum(file.stat().st_size for file in list_files(source)))
+    done_bytes = num_documents = reported_bytes = 0
+    for document in read_documents(source):
+        yield document.text
+        done_bytes += document.source_bytes
+        num_documents += 1
+        if done_bytes >= limit_bytes:
+            break
+        if done_bytes - reported_bytes >= REPORT_BYTES:
+            reported_bytes = done_bytes
+            report(Progress(stage, min(done_bytes, total_bytes), total_bytes, num_documents))
+    report(Progress(stage, total_bytes, total_bytes, num_documents))
+
+
+def _split_of(number: int, config: DataConfig) -> Split:
+    """A keyed hash of the document's number, so that documents added behind move no other."""
+    drawn = xxhash.xxh3_64_intdigest(f"{config.split_seed} {number}".encode())
+    return Split.VALIDATION if drawn < config.validation_share * 2**64 else Split.TRAIN
+
+
+def _remove_other_shards(folder: Path, index: Index) -> None:
+    listed = {file for shards in index.shards.values() for file in shards}
+    for file in folder.glob("*.tokens"):
+        if file.name not in listed:
+            file.unlink()

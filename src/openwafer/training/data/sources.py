@@ -1,0 +1,204 @@
+"""Where documents come from: the files of a data source, in an order that never changes."""
+
+import glob
+import json
+import os
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from openwafer.config import InvalidFieldError
+from openwafer.diagnostics import did_you_mean, error
+
+INSTALLED_PACKAGES = frozenset({"site-packages", "dist-packages"})
+TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
+
+
+class SourceKind(StrEnum):
+    """How the files of a source hold documents."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    HUGGING_FACE = "hugging-face"
+    STANDARD_LIBRARY = "standard-library"
+
+
+_TABLES = (SourceKind.JSONL, SourceKind.PARQUET, SourceKind.HUGGING_FACE)
+_OPTIONS: Mapping[str, tuple[object, tuple[SourceKind, ...]]] = {
+    "column": ("text", _TABLES),
+    "split": ("train", (SourceKind.HUGGING_FACE,)),
+    "separator": ("", (SourceKind.TEXT,)),
+    "include_tests": (False, (SourceKind.STANDARD_LIBRARY,)),
+}
+_FOLDER_GLOB = {SourceKind.TEXT: "*", SourceKind.JSONL: "*.jsonl", SourceKind.PARQUET: "*.parquet"}
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A set of documents.
+
+    Attributes:
+        kind: ``text`` (a file is a document), ``jsonl`` (a line is), ``parquet`` (a row is),
+            ``hugging-face`` (a row of a folder written by ``Dataset.save_to_disk``), or
+            ``standard-library`` (the sources of the running Python; a file is a document).
+        paths: files, folders and globs, read in this order and sorted inside; ``**`` crosses
+            folders. For ``standard-library``, globs inside the library; none means all of it.
+        column: JSONL field or table column that holds the text.
+        split: which split of a saved ``DatasetDict`` to read.
+        separator: for ``text``, cuts each file into documents; empty keeps files whole.
+        include_tests: for ``standard-library``, reads its test suites as well.
+    """
+
+    kind: SourceKind
+    paths: tuple[str, ...] = ()
+    column: str = "text"
+    split: str = "train"
+    separator: str = ""
+    include_tests: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.paths and self.kind is not SourceKind.STANDARD_LIBRARY:
+            raise InvalidFieldError(
+                "paths",
+                f"a source of kind '{self.kind}' needs some, but has none",
+                help="name files, folders or globs, for example paths: [corpus/*.txt]",
+            )
+        for name, (default, kinds) in _OPTIONS.items():
+            if self.kind not in kinds and getattr(self, name) != default:
+                raise InvalidFieldError(
+                    name,
+                    f"means nothing for kind '{self.kind}', only for {', '.join(kinds)}",
+                    help="leave it out, or choose another kind",
+                )
+
+
+def list_files(source: DataSource) -> tuple[Path, ...]:
+    """The files of ``source`` in reading order, each once; raises where a path matches nothing."""
+    match source.kind:
+        case SourceKind.HUGGING_FACE:
+            found = [file for path in source.paths for file in _saved_dataset(path, source.split)]
+        case SourceKind.STANDARD_LIBRARY:
+            found = list(_standard_library(source))
+        case SourceKind.TEXT | SourceKind.JSONL | SourceKind.PARQUET:
+            pattern = _FOLDER_GLOB[source.kind]
+            found = [file for path in source.paths for file in _matches(path, pattern)]
+    return tuple(dict.fromkeys(found))
+
+
+def fingerprint(source: DataSource, files: Iterable[Path]) -> str:
+    """Changes with the settings and with the name, size or time of change of any file."""
+    digest = xxhash.xxh3_128(repr(source).encode())
+    for file in files:
+        status = file.stat()
+        entry = f"\0{file.absolute()}\0{status.st_size}\0{status.st_mtime_ns}"
+        digest.update(os.fsencode(entry))
+    return digest.hexdigest()
+
+
+def _matches(path: str, pattern: str) -> list[Path]:
+    place = Path(path).expanduser()
+    if place.is_file():
+        return [place]
+    if place.is_dir():
+        found = [file for file in place.rglob(pattern) if not _is_hidden(file, place)]
+    else:
+        found = [Path(name) for name in glob.glob(str(place), recursive=True)]
+    files = sorted((file for file in found if file.is_file()), key=Path.as_posix)
+    if not files:
+        sought = f"{place / '**' / pattern}" if place.is_dir() else str(place)
+        raise error(
+            "data-not-found",
+            f"no data file matches '{sought}'",
+            notes=(f"relative paths start at {Path.cwd()}",),
+            help="check the path; a folder, a file or a glob such as corpus/**/*.txt will do",
+        )
+    return files
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def _standard_library(source: DataSource) -> Iterator[Path]:
+    root = Path(sysconfig.get_path("stdlib"))
+    unwanted = INSTALLED_PACKAGES | (frozenset() if source.include_tests else TEST_FOLDERS)
+    for pattern in source.paths or ("**/*.py",):
+        found = [
+            file
+            for file in root.glob(pattern)
+            if file.is_file() and unwanted.isdisjoint(file.relative_to(root).parts)
+        ]
+        if not found:
+            raise error(
+                "data-not-found",
+                f"no file of the Python standard library matches '{pattern}' in {root}",
+                help="leave paths empty to read all of it; install Python with its sources",
+            )
+        yield from sorted(found, key=Path.as_posix)
+
+
+def _saved_dataset(path: str, split: str) -> list[Path]:
+    folder = Path(path).expanduser()
+    if (folder / "dataset_dict.json").is_file():
+        splits = _entry(folder / "dataset_dict.json", "splits")
+        if split not in splits:
+            raise error(
+                "no-such-split",
+                f"the dataset {folder} has no split '{split}'",
+                help=did_you_mean(split, splits),
+            )
+        folder /= split
+    state_file = folder / "state.json"
+    if not state_file.is_file():
+        raise error(
+            "not-a-saved-dataset",
+            f"{folder} is no saved Hugging Face dataset: it has no state.json",
+            help="write the folder with datasets.Dataset.save_to_disk",
+        )
+    if read_json(state_file).get("_indices_data_files"):
+        raise error(
+            "dataset-with-indices",
+            f"{state_file} reorders its rows by an index table, which is not read here",
+            help="load the dataset, call flatten_indices() and save it again",
+        )
+    listed = [folder / entry["filename"] for entry in _entry(state_file, "_data_files")]
+    for file in listed:
+        if not file.is_file():
+            raise error(
+                "data-not-found",
+                f"{file} is missing, but {state_file} lists it",
+                help="copy the dataset folder again, whole",
+            )
+    return listed
+
+
+def _entry(path: Path, key: str) -> Any:
+    content = read_json(path)
+    if key not in content:
+        raise error(
+            "not-a-saved-dataset",
+            f"{path} has no '{key}'; it has {', '.join(map(repr, content)) or 'nothing'}",
+            help="write the folder with datasets.Dataset.save_to_disk",
+        )
+    return content[key]
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """The object in a JSON file; a file that holds none is a clear error."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as problem:
+        raise error("bad-json", f"{path} is no JSON: {problem}", help="restore the file") from None
+    if not isinstance(value, dict):
+        raise error(
+            "bad-json",
+            f"{path} holds a JSON {type(value).__name__}, expected an object",
+            help="restore the file",
+        )
+    return value

@@ -1,0 +1,186 @@
+"""A tokenizer trained on the spot or loaded from a file, with one end-of-text token."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import tokenizers
+import xxhash
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from openwafer import atomic_file
+from openwafer.config import Bytes, InvalidFieldError
+from openwafer.diagnostics import error
+from openwafer.training.data.sources import read_json
+
+END_OF_TEXT = "<|endoftext|>"
+SMALLEST_VOCABULARY = 257
+# Training takes time quadratic in the longest run of one character: a line of a million zeros
+# would take hours, 16384 of them take 0.2 s.
+TRAINING_PIECE_CHARS = 16 * 1024
+TOKENIZER_FILE = "tokenizer.json"
+SETTINGS_FILE = "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class TokenizerTraining:
+    """Trains a byte-level BPE on the source.
+
+    Attributes:
+        vocab_size: number of tokens; a small corpus may fill fewer.
+        training_bytes: how much of the source, from its start, to train on.
+    """
+
+    vocab_size: int = 8192
+    training_bytes: Bytes = 256 * 1024**2
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < SMALLEST_VOCABULARY:
+            raise InvalidFieldError(
+                "vocab_size",
+                f"expected at least {SMALLEST_VOCABULARY}, found {self.vocab_size}: "
+                "each byte and the end of text are tokens",
+                help="4096 to 50000 are usual",
+            )
+        if self.training_bytes < 1:
+            raise InvalidFieldError(
+                "training_bytes",
+                f"expected at least 1, found {self.training_bytes}",
+                help="leave it out for 256MiB",
+            )
+
+
+@dataclass(frozen=True)
+class SavedTokenizer:
+    """Uses a tokenizer that exists.
+
+    Attributes:
+        path: a ``tokenizer.json``, or a transformers tokenizer folder that holds one.
+        end_of_text: token that ends a document; ``None`` takes the folder's ``eos_token``, or
+            else ``<|endoftext|>``.
+    """
+
+    path: Path
+    end_of_text: str | None = None
+
+
+class Tokenizer:
+    """Texts to token ids and back; equal texts give equal ids on every machine.
+
+    The end-of-text token appears only where ``end_of_text_id`` is appended: its spelling inside
+    a text is encoded as ordinary characters.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, end_of_text: str, end_of_text_id: int
+    ) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = True
+        self._backend = backend
+        self.end_of_text = end_of_text
+        self.end_of_text_id = end_of_text_id
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest token id, so that a row of this embedding exists for each."""
+        return max(self._backend.get_vocab(with_added_tokens=True).values()) + 1
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal tokenizers."""
+        content = f"{self.end_of_text_id} {self._backend.to_str()}"
+        return xxhash.xxh3_128_hexdigest(content.encode())
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of ``text``, without end of text."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, in parallel over the texts."""
+        found = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in found]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ``ids``; special tokens leave no trace."""
+        return str(self._backend.decode(list(ids)))
+
+    def save(self, folder: Path) -> None:
+        """Write ``tokenizer.json`` and the settings ``transformers.AutoTokenizer`` reads."""
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": self.end_of_text}
+        atomic_file.write_text(folder / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
+        atomic_file.write_text(folder / TOKENIZER_FILE, self._backend.to_str(pretty=True))
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Train a byte-level BPE; equal texts in equal order give equal tokenizers."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pieces = (piece for text in texts for piece in cut_at_line_ends(text, TRAINING_PIECE_CHARS))
+    backend.train_from_iterator(pieces, trainer)
+    return Tokenizer(backend, END_OF_TEXT, backend.get_vocab()[END_OF_TEXT])
+
+
+def cut_at_line_ends(text: str, max_chars: int) -> Iterator[str]:
+    """Yield ``text`` in pieces of at most ``max_chars``, each up to its last line end."""
+    start = 0
+    while len(text) - start > max_chars:
+        line_end = text.rfind("\n", start, start + max_chars) + 1
+        stop = line_end or start + max_chars
+        yield text[start:stop]
+        start = stop
+    yield text[start:]
+
+
+def load_tokenizer(path: Path, end_of_text: str | None = None) -> Tokenizer:
+    """Load a ``tokenizer.json``, or a folder that holds one.
+
+    Args:
+        path: the file, or a folder as written by ``save_pretrained`` or ``Tokenizer.save``.
+        end_of_text: see ``SavedTokenizer``.
+    """
+    file = path / TOKENIZER_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise error(
+            "tokenizer-not-found",
+            f"there is no tokenizer at {file}",
+            help="name a tokenizer.json or a folder with one; "
+            "transformers writes it: AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)",
+        )
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as problem:
+        # The library raises plain Exception for every fault of the file.
+        raise error(
+            "bad-tokenizer",
+            f"{file} is no tokenizer: {problem}",
+            help="restore the file, or save the tokenizer again",
+        ) from problem
+    token = end_of_text or _saved_end_of_text(path) or END_OF_TEXT
+    token_id = backend.token_to_id(token)
+    if token_id is None:
+        special = [t.content for t in backend.get_added_tokens_decoder().values() if t.special]
+        raise error(
+            "no-end-of-text",
+            f"{file} has no token '{token}' to end documents with",
+            notes=(f"its special tokens: {', '.join(special) or 'none'}",),
+            help="set tokenizer.end_of_text to the one that ends a text",
+        )
+    return Tokenizer(backend, token, token_id)
+
+
+def _saved_end_of_text(folder: Path) -> str | None:
+    settings = folder / SETTINGS_FILE
+    if not settings.is_file():
+        return None
+    token = read_json(settings).get("eos_token")
+    return token["content"] if isinstance(token, dict) else token

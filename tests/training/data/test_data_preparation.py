@@ -1,0 +1,240 @@
+"""A source becomes shards once, is reused while nothing changed, and is rebuilt otherwise."""
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.config import parse
+from openwafer.diagnostics import OpenwaferError
+from openwafer.source import SourceText
+from openwafer.training.data import (
+    DataConfig,
+    DataSource,
+    Progress,
+    Sampling,
+    SavedTokenizer,
+    SourceKind,
+    Split,
+    Stage,
+    TokenDataset,
+    TokenizerTraining,
+    prepare,
+)
+from openwafer.training.data.tokenise import PIECE_CHARS
+from tests.training.data.corpora import (
+    TEXTS,
+    message,
+    save_dataset,
+    small_config,
+    write_jsonl,
+    write_parquet,
+    write_texts,
+)
+
+
+def documents_of(dataset: TokenDataset) -> list[str]:
+    """Texts of a split, decoded from its shards."""
+    bounds = dataset.stream.document_bounds()
+    separate = Sampling(int(max(bounds[1:] - bounds[:-1])), 1, cross_documents=False)
+    batches = TokenDataset.open(dataset.folder, separate, split=dataset.split).once()
+    return [dataset.tokenizer.decode(batch.input_ids[0].tolist()) for batch in batches]
+
+
+def reports_of(config: DataConfig, folder: Path) -> list[Progress]:
+    """What is reported while preparing; nothing when all is reused."""
+    reports: list[Progress] = []
+    prepare(config, folder, reports.append)
+    return reports
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("corpus", write_texts),
+        ("a.jsonl", write_jsonl),
+        ("a.parquet", write_parquet),
+        ("saved", save_dataset),
+    ],
+)
+def test_the_documents_of_a_source_come_back_from_its_shards(
+    tmp_path: Path, name: str, write: Callable[[Path], DataSource]
+) -> None:
+    dataset = prepare(small_config(write(tmp_path / name)), tmp_path / "tokens")
+    assert documents_of(dataset) == list(TEXTS)
+
+
+def test_a_slice_of_the_standard_library_can_be_trained_on(tmp_path: Path) -> None:
+    source = DataSource(SourceKind.STANDARD_LIBRARY, ("json/*.py",))
+    dataset = prepare(small_config(source), tmp_path / "tokens")
+    assert any("class JSONDecoder" in text for text in documents_of(dataset))
+
+
+def test_every_document_is_in_one_split(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"), validation_share=0.5)
+    train = prepare(config, tmp_path / "tokens")
+    validation = documents_of(train.for_split(Split.VALIDATION))
+    assert sorted(documents_of(train) + validation) == sorted(TEXTS)
+    assert 3 <= len(validation) <= 17
+
+
+def test_the_split_depends_on_its_seed(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"), validation_share=0.5)
+    zero = documents_of(prepare(config, tmp_path / "zero"))
+    one = documents_of(prepare(replace(config, split_seed=1), tmp_path / "one"))
+    assert zero != one
+
+
+def test_the_shard_size_does_not_change_the_batches(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"), shard_tokens=10**6)
+    one_shard = prepare(config, tmp_path / "one")
+    many_shards = prepare(replace(config, shard_tokens=1), tmp_path / "many")
+    for step in range(10):
+        assert one_shard.batch(step).input_ids.equal(many_shards.batch(step).input_ids)
+
+
+def test_a_document_longer_than_a_piece_comes_back_whole(tmp_path: Path) -> None:
+    line = "a line of text with an end\n"
+    text = line * (2 * PIECE_CHARS // len(line)) + "x" * (PIECE_CHARS + 7)
+    config = small_config(write_texts(tmp_path / "corpus", [text]))
+    config = replace(config, tokenizer=TokenizerTraining(300, training_bytes=1))
+    assert documents_of(prepare(config, tmp_path / "tokens")) == [text]
+
+
+def test_nothing_is_done_when_nothing_changed(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    prepare(config, tmp_path / "tokens")
+    assert reports_of(config, tmp_path / "tokens") == []
+
+
+def test_another_sampling_reuses_the_shards(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    prepare(config, tmp_path / "tokens")
+    assert reports_of(replace(config, sampling=Sampling(8, 2)), tmp_path / "tokens") == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokenizer": TokenizerTraining(310)},
+        {"validation_share": 0.4},
+        {"split_seed": 5},
+        {"shard_tokens": 501},
+    ],
+)
+def test_a_changed_setting_rebuilds(tmp_path: Path, changes: dict[str, object]) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    prepare(config, tmp_path / "tokens")
+    assert reports_of(replace(config, **changes), tmp_path / "tokens")  # type: ignore[arg-type]
+
+
+def test_a_changed_source_rebuilds_and_removes_the_old_shards(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"), shard_tokens=10**6)
+    prepare(config, tmp_path / "tokens")
+    (tmp_path / "corpus/new.txt").write_text("One more document.")
+    dataset = prepare(config, tmp_path / "tokens")
+    assert documents_of(dataset) == [*TEXTS, "One more document."]
+    assert len(list((tmp_path / "tokens").glob("*.tokens"))) == 1
+
+
+def test_a_saved_tokenizer_is_used(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    trained = prepare(config, tmp_path / "tokens")
+    config = replace(config, tokenizer=SavedTokenizer(tmp_path / "tokens"))
+    loaded = prepare(config, tmp_path / "again")
+    assert loaded.tokenizer.fingerprint == trained.tokenizer.fingerprint
+    assert loaded.batch(3).input_ids.equal(trained.batch(3).input_ids)
+
+
+def test_each_stage_reports_up_to_its_end(tmp_path: Path) -> None:
+    reports = reports_of(small_config(write_texts(tmp_path / "corpus")), tmp_path / "tokens")
+    total = sum(len(text) for text in TEXTS)
+    assert [(r.stage, r.done_bytes, r.total_bytes, r.num_documents) for r in reports] == [
+        (Stage.TRAIN_TOKENIZER, total, total, 20),
+        (Stage.TOKENISE, total, total, 20),
+    ]
+
+
+def test_a_tokenizer_is_trained_on_no_more_than_its_share(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    config = replace(config, tokenizer=TokenizerTraining(300, training_bytes=len(TEXTS[0]) + 1))
+    assert reports_of(config, tmp_path / "tokens")[0].num_documents == 2
+
+
+def test_a_failed_build_leaves_the_old_data(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    before = prepare(config, tmp_path / "tokens")
+    (tmp_path / "bad.txt").write_bytes(b"\xff")
+    broken = replace(config, source=DataSource(SourceKind.TEXT, (f"{tmp_path}/bad.txt",)))
+    with pytest.raises(OpenwaferError, match="byte 0xff at offset 0 is no UTF-8"):
+        prepare(broken, tmp_path / "tokens")
+    after = TokenDataset.open(tmp_path / "tokens", config.sampling)
+    assert after.fingerprint == before.fingerprint
+
+
+def test_callers_at_the_same_time_build_once(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    reports: list[Progress] = []
+    arguments = (config, tmp_path / "tokens", reports.append)
+    threads = [threading.Thread(target=prepare, args=arguments) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [report.stage for report in reports] == [Stage.TRAIN_TOKENIZER, Stage.TOKENISE]
+
+
+def test_an_exchanged_shard_is_noticed(tmp_path: Path, dataset: TokenDataset) -> None:
+    folder = shutil.copytree(dataset.folder, tmp_path / "tokens")
+    [train], [validation] = folder.glob("train-*.tokens"), folder.glob("validation-*.tokens")
+    shutil.copy(validation, train)
+    with pytest.raises(OpenwaferError, match=f"{train.name} is another shard than dataset.json"):
+        TokenDataset.open(folder, dataset.sampling)
+
+
+def test_a_foreign_tokenizer_beside_the_shards_is_noticed(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    ours = prepare(config, tmp_path / "tokens")
+    theirs = prepare(replace(config, tokenizer=TokenizerTraining(290)), tmp_path / "theirs")
+    shutil.copy(theirs.folder / "tokenizer.json", ours.folder)
+    with pytest.raises(OpenwaferError) as caught:
+        TokenDataset.open(ours.folder, config.sampling)
+    assert message(caught.value) == (
+        f"{ours.folder}/tokenizer.json is not the tokenizer of the shards beside it: expected "
+        f"{ours.tokenizer.fingerprint}, found {theirs.tokenizer.fingerprint}"
+    )
+
+
+def test_an_index_of_another_version_is_refused(tmp_path: Path, dataset: TokenDataset) -> None:
+    index = json.loads((dataset.folder / "dataset.json").read_text()) | {"version": 2}
+    (tmp_path / "dataset.json").write_text(json.dumps(index))
+    with pytest.raises(OpenwaferError, match=r"dataset\.json: version: expected 1, found 2"):
+        TokenDataset.open(tmp_path, dataset.sampling)
+
+
+def test_an_index_without_shards_is_damaged(tmp_path: Path, dataset: TokenDataset) -> None:
+    index = json.loads((dataset.folder / "dataset.json").read_text()) | {"shards": {}}
+    (tmp_path / "dataset.json").write_text(json.dumps(index))
+    with pytest.raises(OpenwaferError, match=r"dataset\.json is damaged: KeyError: "):
+        TokenDataset.open(tmp_path, dataset.sampling)
+
+
+def test_a_split_without_documents_is_refused(tmp_path: Path) -> None:
+    dataset = prepare(small_config(write_texts(tmp_path / "corpus")), tmp_path / "tokens")
+    with pytest.raises(OpenwaferError) as caught:
+        dataset.for_split(Split.VALIDATION)
+    assert str(caught.value) == (
+        f"error[no-such-split]: {dataset.folder} holds no validation documents\n"
+        "  = help: raise validation_share, or give a source of more documents"
+    )
+
+
+def test_a_config_file_describes_the_data() -> None:
+    text = "source: {kind: jsonl, paths: [a.jsonl], column: body}\ntokenizer: {vocab_size: 500}"
+    config = parse(SourceText("run.yaml", text), DataConfig)
+    source = DataSource(SourceKind.JSONL, ("a.jsonl",), column="body")
+    assert config == DataConfig(source, TokenizerTraining(500))
