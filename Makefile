@@ -13,7 +13,7 @@ test check: $(INSTALLED)
 	scripts/check
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=0
 
 bench: $(INSTALLED)
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
