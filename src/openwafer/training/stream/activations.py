@@ -150,9 +150,7 @@ class OffloadFrame(Frame):
 class RecomputeFrame(Frame):
     """Drops saved activations and runs the layer again when the backward pass wants them."""
 
-    def __init__(
-        self, weights: DeviceWeights, ensure: Callable[[str], None], call: Call
-    ) -> None:
+    def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None], call: Call) -> None:
         super().__init__(weights, ensure)
         self._call: Call | None = call
         self._shapes: list[tuple[torch.Size, torch.dtype]] = []

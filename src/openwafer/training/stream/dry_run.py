@@ -91,6 +91,10 @@ class DryDevice(CpuDevice):
         self.torch_device = torch_device
 
 
+def _computes(operator: Any) -> bool:
+    return operator.namespace != "prim" and not operator.is_view
+
+
 class _WatchingMeter(MemoryMeter):
     """A meter that also notes uses of weights that are not on the device."""
 
@@ -100,7 +104,7 @@ class _WatchingMeter(MemoryMeter):
         self.misused: dict[str, None] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.weights is not None and not self.is_paused and not func.is_view:
+        if self.weights is not None and not self.is_paused and _computes(func):
             for leaf in pytree.arg_tree_leaves(*args, **(kwargs or {})):
                 if isinstance(leaf, torch.Tensor):
                     name = self.weights.released_parameter(leaf)
@@ -117,6 +121,7 @@ def dry_run(
     torch_device: torch.device,
     policies: Mapping[str, Activations],
     schedule: Schedule | None = None,
+    nested_capacity_bytes: int = 0,
 ) -> DryRun:
     """Run one step without its weights.
 
@@ -127,12 +132,22 @@ def dry_run(
         torch_device: where the step will run.
         policies: activation policy by layer; a layer not named recomputes.
         schedule: what to walk; ``None`` serves every layer on demand.
+        nested_capacity_bytes: device bytes for layers nested in others.
 
     Tensors are fake, so nothing is computed and nothing allocated, unless the model's control flow
     depends on values (a router of experts): then the step is computed with random weights, one
     layer in memory at a time.
     """
-    walk = partial(_walk, workload, split, layouts, torch_device, policies, schedule)
+
+    def walk(mode: FakeTensorMode | None) -> DryRun:
+        stage = _Stage(workload, split, layouts, torch_device, mode)
+        stage.executor.schedule = schedule
+        stage.executor.policies = policies
+        stage.executor.default_policy = Activations.RECOMPUTE
+        stage.executor.nested_capacity_bytes = nested_capacity_bytes
+        stage.weights.capacity_bytes = schedule.capacity_bytes if schedule is not None else 0
+        return stage.run()
+
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             return walk(mode)
@@ -140,48 +155,52 @@ def dry_run(
         return walk(None)
 
 
-def _walk(
-    workload: Workload,
-    split: Partition,
-    layouts: Mapping[str, RecordLayout],
-    torch_device: torch.device,
-    policies: Mapping[str, Activations],
-    schedule: Schedule | None,
-    mode: FakeTensorMode | None,
-) -> DryRun:
-    model = hollow_copy(workload.model, torch_device)
-    batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
-    device = DryDevice(torch_device)
-    device.meter = meter = _WatchingMeter()
-    parameters = dict(model.named_parameters())
-    weights = meter.weights = DeviceWeights(parameters, layouts, device)
-    for record in split.records:
-        weights.unbind(record)
-    link = DryLink(weights if mode is None else None)
-    executor = Executor(model, split, weights, link, device)
-    executor.schedule = schedule
-    executor.policies = policies
-    executor.default_policy = Activations.RECOMPUTE
-    left: list[int] = []
-    executor.on_leave = lambda: left.append(meter.used_bytes - weights.held_bytes)
-    counter = FlopCounterMode(display=False)
-    with device.active(), counter, autocast(torch_device, workload.autocast_dtype):
-        torch.autograd.backward(
-            run_forward(
-                executor,
-                [partial(workload.loss_of, model, batch) for batch in batches],
-            )
+class _Stage:
+    """A hollow copy of the model with an executor of its own."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        split: Partition,
+        layouts: Mapping[str, RecordLayout],
+        torch_device: torch.device,
+        mode: FakeTensorMode | None,
+    ) -> None:
+        self.workload = workload
+        self.model = hollow_copy(workload.model, torch_device)
+        self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
+        self.device = DryDevice(torch_device)
+        self.device.meter = self.meter = _WatchingMeter()
+        parameters = dict(self.model.named_parameters())
+        self.weights = self.meter.weights = DeviceWeights(parameters, layouts, self.device)
+        for record in split.records:
+            self.weights.unbind(record)
+        self.link = DryLink(self.weights if mode is None else None)
+        self.executor = Executor(self.model, split, self.weights, self.link, self.device)
+
+    def run(self) -> DryRun:
+        left = [0]
+        self.executor.on_leave = lambda: left.append(
+            self.meter.used_bytes - self.weights.held_bytes
         )
-    return DryRun(
-        peak_bytes=meter.peak_bytes,
-        visits=executor.visits(),
-        received=tuple(link.received),
-        changing_buffers=dict(executor.changing_buffers),
-        misused=tuple(meter.misused),
-        activation_bytes=tuple(after - before for before, after in pairwise([0, *left])),
-        flops=counter.get_total_flops(),
-        written_bytes=meter.written_bytes,
-    )
+        forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
+        counter = FlopCounterMode(display=False)
+        with (
+            self.device.active(),
+            counter,
+            autocast(self.device.torch_device, self.workload.autocast_dtype),
+        ):
+            torch.autograd.backward(run_forward(self.executor, forwards))
+        return DryRun(
+            peak_bytes=self.meter.peak_bytes,
+            visits=self.executor.visits(),
+            received=tuple(self.link.received),
+            changing_buffers=dict(self.executor.changing_buffers),
+            misused=tuple(self.meter.misused),
+            activation_bytes=tuple(after - before for before, after in pairwise(left)),
+            flops=counter.get_total_flops(),
+            written_bytes=self.meter.written_bytes,
+        )
 
 
 def resident_peak_bytes(workload: Workload, torch_device: torch.device) -> int:

@@ -52,6 +52,7 @@ class Executor:
         weights: slots on the device.
         link: the host side.
         device: where the model runs.
+        recorder: receives times and device memory.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Executor:
         weights: DeviceWeights,
         link: HostLink,
         device: Device,
+        recorder: Recorder | None = None,
     ) -> None:
         self.split = split
         self.weights = weights
@@ -69,7 +71,7 @@ class Executor:
         self.schedule: Schedule | None = None
         self.policies: Mapping[str, Activations] = {}
         self.default_policy = Activations.KEEP
-        self.recorder = Recorder(device)
+        self.recorder = recorder or Recorder(device)
         self.log = PassLog()
         self.nested_capacity_bytes = 0
         self.on_leave: Callable[[], None] = lambda: None
@@ -101,6 +103,12 @@ class Executor:
             record: sum(self.weights.parameters[name].requires_grad for name in names)
             for record, names in self.split.records.items()
         }
+
+    def expect_gradients(self, names: Sequence[str]) -> None:
+        """Say which parameters get a gradient, so that a record is pushed without the others."""
+        expected = set(names)
+        for record, held in self.split.records.items():
+            self.expected[record] = len(expected.intersection(held)) or self.expected[record]
 
     # Hooks on the model.
 
@@ -152,15 +160,15 @@ class Executor:
         self._backward_visit = None
         self._arrived.clear()
         self._is_pushed.clear()
-        self.link.begin_pass(self._actions)
         if PINNED in self.split.records:
             self.ensure(PINNED)
+        self.link.begin_pass(self._actions)
         self._run_to_compute()
 
     def end_pass(self) -> None:
         """Finish a pass: push what is left, release everything but the pinned record."""
         self._run_rest()
-        for record in list(self._arrived):
+        for record in sorted(self._arrived, key=PINNED.__eq__):
             self._push(record)
         for record in self.split.records:
             if record != PINNED and self.weights.holds(record):
@@ -172,6 +180,23 @@ class Executor:
         self.link.end_pass()
         if PINNED in self.split.records and self.weights.holds(PINNED):
             self.release(PINNED)
+
+    def abandon_pass(self) -> None:
+        """Leave a pass that failed: weights off the device, loans back, gradients forgotten."""
+        self._is_in_pass = False
+        self._is_inside_layer = False
+        self._cursor = len(self._actions)
+        self._fetching.clear()
+        self._arrived.clear()
+        self._nested.clear()
+        self._unplanned_records.clear()
+        self.recorder.end_backward()
+        self.link.abandon()
+        for record in self.split.records:
+            if self.weights.holds(record):
+                self.weights.drop(record)
+        for parameter in self.weights.parameters.values():
+            parameter.grad = None
 
     def enter(self, layer: Layer) -> int:
         """Bring a layer's weights to the device; return the index of its visit."""
@@ -318,7 +343,8 @@ class Executor:
             return
         record = self._record_of[name]
         self._arrived[record] = self._arrived.get(record, 0) + 1
-        if self._arrived[record] >= self.expected[record]:
+        # The pinned record's turn in the store comes when no other loan is out.
+        if record != PINNED and self._arrived[record] >= self.expected[record]:
             self._push(record)
 
     def _push(self, record: str) -> None:
@@ -335,9 +361,7 @@ class Executor:
 
     # Layers.
 
-    def run_layer(
-        self, layer: Layer, function: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
+    def run_layer(self, layer: Layer, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run one call of a layer; the layer's ``forward`` is replaced by this."""
         if not self._is_in_pass:
             return function(*args, **kwargs)

@@ -177,9 +177,7 @@ def _some_paths(model: nn.Module) -> list[str]:
     return [path for path, module in model.named_modules() if path and _has_parameters(module)][:5]
 
 
-def _units(
-    module: nn.Module, path: str, chosen: set[str]
-) -> Iterator[tuple[str, nn.Module, bool]]:
+def _units(module: nn.Module, path: str, chosen: set[str]) -> Iterator[tuple[str, nn.Module, bool]]:
     """Yield (path, module, is an element of a list) for every layer below ``module``."""
     is_list = isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
     for name, child in module.named_children():

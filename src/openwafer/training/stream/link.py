@@ -33,6 +33,9 @@ class HostLink(Protocol):
     def end_pass(self) -> None:
         """The backward pass is over: every gradient of the pass has been pushed."""
 
+    def abandon(self) -> None:
+        """The pass failed: forget what is under way and the gradients it brought."""
+
 
 class DryLink:
     """Moves nothing: fetched weights are whatever the slot holds, gradients are forgotten.
@@ -68,4 +71,7 @@ class DryLink:
         self.received.extend(gradients)
 
     def end_pass(self) -> None:
+        """See :class:`HostLink`."""
+
+    def abandon(self) -> None:
         """See :class:`HostLink`."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from openwafer.trace import Trace
 from openwafer.training.stream.device import Device
@@ -47,13 +47,25 @@ class Recorder:
         if self.trace is not None:
             self.trace.counter("device memory", "memory", now, bytes=self._device.used_bytes)
 
-    def forward(self, layer: str) -> "contextmanager[None]":
+    def forward(self, layer: str) -> AbstractContextManager[None]:
         """Context of a layer's forward."""
         return self._span("forward", layer)
 
-    def recompute(self, layer: str) -> "contextmanager[None]":
+    def recompute(self, layer: str) -> AbstractContextManager[None]:
         """Context of a layer's forward run again in the backward pass."""
         return self._span("recompute", layer)
+
+    @contextmanager
+    def host(self, kind: str, record: str, num_bytes: int) -> Iterator[None]:
+        """Context of host work on a record: ``fetch``, ``push`` or ``update``."""
+        if self.trace is None:
+            yield
+            return
+        start = time.perf_counter()
+        yield
+        end = time.perf_counter()
+        args = {"layer": record, "kind": kind, "step": self.step, "bytes": num_bytes}
+        self.trace.span(f"{kind} {record}", kind, start, end, **args)
 
     @contextmanager
     def waiting(self, record: str) -> Iterator[None]:

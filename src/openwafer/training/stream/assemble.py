@@ -1,0 +1,217 @@
+"""From a model, an optimizer and a device budget to a planned execution."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import psutil
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.options import StoreOptions
+from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.device import CpuDevice, Device
+from openwafer.training.stream.dry_run import Workload
+from openwafer.training.stream.execution import Execution, ResidentExecution, StreamedExecution
+from openwafer.training.stream.layers import partition
+from openwafer.training.stream.placement import HostMemory, StorePlacement, StoreTier, place
+from openwafer.training.stream.plan import Mode, PlanRequest, StreamPlan, make_plan
+from openwafer.training.metrics.plan_record import PlanRecord
+from openwafer.training.stream.plan_report import report_of
+from openwafer.training.stream.records import lay_out_records, write_weights
+from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.updates import Updater
+
+HOST_SHARE: Final = 0.8
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How to stream; everything but the device memory has a good default.
+
+    Attributes:
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        device_memory_bytes: the memory setting; ``None`` is no cap.
+        tier: where the store may keep records.
+        host_memory_bytes: host memory for the store; ``None`` is most of what is available.
+        link_bytes_per_second: a slow link on the CPU device, for measurements.
+        mode: forces resident or streamed.
+        activations: forces the activation policy of layers by name.
+        default_activations: forces the policy of the layers not named.
+        prefetch_layers: how many layers ahead weights are fetched; ``None`` is as many as fit.
+        layers: layer patterns.
+        keeps_gradients: whether updates wait for the whole step, as clipping by the global norm
+            and loss scaling need.
+        store: options of the store.
+    """
+
+    device: str = "auto"
+    device_memory_bytes: int | None = None
+    tier: StoreTier = StoreTier.AUTO
+    host_memory_bytes: int | None = None
+    link_bytes_per_second: float | None = None
+    mode: Mode | None = None
+    activations: Mapping[str, Activations] = field(default_factory=dict)
+    default_activations: Activations | None = None
+    prefetch_layers: int | None = None
+    layers: tuple[str, ...] = ()
+    keeps_gradients: bool = False
+    store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
+
+    @property
+    def timing(self) -> UpdateTiming:
+        """When records are updated."""
+        return UpdateTiming.ON_FETCH if self.keeps_gradients else UpdateTiming.ON_PUSH
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that is planned and not begun.
+
+    Attributes:
+        plan: the step on the device.
+        placement: the records on the host.
+        report: the plan for people and files.
+        updater: update rules and counts.
+        device: where the model will run.
+        options: what was asked for.
+    """
+
+    plan: StreamPlan
+    placement: StorePlacement
+    report: PlanRecord
+    updater: Updater
+    device: Device
+    options: StreamOptions
+
+    @property
+    def uses_disk(self) -> bool:
+        """Whether any record has a part on disk."""
+        return Tier.DISK in self.placement.tiers.values()
+
+
+def plan_run(
+    workload: Workload,
+    updater: Updater,
+    options: StreamOptions,
+    *,
+    folder: Path | None,
+) -> Planned:
+    """Plan a run; create nothing.
+
+    Args:
+        workload: the model and a step with example batches; the parameters may be on the meta
+            device.
+        updater: the optimizer's rules over the model's parameters.
+        options: see :class:`StreamOptions`.
+        folder: where a disk tier would be.
+
+    Raises:
+        OpenwaferError: the run cannot fit; the message has the numbers.
+    """
+    device = make_device(options)
+    model = workload.model
+    lay_out = partial(
+        lay_out_records,
+        parameters=dict(model.named_parameters()),
+        updater=updater,
+        keeps_gradients=options.keeps_gradients,
+    )
+    budget = options.device_memory_bytes
+    split = partition(
+        model, patterns=options.layers, max_layer_bytes=None if budget is None else budget // 3
+    )
+    layouts: Mapping[str, RecordLayout] = lay_out(split)
+    plan = make_plan(
+        PlanRequest(
+            workload=workload,
+            split=split,
+            lay_out=lay_out,
+            torch_device=device.torch_device,
+            budget_bytes=budget,
+            timing=options.timing,
+            resident_state_bytes=sum(layout.part_bytes(Part.STATES) for layout in layouts.values()),
+            overlaps=device.is_asynchronous,
+            mode=options.mode,
+            activations=options.activations,
+            default_activations=options.default_activations,
+            prefetch_layers=options.prefetch_layers,
+        )
+    )
+    placement = place(plan.layouts, _host_memory(options, plan, folder))
+    report = report_of(plan, placement, model, device, options.timing)
+    return Planned(plan, placement, report, updater, device, options)
+
+
+def assemble(model: nn.Module, planned: Planned, *, folder: Path | None) -> Execution:
+    """Create the store of a planned run and move the model's weights into it.
+
+    The model's parameters give up their memory. ``folder`` is used only by a plan that uses disk.
+    """
+    store = ParameterStore.create(
+        planned.plan.layouts.values(),
+        planned.placement.tiers,
+        folder=folder if planned.uses_disk else None,
+        ring_bytes=planned.placement.ring_bytes,
+        options=planned.options.store,
+    )
+    write_weights(store, dict(model.named_parameters()))
+    planned.updater.initialise(store)
+    return execute(model, planned, store)
+
+
+def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
+    """Open the store of an earlier run at its last commit, under the plan's placement.
+
+    The records must be those of the plan (``planned.plan.layouts``); a run planned with others
+    takes the checkpoint's way. The caller restores ``planned.updater.num_updates`` from the store's state.
+    """
+    store = ParameterStore.open(
+        folder,
+        placement=planned.placement.tiers,
+        ring_bytes=planned.placement.ring_bytes,
+        options=planned.options.store,
+    )
+    return execute(model, planned, store)
+
+
+def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execution:
+    """Execute a plan over a store that holds the model's records."""
+    if planned.plan.mode is Mode.RESIDENT:
+        return ResidentExecution(model, store, planned.updater, planned.device)
+    return StreamedExecution(
+        model, planned.plan, store, planned.updater, planned.device, planned.options.timing
+    )
+
+
+def make_device(options: StreamOptions) -> Device:
+    """The device of the options.
+
+    Raises:
+        OpenwaferError: ``device-missing`` when it is not there.
+    """
+    name = options.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    torch_device = torch.device(name)
+    if torch_device.type == "cpu":
+        return CpuDevice(options.device_memory_bytes, options.link_bytes_per_second)
+    raise error(
+        "device-missing",
+        f"the device {options.device!r} is not here",
+        notes=(f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices",),
+        help="use device: cpu, or install a torch build for this accelerator",
+    )
+
+
+def _host_memory(options: StreamOptions, plan: StreamPlan, folder: Path | None) -> HostMemory:
+    budget = options.host_memory_bytes
+    if budget is None:
+        budget = int(psutil.virtual_memory().available * HOST_SHARE)
+    tier = StoreTier.DRAM if plan.mode is Mode.RESIDENT else options.tier
+    return HostMemory(tier, budget, folder is not None)

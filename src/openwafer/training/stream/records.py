@@ -1,0 +1,86 @@
+"""Lays out a model's records: which arrays the store keeps for each layer."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import nn
+
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
+from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.updates import Updater
+
+
+def lay_out_records(
+    split: Partition,
+    *,
+    parameters: Mapping[str, nn.Parameter],
+    updater: Updater,
+    keeps_gradients: bool,
+) -> dict[str, RecordLayout]:
+    """The records of a split.
+
+    A record's weights are those of its layer and its states what the update rules need. Where
+    gradients are kept, it has those of its trained weights, in the weights' dtypes.
+    """
+    return {
+        record: _lay_out_one(
+            record, {name: parameters[name] for name in names}, updater, keeps_gradients
+        )
+        for record, names in split.records.items()
+    }
+
+
+def _lay_out_one(
+    record: str, parameters: Mapping[str, nn.Parameter], updater: Updater, keeps_gradients: bool
+) -> RecordLayout:
+    weights = [
+        ArraySpec(name, parameter.dtype, tuple(parameter.shape))
+        for name, parameter in parameters.items()
+    ]
+    states = [
+        array
+        for weight in weights
+        for array in updater.state_arrays(weight.name, weight.shape, weight.dtype)
+    ]
+    gradients = [
+        weight for weight in weights if keeps_gradients and parameters[weight.name].requires_grad
+    ]
+    return lay_out(record, weights, states, gradients)
+
+
+def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor]) -> None:
+    """Write initial weights into a new store, record by record.
+
+    Args:
+        store: its records name the parameters.
+        parameters: tensors by name, in host memory or file-backed.
+    """
+    for record, layout in store.layouts.items():
+        if not layout.part_bytes(Part.WEIGHTS):
+            continue
+        loan = store.borrow(record, (Part.WEIGHTS,), fresh=(Part.WEIGHTS,))
+        loan.wait()
+        with torch.no_grad():
+            for place in layout.parts[Part.WEIGHTS]:
+                loan.tensor(place.spec.name, Part.WEIGHTS).copy_(parameters[place.spec.name])
+        loan.release()
+
+
+def borrowed_parts(store: ParameterStore, part: Part) -> Iterator[tuple[RecordLayout, Loan]]:
+    """Every record that has the part, lent read-only for the time of one iteration."""
+    for record, layout in store.layouts.items():
+        if layout.part_bytes(part):
+            loan = store.borrow(record, (part,), read_only=True)
+            loan.wait()
+            try:
+                yield layout, loan
+            finally:
+                loan.release()
+
+
+def weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and weights of all parameters; each tensor is valid until the next is asked for."""
+    for layout, loan in borrowed_parts(store, Part.WEIGHTS):
+        for place in layout.parts[Part.WEIGHTS]:
+            yield place.spec.name, loan.tensor(place.spec.name, Part.WEIGHTS)
