@@ -1,0 +1,101 @@
+"""The shards of a checkpoint: safetensors files of bounded size, streamed array by array."""
+
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import torch
+import xxhash
+
+from openwafer.training.store.checkpoint_index import StoredArray, broken
+from openwafer.training.store.direct_io import sync_path
+from openwafer.training.store.layout import ArrayPlace, ArraySpec, Part
+from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.safetensors_file import read_header, write_header
+
+
+def write_shards(
+    store: ParameterStore, folder: Path, part: Part, shard_bytes: int
+) -> dict[str, StoredArray]:
+    """Write all arrays of one part of all records, and say where each went. Raises OSError.
+
+    A shard exceeds `shard_bytes` only where one array does. One record's part is in memory at a
+    time, and the next on its way.
+    """
+    stored = {}
+    specs = [place.spec for layout in store.layouts.values() for place in layout.parts[part]]
+    with closing(_stream(store, part)) as windows:
+        for number, shard in enumerate(_group(specs, shard_bytes), start=1):
+            path = folder / f"{part}-{number:05d}.safetensors"
+            with path.open("xb") as file:
+                write_header(file, shard)
+                for spec in shard:
+                    window = next(windows)
+                    file.write(window)
+                    checksum = xxhash.xxh3_64_hexdigest(window)
+                    stored[spec.name] = StoredArray(spec, path.name, checksum)
+            sync_path(path)
+    return stored
+
+
+class ShardReader:
+    """Reads arrays of one checkpoint; each shard's header is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._headers: dict[str, dict[str, ArrayPlace]] = {}
+
+    def read(self, stored: StoredArray, target: torch.Tensor) -> None:
+        """Fill `target`, uint8 with one dim, and verify it. Raises `checkpoint-broken`."""
+        path = self._folder / stored.shard
+        try:
+            place = self._place(path, stored.spec.name)
+            with path.open("rb") as file:
+                file.seek(place.offset_bytes)
+                num_read = file.readinto(target.numpy().data)
+        except (OSError, ValueError, KeyError, TypeError) as cause:
+            raise broken(path, f"{type(cause).__name__}: {cause}") from cause
+        found = xxhash.xxh3_64_hexdigest(target.numpy().data)
+        if (num_read, found) != (stored.spec.num_bytes, stored.checksum):
+            raise broken(
+                path,
+                f"{stored.spec.name} at byte {place.offset_bytes}: {num_read} of "
+                f"{stored.spec.num_bytes} bytes read, checksum {found} where {stored.checksum} "
+                "was written",
+            )
+
+    def _place(self, path: Path, name: str) -> ArrayPlace:
+        if path.name not in self._headers:
+            self._headers[path.name] = read_header(path)
+        return self._headers[path.name][name]
+
+
+def _group(specs: Sequence[ArraySpec], shard_bytes: int) -> Iterator[list[ArraySpec]]:
+    shard: list[ArraySpec] = []
+    num_bytes = 0
+    for spec in specs:
+        if shard and num_bytes + spec.num_bytes > shard_bytes:
+            yield shard
+            shard, num_bytes = [], 0
+        shard.append(spec)
+        num_bytes += spec.num_bytes
+    if shard:
+        yield shard
+
+
+def _stream(store: ParameterStore, part: Part) -> Generator[memoryview, None, None]:
+    layouts = [layout for layout in store.layouts.values() if layout.parts[part]]
+    loans = deque(store.borrow(layout.name, (part,), read_only=True) for layout in layouts[:1])
+    try:
+        for number, layout in enumerate(layouts):
+            loans[0].wait()
+            for following in layouts[number + 1 : number + 2]:
+                loans.append(store.borrow(following.name, (part,), read_only=True))
+            view = loans[0].part_bytes_view(part).numpy().data
+            for place in layout.parts[part]:
+                yield view[place.offset_bytes : place.end_bytes]
+            loans.popleft().release()
+    finally:
+        for loan in loans:
+            loan.release()

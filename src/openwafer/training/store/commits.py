@@ -1,0 +1,100 @@
+"""Which bytes a commit is made of, while work on the next step already goes on.
+
+A commit takes its place in the order of the borrow calls. Loans borrowed before it that may change
+bytes belong to it, so it waits for their release; loans borrowed after it may change a part only
+once the part's bytes of the commit are on disk.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from openwafer.training.store.json_state import Json
+from openwafer.training.store.part_state import PartState
+from openwafer.training.store.slots import Version
+from openwafer.training.store.store_file import PartKey
+
+
+@dataclass(frozen=True)
+class PendingCommit:
+    """A commit under way. `unwritten` are the parts whose bytes of this step are not on disk."""
+
+    epoch: int
+    step: int
+    state: Mapping[str, Json]
+    unwritten: set[PartState]
+
+
+class Commits:
+    """The last commit, the one under way, and the epoch: the number of commits begun so far.
+
+    All methods want the lock of the store held.
+    """
+
+    def __init__(self, parts: Iterable[PartState]) -> None:
+        self._kept = [part for part in parts if part.is_kept]
+        self.epoch = 0
+        self.pending: PendingCommit | None = None
+        self.step: int | None = None
+        self.state: Mapping[str, Json] = {}
+
+    def begin(self, step: int, state: Mapping[str, Json]) -> list[PartState]:
+        """Start a commit; return the parts with changes that are in memory only."""
+        unwritten = set()
+        for part in self._kept:
+            part.num_owed = part.num_writable
+            if part.is_settled:
+                part.slots.pin_working()
+            else:
+                unwritten.add(part)
+        self.pending = PendingCommit(self.epoch, step, state, unwritten)
+        self.epoch += 1
+        return [part for part in self._kept if part in unwritten and part.is_dirty]
+
+    def is_unwritten(self, part: PartState) -> bool:
+        """Whether the commit under way still lacks the part's bytes."""
+        return self.pending is not None and part in self.pending.unwritten
+
+    def holds_back(self, part: PartState, epoch: int) -> bool:
+        """Whether a loan of that epoch must not change the part yet."""
+        pending = self.pending
+        return pending is not None and epoch > pending.epoch and part in pending.unwritten
+
+    def note(self, part: PartState) -> None:
+        """Take the part's newest version into the commit under way, once there is no later one."""
+        if self.pending is not None and part in self.pending.unwritten and part.is_settled:
+            part.slots.pin_working()
+            self.pending.unwritten.remove(part)
+
+    @property
+    def is_ready(self) -> bool:
+        """All bytes of the commit under way are written."""
+        return self.pending is not None and not self.pending.unwritten
+
+    @property
+    def is_owed(self) -> bool:
+        """The commit under way waits for loans to be released."""
+        return self.pending is not None and any(part.num_owed for part in self.pending.unwritten)
+
+    def describe_unwritten(self) -> str:
+        """The parts that the commit under way lacks, and which of them are still lent."""
+        unwritten = self.pending.unwritten if self.pending else ()
+        return ", ".join(f"{part}{' (lent)' * bool(part.num_owed)}" for part in unwritten)
+
+    def versions(self) -> dict[PartKey, Version]:
+        """The versions that the commit under way pins."""
+        return {
+            (part.record, part.part): part.slots.pending
+            for part in self._kept
+            if part.slots.pending is not None
+        }
+
+    def settle(self, pending: PendingCommit) -> None:
+        """The commit is durable."""
+        for part in self._kept:
+            part.slots.settle()
+        self.step, self.state = pending.step, pending.state
+        self.pending = None
+
+
+# Makes a commit durable, given the versions it pins. Raises OSError.
+Publish = Callable[[PendingCommit, Mapping[PartKey, Version]], None]

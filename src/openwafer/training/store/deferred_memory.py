@@ -1,0 +1,231 @@
+"""Build a model larger than memory: its tensors lie in a scratch file, not in RAM.
+
+While a `DeferredMemory` is active, large new tensors on the CPU get memory that is a shared mapping
+of a file. All else is torch's own: the model's constructor and initialisation run as they are, draw
+the same random numbers in the same order, and give the same bits. Pages that were not used lately
+are written to the file and leave the resident set.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from openwafer.diagnostics import error
+from openwafer.training.store.layout import PAGE_BYTES, round_up
+from openwafer.training.store.store_file import free_bytes_of
+
+aten = torch.ops.aten
+Fill: TypeAlias = Callable[..., object]
+
+
+def _leave(new: Tensor, *_args: object, **_options: object) -> None:
+    """Scratch memory is zero, and what `empty` gives is anything."""
+
+
+def _fill_one(new: Tensor, *_args: object, **_options: object) -> None:
+    new.fill_(1)
+
+
+def _fill_value(new: Tensor, *args: Any, **_options: object) -> None:
+    new.fill_(args[-1])
+
+
+def _draw_uniform(
+    new: Tensor, *_args: object, generator: torch.Generator | None = None, **_options: object
+) -> None:
+    new.uniform_(0, 1, generator=generator)
+
+
+def _draw_normal(
+    new: Tensor, *_args: object, generator: torch.Generator | None = None, **_options: object
+) -> None:
+    new.normal_(0, 1, generator=generator)
+
+
+def _copy(new: Tensor, source: Tensor, *_args: object, **_options: object) -> None:
+    new.copy_(source)
+
+
+# Operators that allocate, and what they do with the new tensor; torch's own kernels for the random
+# ones also allocate first and fill by the same call.
+FILLS: Mapping[Any, Fill] = {
+    **dict.fromkeys((aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided), _leave),
+    **dict.fromkeys((aten.zeros, aten.zeros_like, aten.new_zeros), _leave),
+    **dict.fromkeys((aten.ones, aten.ones_like, aten.new_ones), _fill_one),
+    **dict.fromkeys((aten.full, aten.full_like, aten.new_full), _fill_value),
+    **dict.fromkeys((aten.rand, aten.rand_like), _draw_uniform),
+    **dict.fromkeys((aten.randn, aten.randn_like), _draw_normal),
+    **dict.fromkeys((aten.clone, aten._to_copy), _copy),  # noqa: SLF001
+}
+
+
+class ScratchFile:
+    """A file that has no name, so that it goes with the process, mapped as one growing arena."""
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor, name = tempfile.mkstemp(dir=folder)
+        Path(name).unlink()
+        # The mapping cannot grow without moving; it is as large as it could ever be filled.
+        num_bytes = free_bytes_of(folder) // PAGE_BYTES * PAGE_BYTES
+        os.ftruncate(self._descriptor, num_bytes)
+        self._mapping = mmap.mmap(self._descriptor, num_bytes)
+        self._folder = folder
+        self._num_bytes = num_bytes
+        self._end = 0
+
+    def allocate(self, num_bytes: int) -> tuple[int, Tensor]:
+        """Zero bytes as a uint8 tensor, and their offset. Raises `scratch-disk-full`."""
+        start, size = self._end, round_up(num_bytes, PAGE_BYTES)
+        try:
+            # A mapped page without a block on the disk would end the process when it is written.
+            os.posix_fallocate(self._descriptor, start, size)
+        except OSError as cause:
+            raise error(
+                "scratch-disk-full",
+                f"the scratch file in {self._folder} cannot grow from {start} to {start + size} "
+                f"bytes: {cause}",
+                help="free some space, or use a folder on another disk",
+            ) from cause
+        self._end += size
+        return start, torch.frombuffer(
+            self._mapping, dtype=torch.uint8, count=num_bytes, offset=start
+        )
+
+    def seal(self) -> None:
+        """No more is to be allocated. The tensors keep the mapping, and the mapping the file."""
+        os.close(self._descriptor)
+
+    def evict(self, start: int, num_bytes: int) -> None:
+        """Write pages to the file and take them out of the resident set."""
+        size = round_up(num_bytes, PAGE_BYTES)
+        self._mapping.flush(start, size)
+        self._mapping.madvise(mmap.MADV_DONTNEED, start, size)
+
+
+class DeferredMemory(TorchDispatchMode):
+    """Context in which new CPU tensors of `min_bytes` or more live in a file in `folder`.
+
+    About `resident_bytes` of them, or the tensors of one operator where those are more, stay in
+    memory. The tensors remain valid after the block; the file's space returns when the last of
+    them is gone. `folder` must be on a disk, not in memory as tmpfs is. Enter it once.
+    """
+
+    def __init__(
+        self, folder: Path, *, resident_bytes: int = 256 << 20, min_bytes: int = 1 << 20
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._scratch = ScratchFile(folder)
+        self._resident_bytes = resident_bytes
+        self._min_bytes = min_bytes
+        self._offsets: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        # Addresses of the tensors that may have pages in memory, the longest unused first.
+        self._recent: dict[int, None] = {}
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, value, trace)  # type: ignore[no-untyped-call]
+        self.trim()
+        self._scratch.seal()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Nothing is compiled under this mode; torch would import its compiler, 80 MB and seconds.
+        return False
+
+    def trim(self) -> None:
+        """Take all scratch pages out of the resident set; the next use brings them back."""
+        self._evict_down_to(0, kept=frozenset())
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        result = self._deferred(func, args, options)
+        if result is None:
+            result = func(*args, **options)
+        self._note_use([result, *args])
+        return result
+
+    def _deferred(self, func: Any, args: Sequence[Any], options: dict[str, Any]) -> Tensor | None:
+        fill = FILLS.get(func.overloadpacket)
+        if fill is None or not _is_plain_cpu(args, options):
+            return None
+        kind = _on_meta(func, args, options)
+        num_bytes = kind.numel() * kind.element_size()
+        if num_bytes < self._min_bytes or not kind.is_contiguous():
+            return None
+        new = self._allocate(num_bytes).view(kind.dtype).view(kind.shape)
+        fill(new, *args, **options)
+        return new
+
+    def _allocate(self, num_bytes: int) -> Tensor:
+        start, flat = self._scratch.allocate(num_bytes)
+        address = flat.data_ptr()
+        self._offsets[address] = start
+        self._sizes[address] = num_bytes
+        return flat
+
+    def _note_use(self, values: Iterable[Any]) -> None:
+        used = {_address(tensor) for tensor in _tensors(values)} & self._sizes.keys()
+        if not used:
+            return
+        for address in used:
+            self._recent.pop(address, None)
+            self._recent[address] = None
+        self._evict_down_to(self._resident_bytes, kept=used)
+
+    def _evict_down_to(self, num_bytes: int, kept: Iterable[int]) -> None:
+        total = sum(self._sizes[address] for address in self._recent)
+        for address in [address for address in self._recent if address not in kept]:
+            if total <= num_bytes:
+                return
+            total -= self._sizes[address]
+            del self._recent[address]
+            self._scratch.evict(self._offsets[address], self._sizes[address])
+
+
+def _is_plain_cpu(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    device = options.get("device")
+    if device is None and args and isinstance(args[0], Tensor):
+        device = args[0].device
+    is_cpu = device is None or torch.device(device).type == "cpu"
+    is_strided = options.get("layout") in (None, torch.strided)
+    return is_cpu and is_strided and not options.get("pin_memory")
+
+
+def _on_meta(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Tensor:
+    if func.overloadpacket is aten.clone:
+        like: Tensor = torch.empty_like(args[0], device="meta", **options)
+        return like
+    kind: Tensor = func(*args, **{**options, "device": "meta"})
+    return kind
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.device.type == "cpu" and value.layout is torch.strided:
+                yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)

@@ -1,0 +1,51 @@
+"""One process at a time per store folder."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from openwafer.diagnostics import OpenwaferError, error
+
+LOCK_NAME = "lock"
+
+# A POSIX lock does not exclude its own process, and closing any descriptor of the file would drop
+# it; so a process also keeps book of what it holds. Unlike flock, it is not inherited by forked
+# data loaders, which may outlive a killed parent.
+_held_here: set[tuple[int, int]] = set()
+
+
+class FolderLock:
+    """Held from construction to `release`, or to the end of the process, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock. Raises `store-locked` with the process that holds it."""
+        path = folder / LOCK_NAME
+        if not path.exists():
+            path.touch()
+        status = path.stat()
+        self._identity = (status.st_dev, status.st_ino)
+        if self._identity in _held_here:
+            raise _locked(folder, os.getpid())
+        self._descriptor = os.open(path, os.O_RDWR)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as cause:
+            holder = os.pread(self._descriptor, 32, 0).decode() or "unknown"
+            os.close(self._descriptor)
+            raise _locked(folder, holder) from cause
+        _held_here.add(self._identity)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Give the folder free."""
+        _held_here.remove(self._identity)
+        os.close(self._descriptor)
+
+
+def _locked(folder: Path, holder: object) -> OpenwaferError:
+    return error(
+        "store-locked",
+        f"the parameter store {folder} is in use by process {holder}",
+        help="wait until that process ends, end it, or use another folder",
+    )

@@ -1,0 +1,142 @@
+"""Where every array of a record lies, to the byte.
+
+A record is one streamed layer's storage. It has three parts, each a run of named, typed arrays:
+the weights that are streamed to the device, the states the update rules need, and the gradients.
+Arrays start at multiples of 64 bytes, parts at multiples of 4096, so that an array can be handed
+to a vector kernel and a part to direct I/O without a copy.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+
+from openwafer.diagnostics import error
+
+ARRAY_ALIGNMENT = 64
+PAGE_BYTES = 4096
+
+
+class Part(StrEnum):
+    """One of the three parts of a record."""
+
+    WEIGHTS = "weights"
+    STATES = "states"
+    GRADIENTS = "gradients"
+
+
+# Parts that outlive the process: they have two slots on disk and go into commits and checkpoints.
+KEPT_PARTS = (Part.WEIGHTS, Part.STATES)
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """A named array: `shape` in elements of `dtype`. Scalars and empty arrays are allowed."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the elements alone, without padding."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class ArrayPlace:
+    """An array's place, `offset_bytes` from the start of its part."""
+
+    spec: ArraySpec
+    offset_bytes: int
+    num_bytes: int
+
+    @property
+    def end_bytes(self) -> int:
+        """Offset of the first byte after the array."""
+        return self.offset_bytes + self.num_bytes
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """The places of all arrays of one record; every part is present, perhaps empty."""
+
+    name: str
+    parts: Mapping[Part, tuple[ArrayPlace, ...]]
+
+    def part_bytes(self, part: Part) -> int:
+        """Bytes of the part, a multiple of 4096; 0 when it holds no bytes."""
+        places = self.parts[part]
+        return round_up(places[-1].end_bytes, PAGE_BYTES) if places else 0
+
+    def place(self, array_name: str, part: Part) -> ArrayPlace:
+        """Place of one array. Raises `store-unknown-array` with the names there are."""
+        for place in self.parts[part]:
+            if place.spec.name == array_name:
+                return place
+        known = ", ".join(place.spec.name for place in self.parts[part]) or "none"
+        raise error(
+            "store-unknown-array",
+            f"record {self.name!r} has no array {array_name!r} among its {part}",
+            notes=(f"arrays of that part: {known}",),
+        )
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is not below `number`."""
+    return -(-number // multiple) * multiple
+
+
+def lay_out(
+    name: str,
+    weights: Sequence[ArraySpec] = (),
+    states: Sequence[ArraySpec] = (),
+    gradients: Sequence[ArraySpec] = (),
+) -> RecordLayout:
+    """Place the arrays of each part one after the other, in the order given."""
+    parts = {Part.WEIGHTS: weights, Part.STATES: states, Part.GRADIENTS: gradients}
+    return RecordLayout(name, {part: place_arrays(specs) for part, specs in parts.items()})
+
+
+def place_arrays(specs: Sequence[ArraySpec]) -> tuple[ArrayPlace, ...]:
+    """Place arrays at 64-byte aligned offsets from 0 on."""
+    places = []
+    offset = 0
+    for spec in specs:
+        places.append(ArrayPlace(spec, offset, spec.num_bytes))
+        offset = round_up(offset + spec.num_bytes, ARRAY_ALIGNMENT)
+    return tuple(places)
+
+
+def gaps(layout: RecordLayout, part: Part) -> tuple[tuple[int, int], ...]:
+    """Ranges (start, end) of a part that belong to no array."""
+    edges = [0]
+    for place in layout.parts[part]:
+        edges += [place.offset_bytes, place.end_bytes]
+    edges.append(layout.part_bytes(part))
+    pairs = zip(edges[::2], edges[1::2], strict=True)
+    return tuple((start, end) for start, end in pairs if end > start)
+
+
+def index_by_name(layouts: Iterable[RecordLayout]) -> dict[str, RecordLayout]:
+    """Layouts by record name. Raises `store-duplicate-name` for a name given twice."""
+    layouts = tuple(layouts)
+    refuse_duplicates("record", [layout.name for layout in layouts])
+    for part in Part:
+        arrays = [place.spec.name for layout in layouts for place in layout.parts[part]]
+        refuse_duplicates(f"array of the {part}", arrays)
+    return {layout.name: layout for layout in layouts}
+
+
+def refuse_duplicates(what: str, names: Sequence[str]) -> None:
+    """Raise `store-duplicate-name` when a name occurs twice."""
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise error(
+            "store-duplicate-name",
+            f"{what} named more than once: {', '.join(repeated)}",
+            help="give each a name of its own; store tied weights as one array",
+        )

@@ -1,0 +1,195 @@
+"""Loans of records: granted in order, from memory where possible, read ahead where not."""
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.commits import Commits
+from openwafer.training.store.layout import Part, RecordLayout, gaps
+from openwafer.training.store.monitor import Monitor
+from openwafer.training.store.part_state import PartState
+from openwafer.training.store.read_ahead import ReadAhead
+from openwafer.training.store.ring import Ring
+from openwafer.training.store.traffic_meter import TrafficMeter
+from openwafer.training.store.write_behind import WriteBehind
+
+
+@dataclass(eq=False)
+class Request:
+    """What one loan asks for and how far it has come; guarded by the store's monitor."""
+
+    layout: RecordLayout
+    parts: Mapping[Part, PartState]
+    fresh: frozenset[Part]
+    is_read_only: bool
+    epoch: int
+    is_granted: bool = False
+    is_waited: bool = False
+    is_released: bool = False
+
+    def __str__(self) -> str:
+        return f"the {', '.join(self.parts)} of record {self.layout.name!r}"
+
+    @property
+    def read_error(self) -> OpenwaferError | None:
+        """The error of the first part whose read failed."""
+        errors = (state.read_error for state in self.parts.values())
+        return next((failure for failure in errors if failure is not None), None)
+
+
+class Lending:
+    """Grants requests strictly in order, hits too.
+
+    If a later request could take bytes while an earlier one waits for room, the two could wait for
+    each other. In order, a request is granted once its bytes and those lent before it fit the ring.
+    All methods want the store's lock held.
+    """
+
+    def __init__(
+        self, monitor: Monitor, ring: Ring, commits: Commits, meter: TrafficMeter, unit_bytes: int
+    ) -> None:
+        self._monitor = monitor
+        self._ring = ring
+        self._commits = commits
+        self._meter = meter
+        self._waiting: deque[Request] = deque()
+        self._lent: dict[PartState, None] = {}
+        self.read_ahead = ReadAhead(monitor, meter, unit_bytes, self._settle)
+        self.write_behind = WriteBehind(monitor, commits, meter, unit_bytes, self._settle)
+
+    def submit(self, request: Request) -> None:
+        """Queue a request and start whatever can start."""
+        num_bytes = sum(part.num_bytes for part in request.parts.values() if not part.is_resident)
+        if num_bytes > self._ring.num_bytes:
+            raise error(
+                "store-ring-too-small",
+                f"{request} need {num_bytes} bytes of the ring, which has {self._ring.num_bytes}",
+                help=f"raise ring_bytes to {num_bytes} or more, or borrow fewer parts at once",
+            )
+        if not request.is_read_only:
+            for part in request.parts.values():
+                part.num_writable += 1
+        self._waiting.append(request)
+        self._grant_in_order()
+
+    def wait(self, request: Request) -> None:
+        """Return when the bytes may be used as asked. Raises the error of a failed read."""
+        self._monitor.wait_until(lambda: self.is_ready(request), lambda: self._describe(request))
+        if (failure := request.read_error) is not None:
+            raise OpenwaferError(*failure.diagnostics)
+        request.is_waited = True
+        for which, part in request.parts.items():
+            if not request.is_read_only:
+                part.num_writers += 1
+            if which in request.fresh and not part.is_loaded:
+                _zero_gaps(request.layout, part)
+
+    def is_ready(self, request: Request) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        if request.read_error is not None:
+            return True
+        return request.is_granted and all(
+            self._has_bytes(request, part) and self._may_use(request, part)
+            for part in request.parts.values()
+        )
+
+    def release(self, request: Request, dirty: Collection[Part]) -> None:
+        """Take the parts back and send changed ones on their way to the disk."""
+        request.is_released = True
+        changed = frozenset(dirty) | (request.fresh if request.is_waited else frozenset())
+        if not request.is_granted:
+            self._waiting.remove(request)
+        for which, part in request.parts.items():
+            if request.is_granted:
+                self._take_back(part)
+            if not request.is_read_only:
+                self._end_writing(request, part)
+            if which in changed and part.num_bytes:
+                part.is_dirty = part.is_loaded = True
+            self._settle(part)
+        self._monitor.announce()
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have no room yet."""
+        return len(self._waiting)
+
+    def _grant_in_order(self) -> None:
+        while self._waiting and self._has_room(self._waiting[0]):
+            self._grant(self._waiting.popleft())
+
+    def _has_room(self, request: Request) -> bool:
+        passing = [part for part in request.parts.values() if not part.is_resident]
+        missing = [part for part in passing if part.buffer is None]
+        return self._ring.has_room(missing, kept=passing)
+
+    def _grant(self, request: Request) -> None:
+        for part in request.parts.values():
+            if part.buffer is None:
+                part.buffer = self._ring.take(part.num_bytes)
+                if part.part not in request.fresh:
+                    self.load(part)
+            elif not part.is_resident:
+                self._ring.claim(part)
+                self._meter.count_hit(part.num_bytes)
+            part.num_loans += 1
+            if not part.is_resident:
+                self._lent[part] = None
+        request.is_granted = True
+
+    def load(self, part: PartState) -> None:
+        """Bring the newest bytes into the part's buffer; those of a part never written are zero."""
+        part.is_loaded = part.slots.working is None
+        if part.slots.working is None:
+            part.held_buffer().clear()
+        else:
+            self.read_ahead.enqueue(part, part.slots.working)
+
+    def _has_bytes(self, request: Request, part: PartState) -> bool:
+        return part.is_loaded or (part.part in request.fresh and not part.is_reading)
+
+    def _may_use(self, request: Request, part: PartState) -> bool:
+        is_held = part.is_writing or self._commits.holds_back(part, request.epoch)
+        return request.is_read_only or not is_held
+
+    def _take_back(self, part: PartState) -> None:
+        part.num_loans -= 1
+        if part.num_loans == 0:
+            self._lent.pop(part, None)
+
+    def _end_writing(self, request: Request, part: PartState) -> None:
+        part.num_writable -= 1
+        if request.is_waited:
+            part.num_writers -= 1
+        pending = self._commits.pending
+        if part.is_kept and pending is not None and request.epoch <= pending.epoch:
+            part.num_owed -= 1
+
+    def _settle(self, part: PartState) -> None:
+        self._commits.note(part)
+        if part.is_dirty:
+            if not part.is_resident or self._commits.is_unwritten(part):
+                self.write_behind.enqueue(part)
+        elif part.is_evictable and part.buffer is not None:
+            if part.is_loaded:
+                self._ring.keep_idle(part)
+            else:
+                self._ring.drop(part)
+        self._grant_in_order()
+
+    def _describe(self, request: Request) -> str:
+        if request.is_granted:
+            return f"{request}: the end of its read, write or commit"
+        lent = ", ".join(str(part) for part in self._lent) or "nothing"
+        lent_bytes = sum(part.num_bytes for part in self._lent)
+        return (
+            f"{request}: room in the ring of {self._ring.num_bytes} bytes, of which {lent_bytes} "
+            f"are lent: {lent}"
+        )
+
+
+def _zero_gaps(layout: RecordLayout, part: PartState) -> None:
+    # Equal arrays make equal parts, and so equal checksums, only when the gaps are equal too.
+    for start, end in gaps(layout, part.part):
+        part.held_buffer().window(start, end)[:] = bytes(end - start)

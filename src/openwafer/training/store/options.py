@@ -1,0 +1,61 @@
+"""Settings of a store that no run needs to set, and what a store reports about its transfers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.layout import Part
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One finished piece of disk work, on the clock of `time.perf_counter`.
+
+    `kind` is "read", "write" or "commit"; a commit has no record and no part.
+    """
+
+    kind: str
+    record: str
+    part: Part | None
+    num_bytes: int
+    start_seconds: float
+    end_seconds: float
+
+
+TransferListener: TypeAlias = Callable[[Transfer], None]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes moved since the store was made or opened.
+
+    The seconds are those in which at least one read (or write) was under way. A hit is a part that
+    a loan found in the ring, so that it was not read. `is_direct` is False where the file system
+    refuses direct I/O and the page cache stands between.
+    """
+
+    read_bytes: int
+    written_bytes: int
+    num_reads: int
+    num_writes: int
+    read_seconds: float
+    write_seconds: float
+    num_hits: int
+    hit_bytes: int
+    is_direct: bool
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """How the store talks to the disk.
+
+    A wait that sees no transfer end for `stall_seconds` is reported as stuck. `on_transfer` is
+    called from the I/O threads and must return at once.
+    """
+
+    io_unit_bytes: int = 8 << 20
+    num_readers: int = 2
+    stall_seconds: float = 60.0
+    file_io: FileIo = field(default_factory=FileIo)
+    on_transfer: TransferListener | None = None

@@ -1,0 +1,60 @@
+"""The bounded memory through which parts on disk pass: read-ahead and write-behind share it.
+
+Buffers have the exact size of their part and are mapped one by one, so the bound is a sum of bytes
+and nothing is lost to fragments. Layers of a model mostly have equal sizes; a buffer that comes
+free is reused for the next part of that size without new pages.
+"""
+
+from collections.abc import Sequence
+
+from openwafer.training.store.host_buffer import HostBuffer
+from openwafer.training.store.part_state import PartState
+
+
+class Ring:
+    """At most `num_bytes` of buffers: lent, idle (clean, still holding their part), or spare."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self.mapped_bytes = 0
+        self._spare: list[HostBuffer] = []
+        self._idle: dict[PartState, None] = {}
+
+    def has_room(self, parts: Sequence[PartState], kept: Sequence[PartState]) -> bool:
+        """Whether buffers for `parts` can be had while those of `kept` stay."""
+        reusable = [part for part in self._idle if part not in kept]
+        reusable_bytes = sum(part.num_bytes for part in reusable)
+        reusable_bytes += sum(buffer.num_bytes for buffer in self._spare)
+        free_bytes = self.num_bytes - self.mapped_bytes + reusable_bytes
+        return sum(part.num_bytes for part in parts) <= free_bytes
+
+    def take(self, num_bytes: int) -> HostBuffer:
+        """Return a buffer, whatever it holds, where `has_room` said there is one."""
+        while True:
+            for buffer in self._spare:
+                if buffer.num_bytes == num_bytes:
+                    self._spare.remove(buffer)
+                    return buffer
+            if self.mapped_bytes + num_bytes <= self.num_bytes:
+                self.mapped_bytes += num_bytes
+                return HostBuffer(num_bytes)
+            if self._spare:
+                self.mapped_bytes -= self._spare.pop().num_bytes
+            else:
+                self.drop(next(iter(self._idle)))
+
+    def keep_idle(self, part: PartState) -> None:
+        """Keep a clean part until its space is needed, the longest idle going first."""
+        self._idle[part] = None
+
+    def claim(self, part: PartState) -> None:
+        """Take a part that is about to be lent out of the idle ones."""
+        self._idle.pop(part, None)
+
+    def drop(self, part: PartState) -> None:
+        """Forget a part's bytes; its buffer becomes spare."""
+        self._idle.pop(part, None)
+        self._spare.append(part.held_buffer())
+        part.buffer = None
+        part.is_loaded = False
+        part.read_error = None

@@ -1,0 +1,73 @@
+"""A store's folder: its lock, its file and its manifest."""
+
+import shutil
+from pathlib import Path
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.folder_lock import FolderLock
+from openwafer.training.store.manifest import MANIFEST_NAME, Manifest, read_manifest
+from openwafer.training.store.store_file import FILE_NAME, StoreFile
+
+
+class StoreFolder:
+    """A locked folder with its open file."""
+
+    def __init__(self, path: Path, lock: FolderLock, file: StoreFile) -> None:
+        self.path = path
+        self.file = file
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, num_bytes: int, file_io: FileIo) -> "StoreFolder":
+        """Make the folder and its file. What is made is removed again when an error is raised."""
+        is_new = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(path)
+        try:
+            _refuse_committed_store(path)
+            # A file without a manifest was never committed: nothing was promised to be in it.
+            (path / FILE_NAME).unlink(missing_ok=True)
+            file = StoreFile.create(path / FILE_NAME, num_bytes, file_io)
+        except OpenwaferError:
+            lock.release()
+            if is_new:
+                shutil.rmtree(path)
+            raise
+        return cls(path, lock, file)
+
+    @classmethod
+    def open(cls, path: Path, file_io: FileIo) -> tuple["StoreFolder", Manifest]:
+        """Lock a folder, read its manifest and open its file."""
+        if not path.is_dir():
+            raise error("store-missing", f"there is no folder {path}", help="check the path")
+        lock = FolderLock(path)
+        try:
+            manifest = read_manifest(path)
+            num_bytes = manifest.catalog.file_plan.num_bytes
+            file = StoreFile.open(path / FILE_NAME, num_bytes, file_io)
+        except OpenwaferError:
+            lock.release()
+            raise
+        # A process killed while it replaced its manifest leaves the temporary file.
+        for leftover in path.glob(f".{Path(MANIFEST_NAME).stem}.*"):
+            leftover.unlink()
+        return cls(path, lock, file), manifest
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make a manifest the committed one. Raises OSError."""
+        self.file.file_io.replace(self.path / MANIFEST_NAME, manifest.encode())
+
+    def close(self) -> None:
+        """Close the file and give the folder free."""
+        self.file.close()
+        self._lock.release()
+
+
+def _refuse_committed_store(path: Path) -> None:
+    if (path / MANIFEST_NAME).exists():
+        raise error(
+            "store-exists",
+            f"{path} already holds a parameter store with a committed step",
+            help="open it, remove it, or give another folder",
+        )

@@ -1,0 +1,65 @@
+import torch
+
+from openwafer.training.store.layout import Part
+from openwafer.training.store.part_state import PartState, Tier
+from openwafer.training.store.ring import Ring
+
+PAGE = 4096
+
+
+def filled_part(ring: Ring, name: str, num_pages: int = 1) -> PartState:
+    """A part that was read and is now idle."""
+    part = PartState(name, Part.WEIGHTS, Tier.DISK, num_pages * PAGE, (0, 0))
+    part.buffer = ring.take(part.num_bytes)
+    part.is_loaded = True
+    ring.keep_idle(part)
+    return part
+
+
+def wanted_part(num_pages: int) -> PartState:
+    return PartState("wanted", Part.WEIGHTS, Tier.DISK, num_pages * PAGE, (0, 0))
+
+
+def test_lent_buffers_leave_no_room_beyond_the_bound() -> None:
+    ring = Ring(4 * PAGE)
+    ring.take(3 * PAGE)
+    assert (ring.has_room([wanted_part(1)], []), ring.has_room([wanted_part(2)], [])) == (
+        True,
+        False,
+    )
+
+
+def test_idle_parts_are_room() -> None:
+    ring = Ring(4 * PAGE)
+    filled_part(ring, "old", 4)
+    assert ring.has_room([wanted_part(4)], [])
+
+
+def test_idle_parts_that_the_same_loan_asks_for_are_no_room() -> None:
+    ring = Ring(4 * PAGE)
+    part = filled_part(ring, "asked too", 2)
+    assert not ring.has_room([wanted_part(3)], [part])
+
+
+def test_the_longest_idle_part_goes_first() -> None:
+    ring = Ring(3 * PAGE)
+    parts = [filled_part(ring, name) for name in "abc"]
+    ring.claim(parts[0])
+    ring.keep_idle(parts[0])
+    ring.take(PAGE)
+    assert [part.is_loaded for part in parts] == [True, False, True]
+
+
+def test_a_buffer_of_the_same_size_is_reused() -> None:
+    ring = Ring(2 * PAGE)
+    part = filled_part(ring, "old")
+    buffer = part.held_buffer()
+    ring.drop(part)
+    assert ring.take(PAGE) is buffer
+
+
+def test_buffers_of_other_sizes_make_way() -> None:
+    ring = Ring(4 * PAGE)
+    for name in "ab":
+        filled_part(ring, name, 2)
+    assert ring.take(3 * PAGE).tensor.shape == torch.Size([3 * PAGE])
