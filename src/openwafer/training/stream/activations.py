@@ -137,7 +137,7 @@ class OffloadFrame(Frame):
             known = (_OffloadedStorage(tensor, self._weights.device), tensor._version)
             self._storages[storage] = known
         return _OffloadedTensor(
-            known[0], tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()
+            known[0], tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset())
         )
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
@@ -21,7 +22,6 @@ from openwafer.training.stream.execution import Execution, ResidentExecution, St
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.placement import HostMemory, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan import Mode, PlanRequest, StreamPlan, make_plan
-from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.stream.plan_report import report_of
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
@@ -45,6 +45,7 @@ class StreamOptions:
         default_activations: forces the policy of the layers not named.
         prefetch_layers: how many layers ahead weights are fetched; ``None`` is as many as fit.
         layers: layer patterns.
+        min_layer_bytes: smaller layers outside module lists stay on the device.
         keeps_gradients: whether updates wait for the whole step, as clipping by the global norm
             and loss scaling need.
         store: options of the store.
@@ -60,6 +61,7 @@ class StreamOptions:
     default_activations: Activations | None = None
     prefetch_layers: int | None = None
     layers: tuple[str, ...] = ()
+    min_layer_bytes: int = 64 * 1024
     keeps_gradients: bool = False
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
 
@@ -124,7 +126,10 @@ def plan_run(
     )
     budget = options.device_memory_bytes
     split = partition(
-        model, patterns=options.layers, max_layer_bytes=None if budget is None else budget // 3
+        model,
+        patterns=options.layers,
+        max_layer_bytes=None if budget is None else budget // 3,
+        min_layer_bytes=options.min_layer_bytes,
     )
     layouts: Mapping[str, RecordLayout] = lay_out(split)
     plan = make_plan(
@@ -169,7 +174,8 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
     """Open the store of an earlier run at its last commit, under the plan's placement.
 
     The records must be those of the plan (``planned.plan.layouts``); a run planned with others
-    takes the checkpoint's way. The caller restores ``planned.updater.num_updates`` from the store's state.
+    takes the checkpoint's way. The caller restores ``planned.updater.num_updates`` from the
+    store's state.
     """
     store = ParameterStore.open(
         folder,

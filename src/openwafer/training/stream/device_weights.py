@@ -11,13 +11,17 @@ from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device import Device
 
 # Autograd nodes that change a tensor's geometry only, so that what they return is still a weight.
-VIEW_NODES: Final = frozenset(
-    f"{name}Backward0"
-    for name in (
-        "Alias AsStrided Detach Expand Permute ReshapeAlias Select Slice Split Squeeze T "
-        "Transpose Unbind UnsafeView Unsqueeze View"
-    ).split()
-)
+_VIEWS: Final = (
+    "Alias",
+    "AsStrided",
+    "Detach",
+    "Expand",
+    "Permute",
+    "ReshapeAlias",
+    "Select",
+    "Slice",
+) + ("Split", "Squeeze", "T", "Transpose", "Unbind", "UnsafeView", "Unsqueeze", "View")
+VIEW_NODES: Final = frozenset(f"{name}Backward0" for name in _VIEWS)
 CAST_NODE: Final = "ToCopyBackward0"
 MAX_CHAIN: Final = 6
 
@@ -70,7 +74,7 @@ class DeviceWeights:
         self._name_of = {id(parameter): name for name, parameter in self.parameters.items()}
         # One NaN a parameter, whose storage also tells which parameter was used while released.
         self._nothing = {
-            name: torch.full((1,), float("nan"), dtype=parameter.dtype, device=device.torch_device)
+            name: torch.full((), float("nan"), dtype=parameter.dtype, device=device.torch_device)
             for name, parameter in self.parameters.items()
         }
         self._nothing_of = {
@@ -161,7 +165,7 @@ class DeviceWeights:
             tensor.dtype,
             tuple(tensor.size()),
             tensor.stride(),
-            tensor.storage_offset(),
+            int(tensor.storage_offset()),
         )
 
     def _cast_parameter(self, tensor: torch.Tensor) -> str | None:

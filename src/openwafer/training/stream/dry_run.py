@@ -5,20 +5,17 @@ peak it meters is the peak the real step will have, activations and temporaries 
 """
 
 import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -34,6 +31,7 @@ from openwafer.training.stream.micro_batches import run_forward
 from openwafer.training.stream.schedule import Schedule, Visit
 
 Batch = object
+Result = TypeVar("Result")
 LossOf = Callable[[nn.Module, Batch], torch.Tensor]
 
 
@@ -53,10 +51,6 @@ class Workload:
     loss_of: LossOf
     autocast_dtype: torch.dtype | None = None
 
-    def one_micro_batch(self) -> "Workload":
-        """The same work on the first micro-batch alone."""
-        return replace(self, batches=self.batches[:1])
-
 
 @dataclass(frozen=True)
 class DryRun:
@@ -69,7 +63,6 @@ class DryRun:
         changing_buffers: per layer, indices of the buffers its forward changes.
         misused: parameters used outside the layers that hold them.
         activation_bytes: device bytes that each visit's forward leaves behind.
-        flops: floating-point operations of all matrix products and convolutions.
         written_bytes: bytes of all tensors that operators made.
     """
 
@@ -79,7 +72,6 @@ class DryRun:
     changing_buffers: Mapping[str, tuple[int, ...]]
     misused: tuple[str, ...]
     activation_bytes: tuple[int, ...]
-    flops: int
     written_bytes: int
 
 
@@ -113,15 +105,27 @@ class _WatchingMeter(MemoryMeter):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
+@dataclass(frozen=True)
+class Treatment:
+    """How a step is run.
+
+    Attributes:
+        policies: activation policy by layer; a layer not named recomputes.
+        schedule: what to walk; ``None`` serves every layer on demand.
+        nested_capacity_bytes: device bytes for layers nested in others.
+    """
+
+    policies: Mapping[str, Activations] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    nested_capacity_bytes: int = 0
+
+
 def dry_run(
     workload: Workload,
     split: Partition,
     layouts: Mapping[str, RecordLayout],
-    *,
     torch_device: torch.device,
-    policies: Mapping[str, Activations],
-    schedule: Schedule | None = None,
-    nested_capacity_bytes: int = 0,
+    treatment: Treatment,
 ) -> DryRun:
     """Run one step without its weights.
 
@@ -130,9 +134,7 @@ def dry_run(
         split: the model's layers; the model's forwards must be its own.
         layouts: records of the split.
         torch_device: where the step will run.
-        policies: activation policy by layer; a layer not named recomputes.
-        schedule: what to walk; ``None`` serves every layer on demand.
-        nested_capacity_bytes: device bytes for layers nested in others.
+        treatment: how to run it.
 
     Tensors are fake, so nothing is computed and nothing allocated, unless the model's control flow
     depends on values (a router of experts): then the step is computed with random weights, one
@@ -141,18 +143,10 @@ def dry_run(
 
     def walk(mode: FakeTensorMode | None) -> DryRun:
         stage = _Stage(workload, split, layouts, torch_device, mode)
-        stage.executor.schedule = schedule
-        stage.executor.policies = policies
-        stage.executor.default_policy = Activations.RECOMPUTE
-        stage.executor.nested_capacity_bytes = nested_capacity_bytes
-        stage.weights.capacity_bytes = schedule.capacity_bytes if schedule is not None else 0
+        stage.treat(treatment)
         return stage.run()
 
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            return walk(mode)
-    except (DataDependentOutputException, DynamicOutputShapeException):
-        return walk(None)
+    return _faked(walk)
 
 
 class _Stage:
@@ -178,18 +172,24 @@ class _Stage:
         self.link = DryLink(self.weights if mode is None else None)
         self.executor = Executor(self.model, split, self.weights, self.link, self.device)
 
+    def treat(self, treatment: Treatment) -> None:
+        """Set the executor up."""
+        self.executor.schedule = treatment.schedule
+        self.executor.policies = treatment.policies
+        self.executor.default_policy = Activations.RECOMPUTE
+        self.executor.nested_capacity_bytes = treatment.nested_capacity_bytes
+        if treatment.schedule is not None:
+            self.weights.capacity_bytes = treatment.schedule.capacity_bytes
+
     def run(self) -> DryRun:
+        """Run the step and say what it needed."""
         left = [0]
         self.executor.on_leave = lambda: left.append(
             self.meter.used_bytes - self.weights.held_bytes
         )
         forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
-        counter = FlopCounterMode(display=False)
-        with (
-            self.device.active(),
-            counter,
-            autocast(self.device.torch_device, self.workload.autocast_dtype),
-        ):
+        autocasting = autocast(self.device.torch_device, self.workload.autocast_dtype)
+        with self.device.active(), autocasting:
             torch.autograd.backward(run_forward(self.executor, forwards))
         return DryRun(
             peak_bytes=self.meter.peak_bytes,
@@ -198,29 +198,68 @@ class _Stage:
             changing_buffers=dict(self.executor.changing_buffers),
             misused=tuple(self.meter.misused),
             activation_bytes=tuple(after - before for before, after in pairwise(left)),
-            flops=counter.get_total_flops(),
             written_bytes=self.meter.written_bytes,
         )
 
 
-def resident_peak_bytes(workload: Workload, torch_device: torch.device) -> int:
-    """Peak device bytes of the plain loop: weights, gradients, activations; no optimizer state."""
+@dataclass(frozen=True)
+class ResidentNeeds:
+    """What the plain loop needs.
 
-    def walk(mode: FakeTensorMode | None) -> int:
-        model = hollow_copy(workload.model, torch_device)
+    Attributes:
+        peak_bytes: weights, gradients and activations at the peak; no optimizer state.
+        flops: floating-point operations of all matrix products and convolutions.
+    """
+
+    peak_bytes: int
+    flops: int
+
+
+def resident_needs(workload: Workload, torch_device: torch.device) -> ResidentNeeds:
+    """Run the plain loop of one step without its weights."""
+
+    def peak(mode: FakeTensorMode | None) -> int:
         meter = MemoryMeter()
-        with meter, autocast(torch_device, workload.autocast_dtype):
-            for parameter in model.parameters():
-                meter.count(parameter)
-            for batch in workload.batches:
-                workload.loss_of(model, _placed(batch, mode, torch_device)).backward()
+        _plain_step(workload, torch_device, mode, meter)
         return meter.peak_bytes
 
+    def flops(mode: FakeTensorMode | None) -> int:
+        # The counter takes operators apart, so it may not run beside the meter.
+        counter = FlopCounterMode(display=False)
+        _plain_step(workload, torch_device, mode, counter)
+        return counter.get_total_flops()
+
+    return ResidentNeeds(_faked(peak), _faked(flops))
+
+
+def _plain_step(
+    workload: Workload,
+    torch_device: torch.device,
+    mode: FakeTensorMode | None,
+    watcher: MemoryMeter | FlopCounterMode,
+) -> None:
+    model = hollow_copy(workload.model, torch_device)
+    with watcher, autocast(torch_device, workload.autocast_dtype):
+        if isinstance(watcher, MemoryMeter):
+            for parameter in model.parameters():
+                watcher.count(parameter)
+        for batch in workload.batches:
+            workload.loss_of(model, _placed(batch, mode, torch_device)).backward()
+
+
+def _faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
+    """Run ``walk`` on fake tensors, or on real ones where an operator has no fake form."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled, log.disabled = log.disabled, True
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             return walk(mode)
-    except (DataDependentOutputException, DynamicOutputShapeException):
+    except RuntimeError:
+        # Data-dependent control flow, or an operator without a fake form: a genuine fault of the
+        # model comes up again below.
         return walk(None)
+    finally:
+        log.disabled = was_disabled
 
 
 def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:

@@ -423,7 +423,7 @@ class Executor:
         )
 
 
-def _begin_backward(executor: Executor, visit: int, gradient: torch.Tensor) -> None:
+def _begin_backward(executor: Executor, visit: int, _: torch.Tensor) -> None:
     executor.begin_backward(visit)
 
 

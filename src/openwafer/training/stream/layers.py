@@ -186,16 +186,21 @@ def _units(module: nn.Module, path: str, chosen: set[str]) -> Iterator[tuple[str
             continue
         if child_path in chosen:
             yield child_path, child, True
-        elif any(other.startswith(child_path + ".") for other in chosen):
-            yield from _units(child, child_path, chosen)
-        elif isinstance(child, (nn.ModuleList, nn.ModuleDict)):
-            yield from _units(child, child_path, chosen)
-        elif is_list and not isinstance(child, nn.Sequential):
-            yield child_path, child, True
-        elif _contains_list(child):
+        elif _holds_layers(child, child_path, chosen, is_element=is_list):
             yield from _units(child, child_path, chosen)
         else:
             yield child_path, child, is_list
+
+
+def _holds_layers(module: nn.Module, path: str, chosen: set[str], *, is_element: bool) -> bool:
+    """Whether the layers lie below this module, so that it is none itself."""
+    if any(other.startswith(path + ".") for other in chosen):
+        return True
+    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        return True
+    if is_element and not isinstance(module, nn.Sequential):
+        return False
+    return _contains_list(module)
 
 
 def _contains_list(module: nn.Module) -> bool:

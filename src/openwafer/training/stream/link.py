@@ -1,5 +1,6 @@
 """What the executor asks of the host side, and the stand-in that plans use."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -60,8 +61,10 @@ class DryLink:
     def fetch(self, record: str, slot: torch.Tensor, *, keeps_loan: bool) -> None:
         """See :class:`HostLink`."""
         if self._weights is not None:
+            # The same weights at each fetch, so that a recomputation repeats its forward.
+            generator = torch.Generator(slot.device).manual_seed(zlib.crc32(record.encode()))
             for view in self._weights.views(record).values():
-                view.uniform_(-0.05, 0.05)
+                view.uniform_(-0.05, 0.05, generator=generator)
 
     def complete(self, record: str) -> None:
         """See :class:`HostLink`."""

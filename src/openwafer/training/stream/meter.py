@@ -1,4 +1,4 @@
-"""Counts the bytes of every tensor storage that lives on a device without an allocator of its own."""
+"""Counts the bytes of all tensor storages on a device that has no allocator of its own."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class MemoryMeter(TorchDispatchMode):
     """
 
     def __init__(self, budget_bytes: int | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.peak_bytes = 0

@@ -98,9 +98,9 @@ def _on_disk(
     ring_bytes = min(largest + free // 2, 3 * largest)
     free = host.budget_bytes - ring_bytes
     tiers = dict.fromkeys(sizes, Tier.DISK)
-    parts = (Part.WEIGHTS, Part.GRADIENTS)
+    parts = [Part.WEIGHTS, Part.GRADIENTS]
     if host.tier is StoreTier.AUTO:
-        parts += (Part.STATES,)
+        parts.append(Part.STATES)
     kept = 0
     for part in parts:
         for record in layouts:

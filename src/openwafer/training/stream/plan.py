@@ -14,7 +14,13 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.dry_run import DryRun, Workload, dry_run, resident_peak_bytes
+from openwafer.training.stream.dry_run import (
+    DryRun,
+    Treatment,
+    Workload,
+    dry_run,
+    resident_needs,
+)
 from openwafer.training.stream.layers import PINNED, Partition, pin
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
 
@@ -70,7 +76,8 @@ class StreamPlan:
         schedule: what the executor walks; ``None`` in a resident run.
         policies: activations by layer.
         nested_capacity_bytes: device bytes for layers nested in others.
-        dry: the dry run of this plan; of the streaming one in a resident run too.
+        dry: the dry run of this plan; in a resident run, of one that streams on demand.
+        flops: floating-point operations of the step's matrix products, recomputation included.
     """
 
     mode: Mode
@@ -81,6 +88,7 @@ class StreamPlan:
     policies: Mapping[str, Activations]
     nested_capacity_bytes: int
     dry: DryRun
+    flops: int
 
 
 def make_plan(request: PlanRequest) -> StreamPlan:
@@ -92,8 +100,7 @@ def make_plan(request: PlanRequest) -> StreamPlan:
     """
     search = _Search(request)
     if request.mode is not Mode.STREAMED:
-        peak = resident_peak_bytes(request.workload, request.torch_device)
-        peak += request.resident_state_bytes
+        peak = search.resident.peak_bytes + request.resident_state_bytes
         if request.mode is Mode.RESIDENT or _fits(peak, request.budget_bytes):
             if not _fits(peak, request.budget_bytes):
                 raise _too_small(request, peak, "the resident plan", search.first)
@@ -120,16 +127,15 @@ class _Search:
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
         self.names = [layer.name for layer in self.split.layers if layer.parent is None]
+        self.resident = resident_needs(request.workload, request.torch_device)
 
     def _dry(self, policies: Mapping[str, Activations], schedule: Schedule | None) -> DryRun:
         return dry_run(
             self.request.workload,
             self.split,
             self.layouts,
-            torch_device=self.request.torch_device,
-            policies=policies,
-            schedule=schedule,
-            nested_capacity_bytes=self.nested_capacity_bytes,
+            self.request.torch_device,
+            Treatment(policies, schedule, self.nested_capacity_bytes),
         )
 
     @property
@@ -219,6 +225,16 @@ class _Search:
                 high = middle - 1
         return best
 
+    def _recomputed_flops(self, policies: Mapping[str, Activations]) -> int:
+        """A forward is a third of a step; layers are taken to cost what their weights weigh."""
+        weights = {
+            layer.name: self._weights_of([name for name in layer.records if name in self.sizes])
+            for layer in self.split.layers
+            if layer.parent is None
+        }
+        again = sum(weights[name] for name, kind in policies.items() if kind == "recompute")
+        return self.resident.flops * again // (3 * max(sum(weights.values()), 1))
+
     def plan(
         self,
         mode: Mode,
@@ -236,6 +252,7 @@ class _Search:
             policies=policies,
             nested_capacity_bytes=self.nested_capacity_bytes,
             dry=run,
+            flops=self.resident.flops + self._recomputed_flops(policies),
         )
 
 

@@ -118,7 +118,7 @@ class _DiskBytes:
 
 
 def _seconds(plan: StreamPlan, moved: StepBytes, rates: MachineRates) -> float:
-    compute = plan.dry.flops / rates.flops_per_second
+    compute = plan.flops / rates.flops_per_second
     compute += OPERATOR_TRAFFIC * plan.dry.written_bytes / rates.copy_bytes_per_second
     link = (moved.fetch + moved.push) / rates.copy_bytes_per_second
     kept = sum(layout.part_bytes(part) for layout in plan.layouts.values() for part in Part)

@@ -64,8 +64,8 @@ class Recorder:
         start = time.perf_counter()
         yield
         end = time.perf_counter()
-        args = {"layer": record, "kind": kind, "step": self.step, "bytes": num_bytes}
-        self.trace.span(f"{kind} {record}", kind, start, end, **args)
+        args: dict[str, str | int] = {"layer": record, "kind": kind, "step": self.step}
+        self.trace.span(f"{kind} {record}", kind, start, end, bytes=num_bytes, **args)
 
     @contextmanager
     def waiting(self, record: str) -> Iterator[None]:

@@ -27,6 +27,8 @@ KEPT = frozenset({Part.WEIGHTS, Part.STATES})
 ALL = frozenset(Part)
 READ_AHEAD = 8
 
+_Take = Callable[[str, Mapping[str, torch.Tensor]], None]
+
 
 @dataclass
 class _Fetch:
@@ -220,7 +222,7 @@ class StoreLink:
         )
         if self._timing is UpdateTiming.ON_PUSH:
             loan = self._held.pop(record, None) or self._take_loan(record, keeps_loan=True)
-            take = partial(self._update_now, loan)
+            take: _Take = partial(self._update_now, loan)
         else:
             take = self._keep
         if not self._threads:
