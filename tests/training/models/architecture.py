@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import torch
-import transformers
 from torch import nn
 
+from openwafer.training.models import TransformersModel, build
 from tests.training.models.architecture_batches import VOCAB_SIZE, Batch
 
 
@@ -42,10 +41,7 @@ class Architecture:
 
     def build(self, seed: int = 0) -> nn.Module:
         """The model in training mode, initialised from ``seed``."""
-        torch.manual_seed(seed)
-        model_class = getattr(transformers, self.model_class)
-        model: nn.Module = model_class(model_class.config_class(**self.config))
-        return model.train()
+        return build(TransformersModel(self.model_class, config=self.config), seed)
 
     def batch(self, seed: int = 0, size: int = 2) -> Batch:
         """Keyword arguments of forward; ``model(**batch).loss`` is a scalar with a graph."""
@@ -62,7 +58,7 @@ TEXT = {
     "max_position_embeddings": 64,
     **SPECIAL,
 }
-DECODER = {**TEXT, "num_key_value_heads": 2, "use_cache": False}
+DECODER = {**TEXT, "num_key_value_heads": 2}
 VISION = {
     "hidden_size": 32,
     "intermediate_size": 48,

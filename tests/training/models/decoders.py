@@ -9,7 +9,6 @@ GPT = {
     "n_layer": 3,
     "n_head": 4,
     "n_positions": 64,
-    "use_cache": False,
     **SPECIAL,
 }
 GPT2 = {**GPT, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
@@ -22,15 +21,26 @@ GPT_NEO = {
     "max_position_embeddings": 64,
     "attention_types": [[["global", "local"], 2]],
     "window_size": 8,
-    "use_cache": False,
     **SPECIAL,
 }
 OPT = {
-    **TEXT,
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
     "word_embed_proj_dim": 16,
     "ffn_dim": 48,
     "dropout": 0.0,
-    "use_cache": False,
+    **SPECIAL,
+}
+FALCON = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "ffn_hidden_size": 48,
+    **SPECIAL,
 }
 BLOOM = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "n_layer": 3, "n_head": 4, **SPECIAL}
 MPT = {
@@ -39,7 +49,6 @@ MPT = {
     "n_layers": 3,
     "n_heads": 4,
     "max_seq_len": 64,
-    "use_cache": False,
     **SPECIAL,
 }
 XGLM = {
@@ -52,10 +61,8 @@ XGLM = {
     "dropout": 0.0,
     "attention_dropout": 0.0,
     "layerdrop": 0.0,
-    "use_cache": False,
     **SPECIAL,
 }
-NO_CACHE = {**TEXT, "use_cache": False}
 WINDOW = {**DECODER, "sliding_window": 8}
 HEAD = {**DECODER, "head_dim": 8}
 TIED = {**DECODER, "tie_word_embeddings": True}
@@ -82,7 +89,7 @@ DECODERS = (
         is_tied=True,
         draws_random_numbers=True,
     ),
-    Architecture("gpt-neox", "GPTNeoXForCausalLM", causal, NO_CACHE),
+    Architecture("gpt-neox", "GPTNeoXForCausalLM", causal, TEXT),
     Architecture("gpt-j", "GPTJForCausalLM", causal, {**GPT, "rotary_dim": 4}),
     Architecture("gpt-neo", "GPTNeoForCausalLM", causal, GPT_NEO, is_tied=True),
     Architecture("opt", "OPTForCausalLM", causal, OPT, is_tied=True),
@@ -95,7 +102,7 @@ DECODERS = (
         is_tied=True,
         draws_random_numbers=True,
     ),
-    Architecture("falcon", "FalconForCausalLM", causal, NO_CACHE, is_tied=True),
+    Architecture("falcon", "FalconForCausalLM", causal, FALCON, is_tied=True),
     Architecture("phi", "PhiForCausalLM", causal, DECODER),
     Architecture("phi3", "Phi3ForCausalLM", causal, DECODER),
     Architecture("gemma", "GemmaForCausalLM", causal, HEAD, is_tied=True),

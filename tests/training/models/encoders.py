@@ -26,7 +26,16 @@ XLNET = {
     "dropout": 0.0,
     **SPECIAL,
 }
-FNET = {**TEXT, "hidden_dropout_prob": 0.0, "tpu_short_seq_length": 16}
+FNET = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.0,
+    "tpu_short_seq_length": 16,
+    **SPECIAL,
+}
 T5 = {
     "vocab_size": VOCAB_SIZE,
     "d_model": 32,
@@ -36,7 +45,6 @@ T5 = {
     "num_heads": 4,
     "decoder_start_token_id": 0,
     "dropout_rate": 0.0,
-    "use_cache": False,
     "pad_token_id": 0,
     "eos_token_id": 1,
 }
@@ -63,7 +71,6 @@ BART = {
     "activation_dropout": 0.0,
     "decoder_start_token_id": 0,
     "forced_eos_token_id": 2,
-    "use_cache": False,
     **SPECIAL,
 }
 BART_LAYERDROP = {**BART, "dropout": 0.1, "encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}

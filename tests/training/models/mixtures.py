@@ -20,7 +20,6 @@ DEEPSEEK = {
     "qk_rope_head_dim": 4,
     "qk_nope_head_dim": 8,
     "v_head_dim": 8,
-    "use_cache": False,
 }
 GPT_OSS = {
     **MIXTRAL,
@@ -49,7 +48,6 @@ MAMBA = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
     "state_size": 4,
-    "use_cache": False,
     **SPECIAL,
 }
 MAMBA2 = {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8}
@@ -59,17 +57,24 @@ ZAMBA2 = {
     "num_key_value_heads": 4,
     "num_hidden_layers": 4,
     "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"],
-    "hybrid_layer_ids": [1, 3],
     "num_mem_blocks": 1,
-    "attention_head_dim": 16,
     "adapter_rank": 4,
     "mamba_d_state": 8,
     "mamba_ngroups": 1,
     "n_mamba_heads": 8,
-    "mamba_headdim": 8,
     "chunk_size": 8,
 }
-RECURRENT_GEMMA = {**DECODER, "lru_width": 32, "attention_window_size": 8}
+RECURRENT_GEMMA = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "lru_width": 32,
+    "attention_window_size": 8,
+    **SPECIAL,
+}
 QWEN3_NEXT = {
     **QWEN,
     "num_hidden_layers": 4,

@@ -15,6 +15,15 @@ from tests.training.models.architecture_batches import (
 )
 
 VIT = {**VISION, "num_labels": NUM_CLASSES}
+DINOV2 = {
+    "hidden_size": 32,
+    "mlp_ratio": 2,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "image_size": IMAGE_SIZE,
+    "patch_size": 8,
+    "num_labels": NUM_CLASSES,
+}
 SWIN = {
     "image_size": IMAGE_SIZE,
     "patch_size": 2,
@@ -60,7 +69,6 @@ WHISPER = {
     "max_source_positions": 16,
     "max_target_positions": 32,
     "decoder_start_token_id": 1,
-    "use_cache": False,
     **SPECIAL,
 }
 WAV2VEC2 = {
@@ -72,7 +80,6 @@ WAV2VEC2 = {
     "conv_dim": [16, 16],
     "conv_kernel": [4, 4],
     "conv_stride": [2, 2],
-    "num_feat_extract_layers": 2,
     "num_conv_pos_embeddings": 8,
     "num_conv_pos_embedding_groups": 4,
     "hidden_dropout": 0.0,
@@ -104,7 +111,7 @@ PERCEPTION = (
         draws_random_numbers=True,
     ),
     Architecture(
-        "dinov2", "Dinov2ForImageClassification", image, VIT, without_gradient=("*.mask_token",)
+        "dinov2", "Dinov2ForImageClassification", image, DINOV2, without_gradient=("*.mask_token",)
     ),
     Architecture("swin", "SwinForImageClassification", image, SWIN),
     Architecture("convnext", "ConvNextForImageClassification", image, CONVNEXT),

@@ -1,0 +1,70 @@
+"""From a description to a model: one function for every source of models."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.models.checkpoint_folder import CheckpointFolder, load_checkpoint
+from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
+from openwafer.training.models.transformers_model import (
+    TransformersModel,
+    accepted_keys,
+    build_transformers_model,
+    find_class,
+)
+from openwafer.training.models.user_module import UserModule, build_user_module
+
+ModelConfig = GptConfig | TransformersModel | CheckpointFolder | UserModule
+
+
+def build(config: ModelConfig, seed: int) -> nn.Module:
+    """Build a model in training mode; its weights are a function of ``config`` and ``seed``.
+
+    Memory is allocated the usual way, so a context that redirects allocation holds for all of it
+    but the weights of a checkpoint folder, which the transformers library reads.
+
+    Raises:
+        OpenwaferError: the description does not lead to a model; the text says why.
+    """
+    torch.manual_seed(seed)
+    match config:
+        case GptConfig():
+            model: nn.Module = ReferenceGpt(config)
+        case TransformersModel():
+            model = build_transformers_model(config)
+        case CheckpointFolder():
+            model = load_checkpoint(config)
+        case UserModule():
+            model = build_user_module(config)
+    return model.train()
+
+
+def with_vocab_size(config: ModelConfig, vocab_size: int) -> ModelConfig:
+    """The same description for a tokenizer of ``vocab_size`` ids, where it leaves that open.
+
+    Raises:
+        OpenwaferError: the description has a smaller vocabulary than the tokenizer.
+    """
+    match config:
+        case GptConfig():
+            given: object = config.vocab_size
+            filled: ModelConfig = replace(config, vocab_size=vocab_size)
+        case TransformersModel():
+            given = config.config.get("vocab_size")
+            config_class = find_class(config.architecture, config.task).config_class
+            if "vocab_size" not in accepted_keys(config_class):
+                return config
+            filled = replace(config, config={**config.config, "vocab_size": vocab_size})
+        case CheckpointFolder() | UserModule():
+            return config
+    if given is None:
+        return filled
+    if isinstance(given, int) and given < vocab_size:
+        raise error(
+            "model-vocab-size",
+            f"the model knows {given} token ids, the tokenizer {vocab_size}",
+            help=f"raise model.vocab_size to {vocab_size}, or leave it out",
+        )
+    return config

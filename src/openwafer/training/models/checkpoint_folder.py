@@ -1,0 +1,171 @@
+"""Models from a checkpoint folder on this machine, in the Hugging Face layout."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from torch import nn
+
+from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.training.models.transformers_model import Task, disable_cache, find_class, head_for
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAX_LISTED = 8
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """A model with the weights of a folder; nothing is downloaded.
+
+    Attributes:
+        path: holds config.json, and model.safetensors or its shards with their index.
+        task: a new head for the model; weights it does not find there are drawn anew. ``None`` for
+            the model that was saved, all of whose weights must be there.
+    """
+
+    path: Path
+    kind: Literal["checkpoint"] = "checkpoint"
+    task: Task | None = None
+
+
+def load_checkpoint(description: CheckpointFolder) -> nn.Module:
+    """Build the model and read its weights, in float32.
+
+    Raises:
+        OpenwaferError: a file is missing or cannot be read, the model type is unknown, or weights
+            are missing, have another shape or are not finite.
+    """
+    folder = description.path
+    saved = _read_json(folder, CONFIG_FILE)
+    _require_weights(folder)
+    config = _library_config(folder, saved)
+    if description.task is None:
+        model_class = find_class(_saved_class(folder, saved), Task.CAUSAL_LM)
+    else:
+        model_class = head_for(type(config), description.task)
+    disable_cache(config)
+    model, missing = _read_weights(folder, model_class, config)
+    if missing and description.task is None:
+        raise error(
+            "checkpoint-incomplete",
+            f"{folder} lacks {len(missing)} weights of {model_class.__name__}",
+            notes=_listed(missing),
+            help="give a task to train a new head on this model",
+        )
+    _require_finite(folder, model)
+    return model
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    if not path.is_file():
+        raise _missing(folder, name)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as cause:
+        raise error("checkpoint-json", f"{path} is not JSON: {cause}") from cause
+    if not isinstance(content, dict):
+        raise error("checkpoint-json", f"{path} holds {content!r:.40}, not an object")
+    return content
+
+
+def _require_weights(folder: Path) -> None:
+    if (folder / WEIGHTS_FILE).is_file():
+        return
+    if not (folder / INDEX_FILE).is_file():
+        raise _missing(folder, WEIGHTS_FILE)
+    index = _read_json(folder, INDEX_FILE)
+    if "weight_map" not in index:
+        raise error("checkpoint-json", f"{folder / INDEX_FILE} has no key 'weight_map'")
+    for shard in sorted(set(index["weight_map"].values())):
+        if not (folder / shard).is_file():
+            raise _missing(folder, shard)
+
+
+def _missing(folder: Path, name: str) -> OpenwaferError:
+    if not folder.is_dir():
+        return error("checkpoint-missing", f"no folder {folder}", help="nothing is downloaded")
+    present = sorted(path.name for path in folder.iterdir())
+    return error(
+        "checkpoint-missing",
+        f"{folder} holds no {name}",
+        notes=(
+            f"expected: {CONFIG_FILE}, and {WEIGHTS_FILE} or its shards with {INDEX_FILE}",
+            f"found: {', '.join(present[:MAX_LISTED]) or 'nothing'}",
+        ),
+        help="nothing is downloaded; save the model there with save_pretrained",
+    )
+
+
+def _library_config(folder: Path, saved: dict[str, Any]) -> Any:
+    model_type = str(saved.get("model_type"))
+    if model_type not in transformers.CONFIG_MAPPING:
+        raise error(
+            "model-architecture",
+            f"{folder / CONFIG_FILE} has the model type {model_type!r}, which the transformers "
+            f"library {transformers.__version__} does not know",
+            help=did_you_mean(model_type, transformers.CONFIG_MAPPING),
+        )
+    return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+
+
+def _saved_class(folder: Path, saved: dict[str, Any]) -> str:
+    names = saved.get("architectures")
+    if not names:
+        raise error(
+            "model-architecture",
+            f"{folder / CONFIG_FILE} does not name the class of the model in 'architectures'",
+            help="give a task",
+        )
+    return str(names[0])
+
+
+def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Module, set[str]]:
+    """The model, and the names of its weights that the folder lacks."""
+    try:
+        model, info = model_class.from_pretrained(
+            folder,
+            config=config,
+            local_files_only=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except (SafetensorError, OSError) as cause:
+        raise error(
+            "checkpoint-weights", f"cannot read the weights in {folder}: {cause}"
+        ) from cause
+    except RuntimeError as cause:
+        raise error(
+            "checkpoint-shape", f"the weights in {folder} do not fit its {CONFIG_FILE}: {cause}"
+        ) from cause
+    return model, set(info["missing_keys"])
+
+
+def _require_finite(folder: Path, model: nn.Module) -> None:
+    damaged = {name for name, tensor in model.named_parameters() if not _is_finite(tensor)}
+    if damaged:
+        raise error(
+            "checkpoint-not-finite",
+            f"{len(damaged)} weights in {folder} hold NaN or infinity",
+            notes=_listed(damaged),
+            help="take an earlier checkpoint",
+        )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """One pass without a temporary: minimum and maximum both show a NaN."""
+    if not tensor.numel():
+        return True
+    low, high = tensor.detach().aminmax()
+    return bool(torch.isfinite(low) and torch.isfinite(high))
+
+
+def _listed(names: set[str]) -> tuple[str, ...]:
+    rest = (f"and {len(names) - MAX_LISTED} more",) if len(names) > MAX_LISTED else ()
+    return (*sorted(names)[:MAX_LISTED], *rest)

@@ -1,0 +1,174 @@
+"""Models of the transformers library, built from scratch by name."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from torch import nn
+
+from openwafer.diagnostics import did_you_mean, error
+
+
+class Task(StrEnum):
+    """What a model is trained for; chooses its head."""
+
+    CAUSAL_LM = "causal-lm"
+    MASKED_LM = "masked-lm"
+    SEQ2SEQ_LM = "seq2seq-lm"
+    PRETRAINING = "pretraining"
+    SEQUENCE_CLASSIFICATION = "sequence-classification"
+    TOKEN_CLASSIFICATION = "token-classification"
+    QUESTION_ANSWERING = "question-answering"
+    IMAGE_CLASSIFICATION = "image-classification"
+    IMAGE_TEXT_TO_TEXT = "image-text-to-text"
+    AUDIO_CLASSIFICATION = "audio-classification"
+    SPEECH_SEQ2SEQ = "speech-seq2seq"
+    CTC = "ctc"
+
+
+HEADS: Mapping[Task, Mapping[Any, Any]] = {
+    Task.CAUSAL_LM: transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
+    Task.MASKED_LM: transformers.MODEL_FOR_MASKED_LM_MAPPING,
+    Task.SEQ2SEQ_LM: transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    Task.PRETRAINING: transformers.MODEL_FOR_PRETRAINING_MAPPING,
+    Task.SEQUENCE_CLASSIFICATION: transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    Task.TOKEN_CLASSIFICATION: transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    Task.QUESTION_ANSWERING: transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    Task.IMAGE_CLASSIFICATION: transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    Task.IMAGE_TEXT_TO_TEXT: transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    Task.AUDIO_CLASSIFICATION: transformers.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
+    Task.SPEECH_SEQ2SEQ: transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
+    Task.CTC: transformers.MODEL_FOR_CTC_MAPPING,
+}
+
+# Read by every config class without being one of its fields.
+UNDECLARED_KEYS = {
+    *("num_labels", "attn_implementation", "experts_implementation", "output_attentions"),
+    *("rope_theta", "rope_scaling", "name_or_path", "model_type", "transformers_version"),
+}
+REFUSALS = (
+    *(StrictDataclassError, ValueError, TypeError, KeyError, AttributeError, AssertionError),
+    *(ZeroDivisionError, NotImplementedError, ImportError),
+)
+
+
+@dataclass(frozen=True)
+class TransformersModel:
+    """A model of the transformers library with weights drawn anew.
+
+    Attributes:
+        architecture: a class such as ``LlamaForCausalLM``, or a model type such as ``llama``.
+        task: the head of a model type; a class has its own.
+        config: overrides of the library's config, such as ``{"hidden_size": 512}``.
+    """
+
+    architecture: str
+    kind: Literal["transformers"] = "transformers"
+    task: Task = Task.CAUSAL_LM
+    config: Mapping[str, object] = field(default_factory=dict)
+
+
+def build_transformers_model(description: TransformersModel) -> nn.Module:
+    """Build the model with the library's own initialisation, in float32.
+
+    Raises:
+        OpenwaferError: no such architecture or head, an unknown key, or a config it refuses.
+    """
+    model_class = find_class(description.architecture, description.task)
+    require_known_keys(model_class.config_class, description.config)
+    try:
+        config = model_class.config_class(**description.config)
+        disable_cache(config)
+        model: nn.Module = model_class(config)
+    except REFUSALS as cause:
+        raise error(
+            "model-config",
+            f"{model_class.__name__} refuses this config: {cause}",
+            notes=tuple(f"{key}: {value!r}" for key, value in description.config.items()),
+        ) from cause
+    return model
+
+
+def find_class(architecture: str, task: Task) -> Any:
+    """The model class of that name, or the class of a model type with the head for ``task``.
+
+    Raises:
+        OpenwaferError: the library has no such name, or the model type no such head.
+    """
+    if architecture in transformers.CONFIG_MAPPING:
+        return head_for(transformers.CONFIG_MAPPING[architecture], task)
+    found = getattr(transformers, architecture, None)
+    if inspect.isclass(found) and issubclass(found, transformers.PreTrainedModel):
+        return found
+    names = [*transformers.CONFIG_MAPPING, *filter(_looks_like_a_model, dir(transformers))]
+    raise error(
+        "model-architecture",
+        f"the transformers library {transformers.__version__} has no architecture {architecture!r}",
+        notes=("give a model class (LlamaForCausalLM) or a model type (llama)",),
+        help=did_you_mean(architecture, names),
+    )
+
+
+def head_for(config_class: Any, task: Task) -> Any:
+    """The model class with the head for ``task``."""
+    if config_class in HEADS[task]:
+        found = HEADS[task][config_class]
+        return found[0] if isinstance(found, tuple) else found
+    known = [other.value for other, heads in HEADS.items() if config_class in heads]
+    raise error(
+        "model-task",
+        f"{config_class.model_type} has no head for {task.value}",
+        help=f"it has heads for: {', '.join(known)}" if known else "name a model class instead",
+    )
+
+
+def require_known_keys(config_class: Any, overrides: Mapping[str, object]) -> None:
+    """Refuse misspelt keys, which the library would store and never read.
+
+    Raises:
+        OpenwaferError: keys that neither the config class nor its parts declare.
+    """
+    accepted = accepted_keys(config_class)
+    for key, value in overrides.items():
+        if key not in accepted:
+            raise error(
+                "model-unknown-key",
+                f"{config_class.__name__} has no key {key!r}",
+                help=did_you_mean(key, own_keys(config_class)),
+            )
+        if key in config_class.sub_configs and isinstance(value, Mapping):
+            part_class = config_class.sub_configs[key]
+            if "model_type" in value:
+                part_class = transformers.CONFIG_MAPPING[value["model_type"]]
+            if part_class is not transformers.AutoConfig:
+                require_known_keys(part_class, value)
+
+
+def accepted_keys(config_class: Any) -> set[str]:
+    """Keys that a config class reads; special tokens are generation's and count as well."""
+    generation = set(transformers.GenerationConfig().to_dict())
+    return _declared(config_class) | set(config_class.attribute_map) | UNDECLARED_KEYS | generation
+
+
+def own_keys(config_class: Any) -> list[str]:
+    """Keys that a config class declares beyond those of all classes."""
+    return sorted(_declared(config_class) - _declared(transformers.PreTrainedConfig))
+
+
+def _declared(config_class: Any) -> set[str]:
+    return set(inspect.signature(config_class.__init__).parameters) - {"self", "args", "kwargs"}
+
+
+def disable_cache(config: Any) -> None:
+    """Keep forward from collecting keys and values, which only generation reads."""
+    for part in (config, *(getattr(config, name) for name in config.sub_configs)):
+        if hasattr(part, "use_cache"):
+            part.use_cache = False
+
+
+def _looks_like_a_model(name: str) -> bool:
+    return "For" in name or name.endswith("Model")

@@ -1,0 +1,96 @@
+"""Models by import path, and the convention by which any model reports its loss."""
+
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from openwafer.diagnostics import did_you_mean, error
+
+
+@dataclass(frozen=True)
+class UserModule:
+    """A user's own module.
+
+    Attributes:
+        factory: ``package.module:name`` of a class or function that returns an ``nn.Module``; the
+            working directory is searched first.
+        kwargs: its keyword arguments.
+    """
+
+    factory: str
+    kind: Literal["module"] = "module"
+    kwargs: Mapping[str, object] = field(default_factory=dict)
+
+
+def build_user_module(description: UserModule) -> nn.Module:
+    """Import the factory and call it; what its own code raises comes through as it is.
+
+    Raises:
+        OpenwaferError: the path cannot be imported, the arguments do not fit, or the result is no
+            module.
+    """
+    factory = _import_factory(description.factory)
+    _require_fitting(description, factory)
+    model = factory(**description.kwargs)
+    if not isinstance(model, nn.Module):
+        raise error(
+            "model-import",
+            f"{description.factory} returned {type(model).__name__}, not a torch.nn.Module",
+        )
+    return model
+
+
+def _import_factory(path: str) -> Callable[..., object]:
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise error("model-import", f"{path!r} is not of the form 'package.module:factory'")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, SyntaxError) as cause:
+        raise error(
+            "model-import",
+            f"cannot import {module_name}: {cause}",
+            notes=(f"searched from the working directory, {folder}",),
+        ) from cause
+    if not hasattr(module, attribute):
+        names = [name for name in dir(module) if not name.startswith("_")]
+        raise error(
+            "model-import",
+            f"{module.__file__} defines no {attribute!r}",
+            help=did_you_mean(attribute, names),
+        )
+    factory: Callable[..., object] = getattr(module, attribute)
+    if not callable(factory):
+        raise error("model-import", f"{path} is {type(factory).__name__}, which cannot be called")
+    return factory
+
+
+def _require_fitting(description: UserModule, factory: Callable[..., object]) -> None:
+    signature = inspect.signature(factory)
+    try:
+        signature.bind(**description.kwargs)
+    except TypeError as cause:
+        raise error(
+            "model-arguments",
+            f"{description.factory} cannot be called so: {cause}",
+            notes=(f"it accepts: {signature}",),
+            help=_closest(description.kwargs, signature.parameters),
+        ) from cause
+
+
+def _closest(given: Mapping[str, object], accepted: Mapping[str, Any]) -> str:
+    """Which argument a misspelt one may mean."""
+    for name in given:
+        if name not in accepted and difflib.get_close_matches(name, accepted, n=1):
+            return did_you_mean(name, accepted)
+    return ""
