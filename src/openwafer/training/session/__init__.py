@@ -1,0 +1,9 @@
+"""One run, from its config to its last checkpoint."""
+
+from openwafer.training.session.config import RunConfig, load_config
+from openwafer.training.session.export import ExportFormat
+from openwafer.training.session.generation import Sampling
+from openwafer.training.session.session import Session
+from openwafer.training.session.training_loop import TrainResult
+
+__all__ = ["ExportFormat", "RunConfig", "Sampling", "Session", "TrainResult", "load_config"]

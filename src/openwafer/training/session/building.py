@@ -1,0 +1,181 @@
+"""From a config to the model, the optimizers over it, and the work of a step."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Final
+
+import psutil
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from openwafer.training.data import Batch, SavedTokenizer, TokenizerTraining, load_tokenizer
+from openwafer.training.models import (
+    CheckpointFolder,
+    GptConfig,
+    ModelConfig,
+    TransformersModel,
+    build,
+    loss_of,
+    with_vocab_size,
+)
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.parameter_groups import freeze
+from openwafer.training.store import StoreOptions
+from openwafer.training.store.deferred_memory import DeferredMemory
+from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.dry_run import Workload
+from openwafer.training.stream.updates import Updater
+
+# Above this share of the free memory, initial weights go through a scratch file to the store.
+DEFERRED_SHARE: Final = 0.3
+
+Inputs = Mapping[str, torch.Tensor]
+
+
+def tokenizer_of(config: RunConfig) -> TokenizerTraining | SavedTokenizer:
+    """The tokenizer of a run: the one named, that of a saved model, or one to be trained."""
+    if config.data.tokenizer is not None:
+        return config.data.tokenizer
+    if isinstance(config.model, CheckpointFolder):
+        return SavedTokenizer(config.model.path)
+    return TokenizerTraining()
+
+
+def expected_vocab_size(config: RunConfig) -> int:
+    """Token ids before there is a tokenizer; one that is trained may find fewer."""
+    tokenizer = tokenizer_of(config)
+    if isinstance(tokenizer, TokenizerTraining):
+        return tokenizer.vocab_size
+    return load_tokenizer(tokenizer.path.expanduser(), tokenizer.end_of_text).vocab_size
+
+
+def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.Module:
+    """The model with its initial weights, in training mode.
+
+    Args:
+        config: of the run; ``config.seed`` decides the weights.
+        vocab_size: token ids of the tokenizer.
+        scratch_folder: where weights lie until the store has them, if they are large beside the
+            free memory.
+    """
+    described = with_vocab_size(config.model, vocab_size)
+    with _memory_for(described, config.seed, scratch_folder):
+        model = build(described, config.seed)
+    freeze(model, config.optimizer.frozen)
+    return model
+
+
+def build_hollow_model(config: RunConfig, vocab_size: int) -> nn.Module:
+    """The model without weights: parameters on the meta device, buffers zero.
+
+    Enough to plan and to name tensors. A saved model and a user's module are built whole, as
+    nobody knows what their code does without values.
+    """
+    described = with_vocab_size(config.model, vocab_size)
+    if not _builds_on_meta(described):
+        model = build(described, config.seed)
+    else:
+        with torch.device("meta"):
+            model = build(described, config.seed)
+        for module in model.modules():
+            for name, buffer in list(module.named_buffers(recurse=False)):
+                setattr(module, name, torch.zeros_like(buffer, device="cpu"))
+    freeze(model, config.optimizer.frozen)
+    return model
+
+
+def make_updater(
+    optimizers: Sequence[Optimizer], model: nn.Module, config: RunConfig
+) -> Updater:
+    """The update rules over the model's trained parameters."""
+    [optimizer] = optimizers
+    return Updater(optimizer, model, average_decay=config.ema)
+
+
+def model_inputs(model: nn.Module, batch: Batch) -> Inputs:
+    """What of a batch the model's forward takes."""
+    inputs = {"input_ids": batch.input_ids, "labels": batch.labels}
+    # A model that only looks back needs no mask for padding, which stands at the end.
+    if batch.attention_mask is not None and _accepts(model, "attention_mask"):
+        inputs["attention_mask"] = batch.attention_mask
+    return inputs
+
+
+def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
+    """The model's own loss of one micro-batch, a scalar."""
+    return loss_of(model(**inputs))
+
+
+def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workload:
+    """A step of the run on made-up tokens, to plan by."""
+    batch = model_inputs(model, _example(config.batch, vocab_size, config.data.cross_documents))
+
+    def run(model: nn.Module, inputs: object) -> torch.Tensor:
+        assert isinstance(inputs, Mapping)
+        return forward_loss(model, inputs)
+
+    return Workload(
+        model=model,
+        batches=[batch] * config.batch.num_micro_batches,
+        loss_of=run,
+        autocast_dtype=config.precision.autocast_dtype,
+    )
+
+
+def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
+    """How the run asks to be streamed."""
+    streaming = config.streaming
+    chosen = streaming.activations
+    by_layer = chosen if isinstance(chosen, dict) else {}
+    return StreamOptions(
+        device=streaming.device,
+        device_memory_bytes=config.device_memory,
+        tier=streaming.store,
+        host_memory_bytes=streaming.host_memory,
+        link_bytes_per_second=streaming.link_per_second,
+        mode=streaming.mode,
+        activations=by_layer,
+        default_activations=None if isinstance(chosen, dict) else chosen,
+        prefetch_layers=streaming.prefetch_layers,
+        layers=streaming.layers,
+        keeps_gradients=config.keeps_gradients,
+        store=store,
+    )
+
+
+def _memory_for(
+    described: ModelConfig, seed: int, scratch_folder: Path
+) -> AbstractContextManager[object]:
+    if not _builds_on_meta(described):
+        return nullcontext()
+    with torch.device("meta"):
+        hollow = build(described, seed)
+    num_bytes = sum(parameter.nbytes for parameter in hollow.parameters())
+    if num_bytes <= DEFERRED_SHARE * psutil.virtual_memory().available:
+        return nullcontext()
+    return DeferredMemory(scratch_folder)
+
+
+def _builds_on_meta(described: ModelConfig) -> bool:
+    return isinstance(described, GptConfig | TransformersModel)
+
+
+def _accepts(model: nn.Module, name: str) -> bool:
+    parameters = inspect.signature(model.forward).parameters
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return name in parameters or takes_all
+
+
+def _example(batch: BatchConfig, vocab_size: int, cross_documents: bool) -> Batch:
+    shape = (batch.size // batch.num_micro_batches, batch.sequence_length)
+    ids = torch.arange(shape[0] * shape[1]).reshape(shape) % vocab_size
+    if cross_documents:
+        return Batch(ids, ids.clone())
+    mask = torch.ones_like(ids)
+    # Real padding, as models leave out a mask that is all ones.
+    mask[:, -1] = 0
+    return Batch(ids, ids.clone(), mask)

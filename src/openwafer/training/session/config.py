@@ -1,0 +1,215 @@
+"""The config of a run: every key of the YAML that ``openwafer train`` reads."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from openwafer import config as yaml_config
+from openwafer.config import Bytes, InvalidFieldError
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
+from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
+from openwafer.training.session.data_config import BatchConfig, TokensConfig
+from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.precision import Precision
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import Mode
+
+WARM_UP_SHARE = 20
+MAX_WARM_UP_STEPS = 1000
+
+
+def _require_positive(config: object, *names: str) -> None:
+    for name in names:
+        found = getattr(config, name)
+        if found is not None and not found > 0:
+            raise InvalidFieldError(name, f"expected above 0, found {found}")
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How the learning rate moves over the steps.
+
+    Attributes:
+        name: constant, linear, cosine, inverse-sqrt or warm-up-stable-decay.
+        options: fields of :mod:`openwafer.training.lr_schedules`; left out, ``num_steps`` is that
+            of the run and ``num_warm_up_steps`` a twentieth of it, at most 1000.
+    """
+
+    name: str = "cosine"
+    options: dict[str, int | float] = field(default_factory=dict)
+
+    def build(self, num_steps: int) -> Schedule:
+        """The factor of the learning rate as a function of the step.
+
+        Raises:
+            OpenwaferError: ``schedule-unknown``, ``schedule-option``.
+        """
+        implied: dict[str, int | float] = {
+            "num_warm_up_steps": min(num_steps // WARM_UP_SHARE, MAX_WARM_UP_STEPS)
+        }
+        if self.name in SCHEDULES and "num_steps" in _fields(self.name):
+            implied["num_steps"] = num_steps
+        return build_schedule(self.name, {**implied, **self.options})
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When portable checkpoints are written; a disk tier also commits every step by itself.
+
+    Attributes:
+        every: steps between two.
+        keep: how many are kept, the latest ones.
+        at_end: whether one is written after the last step.
+    """
+
+    every: int = 1000
+    keep: int = 2
+    at_end: bool = True
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "every", "keep")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """When the loss on held-out documents is taken.
+
+    Attributes:
+        every: steps between two, and after the last step.
+        batches: at most so many batches of the validation split, from its start.
+    """
+
+    every: int = 100
+    batches: int = 8
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "every", "batches")
+
+
+@dataclass(frozen=True)
+class StreamingConfig:
+    """How to stream; everything here is planned when left out.
+
+    Attributes:
+        device: auto, cpu, cuda or cuda:1.
+        store: where the parameter store keeps its records: auto, dram or disk.
+        host_memory: host memory the store may take.
+        mode: forces resident or streamed.
+        activations: keep, recompute or offload for all layers, or for layers by name.
+        prefetch_layers: how many layers ahead weights are fetched.
+        layers: patterns of modules that become layers.
+        link_per_second: bytes a second of a slow link to the CPU device, for measurements.
+    """
+
+    device: str = "auto"
+    store: StoreTier = StoreTier.AUTO
+    host_memory: Bytes | None = None
+    mode: Mode | None = None
+    activations: Activations | dict[str, Activations] | None = None
+    prefetch_layers: int | None = None
+    layers: tuple[str, ...] = ()
+    link_per_second: Bytes | None = None
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run; only `steps` and `data` have no default.
+
+    Attributes:
+        steps: training steps.
+        data: where tokens come from.
+        name: of the run's folder; default: the config file's name.
+        folder: where run folders are.
+        seed: of weights, dropout, order of data and sampling.
+        log_every: steps between two lines where there is no terminal.
+        model: what is trained.
+        batch: how much a step trains on.
+        optimizer: how parameters are updated.
+        schedule: how the learning rate moves.
+        precision: number formats.
+        loss_scale: for fp16.
+        clip_norm: largest global norm of the gradients; ``null`` never clips.
+        ema: decay of a moving average of the weights; ``null`` keeps none.
+        device_memory: the memory setting: bytes the device may use; ``null`` is no cap.
+        streaming: how to stream; planned when left out.
+        checkpoint: when to write checkpoints.
+        evaluate: when to evaluate; ``null`` never does.
+        trace_steps: steps whose times go to trace.json.
+    """
+
+    steps: int
+    data: TokensConfig
+    name: str | None = None
+    folder: Path = Path("runs")
+    seed: int = 0
+    log_every: int = 10
+    model: ModelConfig = GptConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    precision: Precision = Precision.FP32
+    loss_scale: LossScaling = LossScaling()
+    clip_norm: float | None = 1.0
+    ema: float | None = None
+    device_memory: Bytes | None = None
+    streaming: StreamingConfig = StreamingConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    evaluate: EvaluateConfig | None = None
+    trace_steps: tuple[int, ...] = (3, 4, 5)
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "steps", "log_every", "clip_norm", "device_memory")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise InvalidFieldError("ema", f"expected between 0 and 1, found {self.ema}")
+        if self.name is not None and Path(self.name).name != self.name:
+            raise InvalidFieldError("name", f"'{self.name}' is no name of a folder")
+        self._check_schedule()
+        self._check_length()
+
+    def _check_schedule(self) -> None:
+        try:
+            self.schedule.build(self.steps)
+        except OpenwaferError as found:
+            told = found.diagnostics[0]
+            raise InvalidFieldError("schedule", told.message, help=told.help) from found
+
+    def _check_length(self) -> None:
+        length = self.batch.sequence_length
+        if isinstance(self.model, GptConfig) and length > self.model.context_length:
+            raise InvalidFieldError(
+                "batch",
+                f"sequence_length {length} exceeds model.context_length "
+                f"{self.model.context_length}",
+                help=f"set model.context_length to {length}",
+            )
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.folder / (self.name or "run")
+
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether an update needs to know all gradients of its step first."""
+        return self.clip_norm is not None or self.precision is Precision.FP16
+
+
+def load_config(path: Path, overrides: tuple[str, ...] = ()) -> RunConfig:
+    """Read a run's config; a run without a name gets that of the file.
+
+    Raises:
+        OpenwaferError: every mistake of the file with its place.
+    """
+    config = yaml_config.load(path, RunConfig, overrides)
+    config = replace(config, name=config.name or path.stem)
+    if isinstance(config.model, CheckpointFolder):
+        # A run is resumed from any working directory.
+        model = replace(config.model, path=config.model.path.expanduser().absolute())
+        config = replace(config, model=model)
+    return config
+
+
+def _fields(schedule: str) -> tuple[str, ...]:
+    return tuple(getattr(SCHEDULES[schedule], "__dataclass_fields__", ()))

@@ -1,0 +1,49 @@
+"""The loss on held-out documents."""
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+
+import torch
+
+from openwafer.training.data import Batch, Split, TokenDataset
+from openwafer.training.session.building import forward_loss, model_inputs
+from openwafer.training.session.opened_run import OpenedRun
+from openwafer.training.stream.dry_run import autocast
+
+
+def held_out(run: OpenedRun) -> TokenDataset:
+    """The validation split; raises ``no-such-split`` where it holds no documents."""
+    return run.dataset.for_split(Split.VALIDATION, verify=False)
+
+
+def evaluate(run: OpenedRun, dataset: TokenDataset, num_batches: int) -> float:
+    """Mean loss over the targets of the first batches of a split.
+
+    Micro-batches are as large as in training, so that they fit the device.
+    """
+    run.execution.flush()
+    size = run.config.batch.size // run.config.batch.num_micro_batches
+    total = 0.0
+    num_targets = 0
+    run.model.eval()
+    try:
+        for batch in islice(dataset.once(), num_batches):
+            for start in range(0, len(batch.input_ids), size):
+                rows = batch.rows(start, start + size)
+                total += _loss(run, rows) * rows.num_targets
+                num_targets += rows.num_targets
+    finally:
+        run.model.train()
+    return total / num_targets
+
+
+def _loss(run: OpenedRun, batch: Batch) -> float:
+    device = run.execution.device.torch_device
+    inputs = {name: t.to(device) for name, t in model_inputs(run.model, batch).items()}
+    return run.execution.evaluate(partial(_forward, run, inputs)).item()
+
+
+def _forward(run: OpenedRun, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    with autocast(run.execution.device.torch_device, run.config.precision.autocast_dtype):
+        return forward_loss(run.model, inputs)

@@ -1,0 +1,156 @@
+"""Writes the weights of a run in the Hugging Face layout, one tensor in memory at a time."""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from openwafer import atomic_file
+from openwafer.diagnostics import error
+from openwafer.training.data import load_tokenizer
+from openwafer.training.models import hugging_face_files
+from openwafer.training.session.building import build_hollow_model, build_model
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.run_state import BufferWatch
+from openwafer.training.session.saved_arrays import saved_weights
+from openwafer.training.session.saved_run import SavedRun
+from openwafer.training.store import ArraySpec
+from openwafer.training.store.direct_io import sync_path
+from openwafer.training.store.safetensors_file import write_header
+
+GENERATION_FILE = "generation_config.json"
+INDEX_FILE = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """How weights are written.
+
+    Attributes:
+        dtype: of floating-point tensors.
+        shard_bytes: a file exceeds this only where one tensor does.
+        uses_average: writes the moving averages of the weights in place of the weights.
+    """
+
+    dtype: torch.dtype = torch.float32
+    shard_bytes: int = 2 << 30
+    uses_average: bool = False
+
+
+def export(
+    config: RunConfig, run: RunFolder, saved: SavedRun, target: Path, form: ExportFormat
+) -> Path:
+    """Write safetensors shards, their index, the configs and the tokenizer to ``target``.
+
+    The folder appears whole or not at all.
+
+    Raises:
+        OpenwaferError: ``export-exists``, ``export-no-average``, ``export-not-written``.
+    """
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise error(
+            "export-exists",
+            f"{target} exists and is no empty folder",
+            help="name another folder, or delete this one",
+        )
+    if form.uses_average and config.ema is None:
+        raise error(
+            "export-no-average",
+            f"the run {run.path} keeps no average of its weights",
+            help="leave the average out; a run with `ema: 0.999` keeps one",
+        )
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _write_all(config, run, saved, partial, form)
+        if target.exists():
+            target.rmdir()
+        partial.rename(target)
+        sync_path(target.parent)
+    except OSError as cause:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise error("export-not-written", f"cannot write {target}: {cause}") from cause
+    return target
+
+
+def _write_all(
+    config: RunConfig, run: RunFolder, saved: SavedRun, target: Path, form: ExportFormat
+) -> None:
+    tokenizer = load_tokenizer(run.path)
+    model = build_hollow_model(config, tokenizer.vocab_size)
+    files = hugging_face_files(model, form.dtype)
+    parameters = dict(model.named_parameters())
+    buffers: Mapping[str, torch.Tensor] = {}
+    if files.names.keys() - parameters.keys():
+        buffers = _buffers(config, saved, tokenizer.vocab_size, run.path)
+        buffers = {name: tensor for name, tensor in buffers.items() if name in files.names}
+    with saved_weights(run, saved, averaged=form.uses_average) as (names, weights):
+        specs = [
+            _spec(files.names[name], tensor, form)
+            for name, tensor in chain(
+                ((name, parameters[name]) for name in names), buffers.items()
+            )
+        ]
+        _write_shards(target, specs, (t for _, t in chain(weights, buffers.items())), form)
+    contents = dict(files.json_files)
+    if contents:
+        end = {"eos_token_id": tokenizer.end_of_text_id}
+        contents[GENERATION_FILE] = {**contents.get(GENERATION_FILE, {}), **end}
+    for name, content in contents.items():
+        atomic_file.write_text(target / name, json.dumps(content, indent=2) + "\n")
+    tokenizer.save(target)
+
+
+def _buffers(
+    config: RunConfig, saved: SavedRun, vocab_size: int, scratch_folder: Path
+) -> dict[str, torch.Tensor]:
+    """All buffers with their values at the saved step."""
+    model = build_model(config, vocab_size, scratch_folder)
+    BufferWatch(model).restore(saved.state.buffers)
+    return dict(model.named_buffers())
+
+
+def _spec(name: str, tensor: torch.Tensor, form: ExportFormat) -> ArraySpec:
+    dtype = form.dtype if tensor.is_floating_point() else tensor.dtype
+    return ArraySpec(name, dtype, tuple(tensor.shape))
+
+
+def _write_shards(
+    target: Path, specs: Sequence[ArraySpec], tensors: Iterator[torch.Tensor], form: ExportFormat
+) -> None:
+    """Write the tensors, which come in the order of their specs."""
+    shards = list(_grouped(specs, form.shard_bytes))
+    places = {}
+    for number, shard in enumerate(shards, start=1):
+        name = "model.safetensors"
+        if len(shards) > 1:
+            name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        with (target / name).open("xb") as file:
+            write_header(file, shard)
+            for spec, tensor in zip(shard, tensors, strict=False):
+                flat = tensor.to(spec.dtype).contiguous().reshape(-1)
+                file.write(flat.view(torch.uint8).numpy().data)
+                places[spec.name] = name
+        sync_path(target / name)
+    if len(shards) > 1:
+        total = sum(spec.num_bytes for spec in specs)
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        atomic_file.write_text(target / INDEX_FILE, json.dumps(index, indent=2) + "\n")
+
+
+def _grouped(specs: Iterable[ArraySpec], shard_bytes: int) -> Iterator[list[ArraySpec]]:
+    shard: list[ArraySpec] = []
+    num_bytes = 0
+    for spec in specs:
+        if shard and num_bytes + spec.num_bytes > shard_bytes:
+            yield shard
+            shard, num_bytes = [], 0
+        shard.append(spec)
+        num_bytes += spec.num_bytes
+    yield shard

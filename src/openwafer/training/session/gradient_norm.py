@@ -1,0 +1,30 @@
+"""The exact global norm of a step's gradients, taken while they are on their way to the store."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from openwafer.training.store.update_rules import tensor_norms, total_norm
+
+
+class GradientNorm:
+    """Collects the norm of every parameter's gradient.
+
+    Args:
+        names: all parameters in the model's order, which is the order of the sum.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._norms: dict[str, torch.Tensor] = {}
+
+    def add(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Take the norms of gradients, each that of its whole step."""
+        norms = tensor_norms(gradients.values())
+        self._norms.update(zip(gradients, norms, strict=True))
+
+    def total(self) -> torch.Tensor:
+        """The norm over all gradients since the last call, as ``clip_grad_norm_`` has it."""
+        norms = [self._norms[name] for name in self._names if name in self._norms]
+        self._norms.clear()
+        return total_norm(norms)

@@ -1,0 +1,149 @@
+"""A run with its data, its model and its store at hand, from the beginning or from where it was."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.data import Progress as Preparation
+from openwafer.training.data import TokenDataset, prepare
+from openwafer.training.session.building import (
+    build_model,
+    make_updater,
+    make_workload,
+    stream_options,
+    tokenizer_of,
+)
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.disk_tracks import DiskTracks
+from openwafer.training.session.parameter_groups import build_optimizers
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.run_state import BufferWatch, RunState
+from openwafer.training.session.saved_run import SavedRun, take_up
+from openwafer.training.session.trainer import Trainer
+from openwafer.training.store import StoreOptions
+from openwafer.training.stream.assemble import Planned, assemble, plan_run
+from openwafer.training.stream.execution import Execution
+
+Notify = Callable[[str], None]
+
+
+@dataclass
+class OpenedRun:
+    """Everything of a run that one process holds.
+
+    Attributes:
+        config, folder: of the run.
+        dataset: the training split.
+        model: in training mode; its weights are in the store.
+        planned, execution, trainer: how steps are run.
+        buffers: finds the buffers that training changes.
+        steps_done: the number of the next step.
+    """
+
+    config: RunConfig
+    folder: RunFolder
+    dataset: TokenDataset
+    model: nn.Module
+    planned: Planned
+    execution: Execution
+    trainer: Trainer
+    buffers: BufferWatch
+    steps_done: int = 0
+
+    def state(self) -> RunState:
+        """What a commit or checkpoint of this moment keeps."""
+        scaler = self.trainer.scaler
+        return RunState(
+            steps_done=self.steps_done,
+            num_updates=dict(self.execution.updater.num_updates),
+            loss_scale={} if scaler is None else scaler.state(),
+            data=self.dataset.fingerprint,
+            seed=self.config.seed,
+            buffers=self.buffers.changed(),
+        )
+
+    def restore(self, state: RunState) -> None:
+        """Go on where another process was; the store holds the arrays of that step already."""
+        self.steps_done = state.steps_done
+        self.buffers.restore(state.buffers)
+        if self.trainer.scaler is not None and state.loss_scale:
+            self.trainer.scaler.restore(state.loss_scale)
+
+
+@contextmanager
+def opened(
+    config: RunConfig, folder: RunFolder, saved: SavedRun | None, notify: Notify
+) -> Iterator[OpenedRun]:
+    """Context in which a run is open: new, or as it was saved.
+
+    Args:
+        config: of the run.
+        folder: locked by the caller.
+        saved: where to go on; ``None`` begins at step 0.
+        notify: told what takes long.
+    """
+    dataset = _open_data(config, folder, saved, notify)
+    vocab_size = dataset.tokenizer.vocab_size
+    notify("building the model")
+    model = build_model(config, vocab_size, folder.path)
+    optimizers = build_optimizers(model, config.optimizer)
+    tracks, buffers = DiskTracks(), BufferWatch(model)
+    notify("planning the step")
+    planned = plan_run(
+        make_workload(model, config, vocab_size),
+        make_updater(optimizers, model, config),
+        stream_options(config, StoreOptions(on_transfer=tracks.add)),
+        folder=folder.store,
+    )
+    execution = _execute(saved, model, planned, folder)
+    tracks.recorder = execution.recorder
+    try:
+        groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
+        schedule = config.schedule.build(config.steps)
+        trainer = Trainer(model, execution, groups, schedule, config)
+        run = OpenedRun(config, folder, dataset, model, planned, execution, trainer, buffers)
+        if saved is not None:
+            run.restore(saved.state)
+        yield run
+    finally:
+        execution.close()
+        execution.store.close()
+
+
+def _execute(
+    saved: SavedRun | None, model: nn.Module, planned: Planned, folder: RunFolder
+) -> Execution:
+    if saved is not None:
+        return take_up(saved, model, planned, folder)
+    # Nothing was saved, so what lies in the store's place was never promised to anyone.
+    shutil.rmtree(folder.store, ignore_errors=True)
+    return assemble(model, planned, folder=folder.store)
+
+
+def _open_data(
+    config: RunConfig, folder: RunFolder, saved: SavedRun | None, notify: Notify
+) -> TokenDataset:
+    preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
+    place = config.data.folder or folder.data
+
+    def report(progress: Preparation) -> None:
+        share = progress.done_bytes / max(progress.total_bytes, 1)
+        notify(f"{progress.stage}: {progress.num_documents} documents, {share:.0%}")
+
+    if saved is None:
+        return prepare(preparation, place, report)
+    # The tokens of the run, whatever has become of the source since.
+    dataset = TokenDataset.open(place, preparation.sampling)
+    if dataset.fingerprint != saved.state.data:
+        raise error(
+            "run-data-changed",
+            f"the batches of {place} are not those that the run {folder.path} was trained on",
+            notes=(f"expected {saved.state.data}, found {dataset.fingerprint}",),
+            help="batch, seed and data of a run stay as they are; begin a new run to change them",
+        )
+    return dataset

@@ -1,0 +1,134 @@
+"""From the optimizer section of a config to torch optimizers over a model's parameters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from openwafer.diagnostics import did_you_mean, error
+from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
+from openwafer.training.store.update_rules import build_optimizer
+
+MUON = "muon"
+BESIDE_MUON = "adamw"
+MAX_LISTED_NAMES = 1000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the parameters of a group have in common; equal settings make one group."""
+
+    optimizer: str
+    learning_rate: float
+    weight_decay: float | None
+    options: Mapping[str, object]
+
+    def overridden(self, group: GroupConfig) -> "Settings":
+        """These settings with those that a group states for itself."""
+        optimizer = group.name or self.optimizer
+        inherited = self.options if optimizer == self.optimizer else {}
+        return Settings(
+            optimizer,
+            self.learning_rate if group.learning_rate is None else group.learning_rate,
+            self.weight_decay if group.weight_decay is None else group.weight_decay,
+            {**inherited, **group.options},
+        )
+
+    def torch_options(self) -> dict[str, object]:
+        """As torch's optimizers name them."""
+        decay = {} if self.weight_decay is None else {"weight_decay": self.weight_decay}
+        return {"lr": self.learning_rate, **decay, **self.options}
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Take the parameters whose names match out of training.
+
+    Raises:
+        OpenwaferError: ``pattern-idle``, ``nothing-to-train``.
+    """
+    parameters = dict(model.named_parameters())
+    for pattern in patterns:
+        for name in _matching(pattern, parameters, "optimizer.frozen"):
+            parameters[name].requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise error(
+            "nothing-to-train",
+            f"all {len(parameters)} parameters are frozen",
+            help="make the patterns of optimizer.frozen narrower",
+        )
+
+
+def build_optimizers(model: nn.Module, config: OptimizerConfig) -> tuple[Optimizer, ...]:
+    """The torch optimizers over the model's trained parameters, one for each algorithm.
+
+    Raises:
+        OpenwaferError: ``pattern-idle``, ``optimizer-option``.
+    """
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    settings = _settings_by_name(model, trained, config)
+    optimizers: dict[str, list[dict[str, object]]] = {}
+    for each in _distinct(settings.values()):
+        _check_options(each)
+        params = [trained[name] for name, found in settings.items() if found == each]
+        optimizers.setdefault(each.optimizer, []).append(
+            {"params": params, **each.torch_options()}
+        )
+    return tuple(build_optimizer(name, groups) for name, groups in optimizers.items())
+
+
+def _settings_by_name(
+    model: nn.Module, trained: Mapping[str, nn.Parameter], config: OptimizerConfig
+) -> dict[str, Settings]:
+    chosen = Settings(config.name, config.learning_rate, config.weight_decay, config.options)
+    tables = _tables(model)
+    settings = {}
+    for name, parameter in trained.items():
+        own = chosen
+        # Muon turns a matrix as a map between features, which a table of embeddings is not.
+        if config.name == MUON and (parameter.ndim != 2 or id(parameter) in tables):
+            own = replace(own, optimizer=BESIDE_MUON, options={})
+        settings[name] = replace(own, weight_decay=0.0) if parameter.ndim < 2 else own
+    for group in config.groups:
+        for pattern in group.match:
+            for name in _matching(pattern, trained, "optimizer.groups"):
+                settings[name] = settings[name].overridden(group)
+    return settings
+
+
+def _distinct(settings: Iterable[Settings]) -> list[Settings]:
+    found: list[Settings] = []
+    for each in settings:
+        if each not in found:
+            found.append(each)
+    return found
+
+
+def _check_options(settings: Settings) -> None:
+    # torch takes any key of a group without a word; arguments it checks.
+    build_optimizer(settings.optimizer, [torch.zeros(1, 1)], settings.torch_options())
+
+
+def _tables(model: nn.Module) -> set[int]:
+    """Weights of embeddings, and of heads: linear maps with as many outputs as there are rows."""
+    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    num_rows = {embedding.num_embeddings for embedding in embeddings}
+    heads = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Linear) and module.out_features in num_rows
+    ]
+    return {id(module.weight) for module in (*embeddings, *heads)}
+
+
+def _matching(pattern: str, parameters: Mapping[str, nn.Parameter], key: str) -> list[str]:
+    found = [name for name in parameters if fnmatchcase(name, pattern)]
+    if not found:
+        raise error(
+            "pattern-idle",
+            f"the pattern '{pattern}' of {key} matches none of {len(parameters)} parameters",
+            help=did_you_mean(pattern, list(parameters)[:MAX_LISTED_NAMES]),
+        )
+    return found

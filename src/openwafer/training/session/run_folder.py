@@ -1,0 +1,113 @@
+"""The folder of a run: which file is where, and one process at a time (docs/formats/run-folder.md)."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from openwafer.diagnostics import error
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths inside a run folder.
+
+    Attributes:
+        path: the folder.
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The config with every default filled in."""
+        return self.path / "config.yaml"
+
+    @property
+    def plan(self) -> Path:
+        """What the planner decided and predicted."""
+        return self.path / "plan.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One line a training step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def validation(self) -> Path:
+        """One line an evaluation."""
+        return self.path / "validation.jsonl"
+
+    @property
+    def trace(self) -> Path:
+        """Times of the traced steps, for Perfetto and the report."""
+        return self.path / "trace.json"
+
+    @property
+    def log(self) -> Path:
+        """What happened when, for people."""
+        return self.path / "log.txt"
+
+    @property
+    def store(self) -> Path:
+        """The parameter store's disk tier."""
+        return self.path / "store"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Portable checkpoints, a folder each."""
+        return self.path / "checkpoints"
+
+    @property
+    def data(self) -> Path:
+        """Token shards, unless the config names another folder for them."""
+        return self.path / "data"
+
+    def create(self) -> None:
+        """Make the folder for a new run.
+
+        Raises:
+            OpenwaferError: ``run-exists`` when there is a run in it, ``run-folder``.
+        """
+        if self.config.exists():
+            raise error(
+                "run-exists",
+                f"there is a run in {self.path} already",
+                help=f"go on with it: openwafer resume {self.path}; or choose another name: "
+                "--set name=NAME; or delete the folder",
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as cause:
+            raise error("run-folder", f"cannot make {self.path}: {cause.strerror}") from cause
+
+    def require_run(self) -> None:
+        """Raise ``run-missing`` unless there is a run in the folder."""
+        if not self.config.is_file():
+            raise error(
+                "run-missing",
+                f"there is no run in {self.path}: it has no {self.config.name}",
+                help="give the folder of a run, such as runs/NAME, as `openwafer train` made it",
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process; raises ``run-locked`` with the process that holds it."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as cause:
+                holder = os.pread(descriptor, 32, 0).decode() or "unknown"
+                raise error(
+                    "run-locked",
+                    f"the run {self.path} is in use by process {holder}",
+                    help="wait until that process ends, or end it",
+                ) from cause
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,118 @@
+"""What a commit or a checkpoint keeps beside the arrays, so that a run goes on bit for bit.
+
+There is no generator's state in it: seeds are functions of the step (see ``seeding``), and the
+order of the data is one too.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.store.json_state import Json
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A place in a run, between two steps.
+
+    Attributes:
+        steps_done: training steps behind it; the number of the next step.
+        num_updates: updates that each parameter has had.
+        loss_scale: state of the loss scaler; empty without one.
+        data: fingerprint of the batches and their order.
+        seed: of the run.
+        buffers: values of the model's buffers that its forwards have changed.
+    """
+
+    steps_done: int
+    num_updates: Mapping[str, int]
+    loss_scale: Mapping[str, float]
+    data: str
+    seed: int
+    buffers: Mapping[str, "BufferState"]
+
+    def to_json(self) -> Mapping[str, Json]:
+        """As the store keeps it."""
+        return {"version": VERSION, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class BufferState:
+    """A buffer's value; ``data`` is its bytes in base64."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: str
+
+    def to_tensor(self) -> torch.Tensor:
+        """The value, in host memory."""
+        dtype = getattr(torch, self.dtype)
+        flat = torch.frombuffer(bytearray(base64.b64decode(self.data)), dtype=dtype)
+        return flat.reshape(self.shape)
+
+
+def parse_run_state(state: Mapping[str, object]) -> RunState:
+    """Read back what :meth:`RunState.to_json` gave.
+
+    Raises:
+        OpenwaferError: ``run-state`` for another version or missing keys.
+    """
+    try:
+        values = {key: value for key, value in state.items() if key != "version"}
+        if state["version"] != VERSION:
+            raise ValueError(f"expected version {VERSION}, found {state['version']}")
+        buffers = values.pop("buffers")
+        assert isinstance(buffers, Mapping)
+        read = {name: BufferState(**{**value, "shape": tuple(value["shape"])})
+                for name, value in buffers.items()}
+        return RunState(**values, buffers=read)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AssertionError) as cause:
+        raise error(
+            "run-state",
+            f"the saved state of the run is not what this program writes: {cause}",
+            help="resume with the release of openwafer that wrote it",
+        ) from cause
+
+
+class BufferWatch:
+    """Finds the buffers of a model that its forwards change, such as running statistics."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._first = {name: _mark(buffer) for name, buffer in model.named_buffers()}
+
+    def changed(self) -> dict[str, BufferState]:
+        """Values of the buffers that are not what they were at first."""
+        return {
+            name: _state_of(buffer)
+            for name, buffer in self._model.named_buffers()
+            if self._first.get(name) != _mark(buffer)
+        }
+
+    def restore(self, buffers: Mapping[str, BufferState]) -> None:
+        """Give buffers the values of an earlier :meth:`changed`."""
+        present = dict(self._model.named_buffers())
+        for name, state in buffers.items():
+            with torch.no_grad():
+                present[name].set_(state.to_tensor().to(present[name].device))
+
+
+def _mark(buffer: torch.Tensor) -> tuple[int, int]:
+    # The version counts the writes in place.
+    return id(buffer), buffer._version
+
+
+def _state_of(buffer: torch.Tensor) -> BufferState:
+    on_host = buffer.detach().cpu().contiguous()
+    data = on_host.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return BufferState(
+        str(buffer.dtype).removeprefix("torch."),
+        tuple(buffer.shape),
+        base64.b64encode(data).decode(),
+    )

@@ -1,0 +1,161 @@
+"""What a run has saved, and how a new process takes it up: from its store or from a checkpoint."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.run_state import RunState, parse_run_state
+from openwafer.training.store import (
+    ParameterStore,
+    RecordLayout,
+    StoreOptions,
+    list_checkpoints,
+    load_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
+from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
+from openwafer.training.stream.assemble import Planned, execute, reopen
+from openwafer.training.stream.execution import Execution
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """One saved step of a run.
+
+    Attributes:
+        state: of the run at that step.
+        checkpoint: the checkpoint's folder; ``None`` where the parameter store itself holds it.
+    """
+
+    state: RunState
+    checkpoint: Path | None
+
+
+def find_newest(folder: RunFolder) -> SavedRun | None:
+    """The saved step to go on from: the store's last commit or a later checkpoint.
+
+    ``None`` where the run ended before anything was saved. Raises what is wrong with the store,
+    with the newest checkpoint named.
+    """
+    checkpoints = list_checkpoints(folder.checkpoints)
+    found = [_from_checkpoint(path) for path in checkpoints[-1:]]
+    if (folder.store / MANIFEST_NAME).exists():
+        with naming_checkpoints(folder):
+            manifest = read_manifest(folder.store)
+        found.append(SavedRun(parse_run_state(manifest.state), None))
+    return max(found, key=lambda saved: saved.state.steps_done, default=None)
+
+
+def require_newest(folder: RunFolder) -> SavedRun:
+    """As :func:`find_newest`; raises ``run-nothing-saved`` where there is nothing."""
+    saved = find_newest(folder)
+    if saved is None:
+        raise error(
+            "run-nothing-saved",
+            f"the run {folder.path} has saved nothing yet",
+            help=f"train it first: openwafer resume {folder.path}",
+        )
+    return saved
+
+
+def choose_checkpoint(folder: RunFolder, checkpoint: Path) -> SavedRun:
+    """Go on from one checkpoint; the store and later checkpoints are set aside, not deleted."""
+    chosen = _from_checkpoint(checkpoint)
+    later = [
+        path
+        for path in list_checkpoints(folder.checkpoints)
+        if read_checkpoint(path).step > chosen.state.steps_done
+    ]
+    for path in (folder.store, *later):
+        if path.exists():
+            _set_aside(folder, path)
+    return chosen
+
+
+def _from_checkpoint(path: Path) -> SavedRun:
+    return SavedRun(parse_run_state(read_checkpoint(path).state), path)
+
+
+def _set_aside(folder: RunFolder, path: Path) -> None:
+    place = folder.path / "set-aside"
+    place.mkdir(exist_ok=True)
+    number = sum(1 for _ in place.iterdir())
+    path.rename(place / f"{path.name}.{number}")
+
+
+def take_up(
+    saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFolder
+) -> Execution:
+    """Execute a plan over the saved arrays, whatever plan and tier they were saved under."""
+    if saved.checkpoint is None:
+        with naming_checkpoints(folder):
+            if planned.uses_disk and _same_records(folder.store, planned.plan.layouts):
+                execution = reopen(model, planned, folder=folder.store)
+                planned.updater.num_updates = dict(saved.state.num_updates)
+                return execution
+            saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
+    assert saved.checkpoint is not None
+    # The checkpoint is as new as the store, or the store is older.
+    shutil.rmtree(folder.store, ignore_errors=True)
+    store = ParameterStore.create(
+        planned.plan.layouts.values(),
+        planned.placement.tiers,
+        folder=folder.store if planned.uses_disk else None,
+        ring_bytes=planned.placement.ring_bytes,
+        options=planned.options.store,
+    )
+    load_checkpoint(saved.checkpoint, store)
+    if planned.uses_disk:
+        store.commit(saved.state.steps_done, saved.state.to_json())
+    planned.updater.num_updates = dict(saved.state.num_updates)
+    return execute(model, planned, store)
+
+
+def _same_records(store_folder: Path, layouts: Mapping[str, RecordLayout]) -> bool:
+    return dict(read_manifest(store_folder).catalog.layouts) == dict(layouts)
+
+
+def _to_checkpoint(state: RunState, folder: RunFolder) -> Path:
+    """Save a store's commit as a checkpoint, which fits any records and any tier."""
+    with open_store(folder) as store:
+        return save_checkpoint(
+            store,
+            folder.checkpoints,
+            state.steps_done,
+            state.to_json(),
+            num_updates=state.num_updates,
+        )
+
+
+def open_store(folder: RunFolder, options: StoreOptions | None = None) -> ParameterStore:
+    """Open a run's store as it is, with room for two of its largest records."""
+    layouts = read_manifest(folder.store).catalog.layouts.values()
+    largest = max(sum(layout.part_bytes(part) for part in layout.parts) for layout in layouts)
+    return ParameterStore.open(
+        folder.store, ring_bytes=2 * largest, options=options or StoreOptions()
+    )
+
+
+@contextmanager
+def naming_checkpoints(folder: RunFolder) -> Iterator[None]:
+    """Context that adds the newest checkpoint to the errors of a store that cannot be used."""
+    try:
+        yield
+    except OpenwaferError as found:
+        checkpoints = list_checkpoints(folder.checkpoints)
+        if not checkpoints:
+            raise
+        remedy = Diagnostic(
+            Severity.NOTE,
+            "run-checkpoint",
+            f"the newest checkpoint of the run is {checkpoints[-1]}",
+            help=f"openwafer resume {folder.path} --checkpoint {checkpoints[-1]}",
+        )
+        raise OpenwaferError(*found.diagnostics, remedy) from found

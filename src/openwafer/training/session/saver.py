@@ -1,0 +1,93 @@
+"""Keeps a run safe: a commit every step on the disk tier, portable checkpoints when due."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from openwafer.training.session.opened_run import OpenedRun
+from openwafer.training.session.run_state import RunState
+from openwafer.training.store import keep_last, list_checkpoints, save_checkpoint
+
+
+class Saver:
+    """Saves the steps of an open run.
+
+    Updates of a step may still be applied while the next one runs, so a step's state is noted
+    when the step ends and committed when the execution says that its updates are in the store.
+    """
+
+    def __init__(self, run: OpenedRun) -> None:
+        self._run = run
+        self._store = run.execution.store
+        self._state = run.state()
+        self._last_checkpoint = -1
+        run.execution.on_updates_applied = self._commit
+
+    @property
+    def commits(self) -> bool:
+        """Whether there is a disk tier, which is committed every step."""
+        return self._run.planned.uses_disk
+
+    def begin(self) -> None:
+        """Make the state the run begins with the first committed one."""
+        self._state = self._run.state()
+        if self.commits and self._store.step != self._state.steps_done:
+            self._commit()
+
+    def note_step(self) -> None:
+        """Take the run's state at the end of a step, before its updates are applied."""
+        self._state = self._run.state()
+
+    def note_no_updates(self) -> None:
+        """The step noted last applies nothing, so that the store is up to date already."""
+        self._commit()
+
+    def checkpoint(self) -> Path:
+        """Write a checkpoint of the last step and delete those that are too many."""
+        self._run.execution.flush()
+        path = self._write()
+        keep_last(self._run.folder.checkpoints, self._run.config.checkpoint.keep)
+        return path
+
+    def rescue(self) -> Path | None:
+        """Save the last step of a run that goes wrong; older checkpoints all stay.
+
+        Returns:
+            The checkpoint, or ``None`` where the store's commit is enough.
+        """
+        self._run.execution.flush()
+        if self.commits:
+            self._store.commit_wait()
+            return None
+        return self._write()
+
+    def finish(self, *, is_complete: bool) -> Path | None:
+        """Make the last step durable; returns its checkpoint where there is to be one."""
+        self._run.execution.flush()
+        if self.commits:
+            self._store.commit_wait()
+        if self.commits and not (is_complete and self._run.config.checkpoint.at_end):
+            return None
+        return self.checkpoint()
+
+    def _write(self) -> Path:
+        state = self._complete_state()
+        if self._last_checkpoint == state.steps_done:
+            return list_checkpoints(self._run.folder.checkpoints)[-1]
+        self._last_checkpoint = state.steps_done
+        return save_checkpoint(
+            self._store,
+            self._run.folder.checkpoints,
+            state.steps_done,
+            state.to_json(),
+            num_updates=state.num_updates,
+        )
+
+    def _commit(self) -> None:
+        if self.commits:
+            state = self._complete_state()
+            self._store.commit_begin(state.steps_done, state.to_json())
+
+    def _complete_state(self) -> RunState:
+        # The counts move when the updates do, which is after the state was noted.
+        counts = dict(self._run.execution.updater.num_updates)
+        return replace(self._state, num_updates=counts)

@@ -1,0 +1,36 @@
+"""Seeds of a run: pure functions of the run's seed and of the place in the run.
+
+No generator's state is saved anywhere: a resumed run draws the numbers of the unbroken one because
+every micro-batch of every step sets its own seed.
+"""
+
+import torch
+import xxhash
+
+_GENERATE = "generate"
+
+
+def micro_batch_seed(seed: int, step: int, index: int) -> int:
+    """Seed of everything random in the forward of one micro-batch, dropout above all.
+
+    Args:
+        seed: of the run.
+        step: counted from 0.
+        index: of the micro-batch in the global batch, counted from 0.
+    """
+    return _hash(seed, step, index)
+
+
+def generation_seed(seed: int) -> int:
+    """Seed under which tokens are sampled."""
+    return _hash(seed, _GENERATE)
+
+
+def seed_micro_batch(seed: int, step: int, index: int) -> None:
+    """Set torch's generators, of the host and of every GPU, for one micro-batch."""
+    torch.manual_seed(micro_batch_seed(seed, step, index))
+
+
+def _hash(*place: int | str) -> int:
+    # 63 bits, so that the seed is a whole number of every signed 64-bit interface on its way.
+    return xxhash.xxh3_64_intdigest(" ".join(map(str, place)).encode()) >> 1

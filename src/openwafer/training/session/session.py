@@ -1,0 +1,157 @@
+"""One run, from its config to its last checkpoint."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from openwafer.training.metrics import GeneratedSample, write_sample
+from openwafer.training.metrics.plan_record import PlanRecord
+from openwafer.training.session.building import (
+    build_hollow_model,
+    expected_vocab_size,
+    make_updater,
+    make_workload,
+    stream_options,
+)
+from openwafer.training.session.config import RunConfig, load_config
+from openwafer.training.session.evaluation import evaluate, held_out
+from openwafer.training.session.export import ExportFormat, export
+from openwafer.training.session.generation import Sampling, generate
+from openwafer.training.session.opened_run import Notify, opened
+from openwafer.training.session.parameter_groups import build_optimizers
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.run_log import RunLog
+from openwafer.training.session.saved_run import (
+    SavedRun,
+    choose_checkpoint,
+    find_newest,
+    require_newest,
+)
+from openwafer.training.session.training_loop import TrainResult, train
+from openwafer.training.store import StoreOptions
+from openwafer.training.stream.assemble import plan_run
+
+
+class Session:
+    """A run: new from a config, or one that is in its folder already.
+
+    Args:
+        source: a :class:`RunConfig`, the path of a YAML file, or the folder of a run.
+        overrides: ``a.b=value`` each, on top of a file.
+        console: where progress goes; standard output by default.
+
+    Attributes:
+        config: the config with all defaults.
+        folder: of the run.
+
+    Raises:
+        OpenwaferError: every mistake of the config with its place, ``run-missing``.
+    """
+
+    def __init__(
+        self,
+        source: RunConfig | Path | str,
+        overrides: Sequence[str] = (),
+        *,
+        console: Console | None = None,
+    ) -> None:
+        self.config, self.folder = _read(source, tuple(overrides))
+        self._console = console or Console()
+
+    def plan(self) -> PlanRecord:
+        """Plan the run; nothing is created, no weight is drawn and no data read.
+
+        Raises:
+            OpenwaferError: it cannot fit; the text has the numbers.
+        """
+        vocab_size = expected_vocab_size(self.config)
+        model = build_hollow_model(self.config, vocab_size)
+        optimizers = build_optimizers(model, self.config.optimizer)
+        planned = plan_run(
+            make_workload(model, self.config, vocab_size),
+            make_updater(optimizers, model, self.config),
+            stream_options(self.config, StoreOptions()),
+            folder=self.folder.store,
+        )
+        return planned.report
+
+    def train(self) -> TrainResult:
+        """Begin the run and train to its last step.
+
+        Raises:
+            OpenwaferError: ``run-exists`` where there is a run in the folder already; see
+                :func:`~openwafer.training.session.training_loop.train` for the rest.
+        """
+        self.folder.create()
+        with self.folder.locked():
+            return self._train(None)
+
+    def resume(self, checkpoint: Path | None = None) -> TrainResult:
+        """Go on from the newest saved step to the last one, bit for bit as if nothing had been.
+
+        Args:
+            checkpoint: go on from this one; what is newer is set aside in the run folder.
+        """
+        self.folder.require_run()
+        with self.folder.locked():
+            if checkpoint is None:
+                saved = find_newest(self.folder)
+            else:
+                saved = choose_checkpoint(self.folder, checkpoint)
+            return self._train(saved)
+
+    def evaluate(self, num_batches: int | None = None) -> float:
+        """Mean loss over held-out batches; by default as many as the config says, or 8."""
+        configured = self.config.evaluate.batches if self.config.evaluate else 8
+        self.folder.require_run()
+        with (
+            self.folder.locked(),
+            opened(self.config, self.folder, require_newest(self.folder), self._notify) as run,
+        ):
+            return evaluate(run, held_out(run), num_batches or configured)
+
+    def generate(self, prompt: str, sampling: Sampling = Sampling()) -> str:  # noqa: B008
+        """The text that the model writes after a prompt; it is kept in sample.json as well."""
+        self.folder.require_run()
+        with (
+            self.folder.locked(),
+            opened(self.config, self.folder, require_newest(self.folder), self._notify) as run,
+        ):
+            text = generate(run, prompt, sampling)
+            write_sample(self.folder.path, GeneratedSample(run.steps_done, prompt, text))
+            return text
+
+    def export(self, folder: Path, export_format: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
+        """Write the newest weights in the Hugging Face layout; returns the folder."""
+        self.folder.require_run()
+        with self.folder.locked():
+            saved = require_newest(self.folder)
+            return export(self.config, self.folder, saved, folder, export_format)
+
+    def _train(self, saved: SavedRun | None) -> TrainResult:
+        log = RunLog(self.folder.log)
+        with opened(self.config, self.folder, saved, self._notify) as run:
+            return train(run, self._console, log)
+
+    @property
+    def _notify(self) -> Notify:
+        return RunLog(self.folder.log).write
+
+
+def _read(
+    source: RunConfig | Path | str, overrides: tuple[str, ...]
+) -> tuple[RunConfig, RunFolder]:
+    if isinstance(source, RunConfig):
+        return source, RunFolder(source.path)
+    path = Path(source)
+    if path.is_dir():
+        folder = RunFolder(path)
+        folder.require_run()
+        config = load_config(folder.config, overrides)
+        # A run may have been moved or renamed since it was written.
+        place = path.absolute()
+        return replace(config, folder=place.parent, name=place.name), folder
+    config = load_config(path, overrides)
+    return config, RunFolder(config.path)

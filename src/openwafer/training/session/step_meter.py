@@ -1,0 +1,53 @@
+"""What a step costs: time, bytes over the link and the disk, memory."""
+
+import time
+
+from openwafer.training.metrics import StepMetrics, read_host_memory
+from openwafer.training.stream.execution import Execution
+
+
+class StepMeter:
+    """Measures one step after the other, from one :meth:`start` to the next :meth:`stop`."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self.start()
+
+    def start(self) -> None:
+        """A step begins."""
+        self._execution.device.reset_peak()
+        self._moved = self._moved_bytes()
+        self._start_seconds = time.perf_counter()
+
+    def stop(
+        self,
+        step: int,
+        *,
+        loss: float,
+        learning_rate: float,
+        grad_norm: float | None,
+        num_tokens: int,
+    ) -> StepMetrics:
+        """The step has ended; its row of metrics.jsonl."""
+        seconds = time.perf_counter() - self._start_seconds
+        before, after = self._moved, self._moved_bytes()
+        fetched, pushed, read, written = (b - a for a, b in zip(before, after, strict=True))
+        return StepMetrics(
+            step=step,
+            loss=loss,
+            learning_rate=learning_rate,
+            grad_norm=grad_norm,
+            tokens=num_tokens,
+            tokens_per_second=num_tokens / seconds,
+            seconds=seconds,
+            fetch_bytes=fetched,
+            push_bytes=pushed,
+            disk_read_bytes=read,
+            disk_write_bytes=written,
+            device_bytes_peak=self._execution.device.peak_bytes,
+            host_bytes=read_host_memory().resident_bytes,
+        )
+
+    def _moved_bytes(self) -> tuple[int, int, int, int]:
+        link, disk = self._execution.traffic, self._execution.store.traffic
+        return link.fetch_bytes, link.push_bytes, disk.read_bytes, disk.written_bytes

@@ -1,0 +1,178 @@
+"""One training step: forward, backward, the exact clip, the loss scale, the update."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from openwafer.training.data import Batch
+from openwafer.training.lr_schedules import Schedule
+from openwafer.training.session.building import forward_loss, model_inputs
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.gradient_norm import GradientNorm
+from openwafer.training.session.loss_scale import LossScaler
+from openwafer.training.session.precision import Precision
+from openwafer.training.session.seeding import seed_micro_batch
+from openwafer.training.store.update_rules import clip_coefficient
+from openwafer.training.stream.execution import Execution
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to become of a step's gradients.
+
+    Attributes:
+        grad_norm: global norm before clipping; ``None`` where nothing clips.
+        coefficient: multiplies the gradients when they are applied; ``None`` discards them,
+            because those of an fp16 step overflowed.
+    """
+
+    grad_norm: float | None
+    coefficient: float | None
+
+
+class NotFiniteError(Exception):
+    """A loss or a gradient norm is NaN or infinite; nothing of its step was applied.
+
+    Attributes:
+        what: the loss of which micro-batch, or the norm, with its value.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+class Trainer:
+    """Runs the steps of a run.
+
+    Args:
+        model: what ``execution`` runs.
+        execution: streamed or resident.
+        groups: the live parameter groups of the optimizers.
+        schedule: the factor of their learning rates.
+        config: of the run.
+
+    Attributes:
+        scaler: the loss scale of an fp16 run.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        execution: Execution,
+        groups: Sequence[dict[str, object]],
+        schedule: Schedule,
+        config: RunConfig,
+    ) -> None:
+        self.scaler = (
+            LossScaler(config.loss_scale) if config.precision is Precision.FP16 else None
+        )
+        self._model = model
+        self._execution = execution
+        self._groups = groups
+        self._peaks = [float(str(group["lr"])) for group in groups]
+        self._schedule = schedule
+        self._config = config
+        self._norm = GradientNorm([name for name, _ in model.named_parameters()])
+        execution.watch_gradients(self._watch)
+
+    def learning_rate(self, step: int) -> float:
+        """Learning rate of the first group at a step."""
+        return self._peaks[0] * self._schedule(step)
+
+    def forward_backward(self, step: int, batches: Sequence[Batch]) -> float:
+        """Run the micro-batches of a step and return its loss.
+
+        Raises:
+            NotFiniteError: a loss is; the store is as it was before the step.
+        """
+        factor = self._schedule(step)
+        for group, peak in zip(self._groups, self._peaks, strict=True):
+            group["lr"] = peak * factor
+        device = self._execution.device.torch_device
+        forwards = [
+            partial(forward_loss, self._model, _placed(model_inputs(self._model, batch), device))
+            for batch in batches
+        ]
+        root = _Root(_shares(batches), 1.0 if self.scaler is None else self.scaler.scale)
+        losses = self._execution.run(
+            forwards, root, partial(seed_micro_batch, self._config.seed, step)
+        )
+        return math.fsum(
+            loss * share for loss, share in zip(losses, root.shares, strict=True)
+        )
+
+    def judge(self) -> Verdict:
+        """Decide about the gradients, which are complete, and move the loss scale.
+
+        Raises:
+            NotFiniteError: their norm is NaN or infinite and no loss scale is at work.
+        """
+        clip_norm = self._config.clip_norm
+        total = None if clip_norm is None else self._norm.total()
+        norm = None if total is None else total.item()
+        if self.scaler is not None and self.scaler.end_step():
+            return Verdict(norm, None)
+        if clip_norm is None or total is None or norm is None:
+            return Verdict(None, 1.0)
+        if not math.isfinite(norm):
+            raise NotFiniteError(f"the global norm of the gradients is {norm}")
+        return Verdict(norm, clip_coefficient(total, clip_norm))
+
+    def apply(self, verdict: Verdict) -> None:
+        """Apply or discard the gradients."""
+        if verdict.coefficient is None:
+            self._execution.discard_gradients()
+        else:
+            self._execution.complete_step(verdict.coefficient)
+
+    def abandon_step(self) -> None:
+        """Forget a step that raised before it was applied."""
+        self._execution.discard_gradients()
+        if self.scaler is not None:
+            self.scaler.abandon_step()
+
+    def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        if self.scaler is not None:
+            self.scaler.unscale(gradients.values())
+        if self._config.clip_norm is not None:
+            self._norm.add(gradients)
+
+
+class _Root:
+    """What backward starts from: a finite loss times its share of the step times the loss scale.
+
+    Attributes:
+        shares: share of each micro-batch in the mean over the step.
+    """
+
+    def __init__(self, shares: Sequence[float], scale: float) -> None:
+        self.shares = shares
+        self._scale = scale
+        self._index = 0
+
+    def __call__(self, loss: torch.Tensor) -> torch.Tensor:
+        index = self._index
+        self._index += 1
+        if not math.isfinite(loss.item()):
+            raise NotFiniteError(f"the loss of micro-batch {index} is {loss.item()}")
+        share = self.shares[index]
+        num_equal = round(1 / share)
+        # A division, as the plain loop has: 1 / 3 is rounded, and the product once more.
+        weighed = loss / num_equal if share == 1 / num_equal else loss * share
+        return weighed if self._scale == 1.0 else weighed * self._scale
+
+
+def _shares(batches: Sequence[Batch]) -> list[float]:
+    targets = [batch.num_targets for batch in batches]
+    return [count / sum(targets) for count in targets]
+
+
+def _placed(
+    inputs: Mapping[str, torch.Tensor], device: torch.device
+) -> Mapping[str, torch.Tensor]:
+    return {name: tensor.to(device) for name, tensor in inputs.items()}

@@ -1,0 +1,220 @@
+"""Runs the steps of an open run, records them, saves them, and ends in good order."""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from openwafer import atomic_file
+from openwafer.config import to_yaml
+from openwafer.diagnostics import error
+from openwafer.trace import Trace
+from openwafer.training.metrics import (
+    METRICS_FORMAT,
+    VALIDATION_FORMAT,
+    Progress,
+    StepMetrics,
+    StepWriter,
+    ValidationPoint,
+    write_environment,
+)
+from openwafer.training.session.evaluation import evaluate, held_out
+from openwafer.training.session.interruption import Interruption
+from openwafer.training.session.opened_run import OpenedRun
+from openwafer.training.session.run_log import RunLog
+from openwafer.training.session.saver import Saver
+from openwafer.training.session.step_meter import StepMeter
+from openwafer.training.session.trainer import NotFiniteError
+from openwafer.training.stream.plan_report import to_json
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How training ended.
+
+    Attributes:
+        folder: of the run.
+        steps_done: steps behind the run, over all processes.
+        is_complete: whether these are all its steps.
+        loss: of the last step; NaN when this process ran none.
+        checkpoint: the checkpoint written at the end, if one was.
+        interrupted_by: the signal that ended the run early, such as SIGINT; empty without one.
+    """
+
+    folder: Path
+    steps_done: int
+    is_complete: bool
+    loss: float
+    checkpoint: Path | None
+    interrupted_by: str
+
+
+def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
+    """Run the steps that are left.
+
+    SIGINT and SIGTERM end the run after the step under way.
+
+    Raises:
+        OpenwaferError: ``loss-not-finite``, with the last good step saved; or whatever the store,
+            the device or the model meets.
+    """
+    log.write(f"training from step {run.steps_done} to {run.config.steps}")
+    _describe(run)
+    with ExitStack() as stack:
+        loop = _Loop(
+            run,
+            Saver(run),
+            stack.enter_context(_metrics_writer(run)),
+            stack.enter_context(_validation_writer(run)),
+            stack.enter_context(_progress(run, console)),
+        )
+        interruption = stack.enter_context(Interruption())
+        result = loop.run(interruption)
+    log.write(f"ended at step {result.steps_done}, checkpoint {result.checkpoint}")
+    return result
+
+
+def _describe(run: OpenedRun) -> None:
+    """Write what the run folder says of the run before its first step."""
+    folder = run.folder
+    run.dataset.tokenizer.save(folder.path)
+    write_environment(folder.path, device=str(run.execution.device.torch_device))
+    atomic_file.write_text(folder.plan, to_json(run.planned.report))
+    # The config comes last: from here on there is a run in this folder.
+    atomic_file.write_text(folder.config, to_yaml(run.config))
+
+
+def _metrics_writer(run: OpenedRun) -> StepWriter[StepMetrics]:
+    return StepWriter(run.folder.metrics, METRICS_FORMAT, first_step=run.steps_done)
+
+
+def _validation_writer(run: OpenedRun) -> AbstractContextManager[StepWriter[ValidationPoint] | None]:
+    if run.config.evaluate is None:
+        return nullcontext()
+    path = run.folder.validation
+    first_step = run.steps_done if path.exists() else 0
+    return StepWriter(path, VALIDATION_FORMAT, first_step=first_step)
+
+
+def _progress(run: OpenedRun, console: Console) -> Progress:
+    return Progress(
+        run.config.steps,
+        device_budget_bytes=run.planned.report.device_budget_bytes,
+        first_step=run.steps_done,
+        log_every=run.config.log_every,
+        console=console,
+    )
+
+
+class _Loop:
+    def __init__(
+        self,
+        run: OpenedRun,
+        saver: Saver,
+        metrics: StepWriter[StepMetrics],
+        validation: StepWriter[ValidationPoint] | None,
+        progress: Progress,
+    ) -> None:
+        self._run = run
+        self._saver = saver
+        self._metrics = metrics
+        self._validation = validation
+        self._progress = progress
+        # Asked for before the first step, as there may be no such documents.
+        self._held_out = None if validation is None else held_out(run)
+        self._meter = StepMeter(run.execution)
+        self._trace = Trace()
+        self._loss = math.nan
+
+    def run(self, interruption: Interruption) -> TrainResult:
+        run = self._run
+        self._saver.begin()
+        while run.steps_done < run.config.steps and not interruption.signal_name:
+            self._step(run.steps_done)
+            self._do_what_is_due()
+        is_complete = run.steps_done >= run.config.steps
+        return TrainResult(
+            folder=run.folder.path,
+            steps_done=run.steps_done,
+            is_complete=is_complete,
+            loss=self._loss,
+            checkpoint=self._saver.finish(is_complete=is_complete),
+            interrupted_by="" if is_complete else interruption.signal_name,
+        )
+
+    def _step(self, step: int) -> None:
+        run = self._run
+        batches = run.dataset.micro_batches(step, run.config.batch.num_micro_batches)
+        self._meter.start()
+        with self._traced(step):
+            try:
+                self._loss = run.trainer.forward_backward(step, batches)
+                verdict = run.trainer.judge()
+            except NotFiniteError as found:
+                self._end_in_error(step, found)
+            run.steps_done = step + 1
+            self._saver.note_step()
+            run.trainer.apply(verdict)
+            if verdict.coefficient is None:
+                self._saver.note_no_updates()
+        metrics = self._meter.stop(
+            step,
+            loss=self._loss,
+            learning_rate=run.trainer.learning_rate(step),
+            grad_norm=verdict.grad_norm,
+            num_tokens=sum(batch.num_tokens for batch in batches),
+        )
+        self._metrics.append(metrics)
+        self._progress.advance(metrics)
+
+    @contextmanager
+    def _traced(self, step: int) -> Iterator[None]:
+        recorder = self._run.execution.recorder
+        recorder.step = step
+        if step not in self._run.config.trace_steps:
+            yield
+            return
+        recorder.trace = self._trace
+        yield
+        recorder.trace = None
+        self._trace.write(self._run.folder.trace)
+
+    def _do_what_is_due(self) -> None:
+        config, steps_done = self._run.config, self._run.steps_done
+        is_last = steps_done == config.steps
+        if config.evaluate is not None and (
+            is_last or steps_done % config.evaluate.every == 0
+        ):
+            self._evaluate(config.evaluate.batches)
+        if steps_done % config.checkpoint.every == 0 and not is_last:
+            path = self._saver.checkpoint()
+            self._progress.note(f"step {steps_done}: checkpoint {path}")
+
+    def _evaluate(self, num_batches: int) -> None:
+        if self._held_out is None or self._validation is None:
+            return
+        loss = evaluate(self._run, self._held_out, num_batches)
+        step = self._run.steps_done - 1
+        self._validation.append(ValidationPoint(step, loss))
+        self._progress.note(f"step {step + 1}: validation loss {loss:.4f}")
+
+    def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:
+        run = self._run
+        run.trainer.abandon_step()
+        checkpoint = self._saver.rescue()
+        where = checkpoint or run.folder.store
+        raise error(
+            "loss-not-finite",
+            f"step {step}: {found.what}",
+            notes=(
+                f"the learning rate of this step is {run.trainer.learning_rate(step):.6g}",
+                f"nothing of the step was applied; the {step} steps before it are safe in {where}",
+            ),
+            help="lower optimizer.learning_rate, warm up longer or set clip_norm, and go on from "
+            f"an earlier checkpoint: openwafer resume {run.folder.path} --checkpoint "
+            f"{run.folder.checkpoints}/step-NNNNNNNN --set optimizer.learning_rate=...",
+        ) from found

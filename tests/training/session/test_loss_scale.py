@@ -1,0 +1,81 @@
+"""Loss scaling against torch.amp.GradScaler, its oracle."""
+
+import pytest
+import torch
+
+from openwafer.training.session.loss_scale import LossScaler, LossScaling
+
+
+class TorchLoop:
+    """One weight under GradScaler, which tells whether its optimizer ran."""
+
+    def __init__(self, config: LossScaling) -> None:
+        self.weight = torch.nn.Parameter(torch.zeros(3))
+        self.optimizer = torch.optim.SGD([self.weight], lr=1.0)
+        self.scaler = torch.amp.GradScaler(
+            "cpu",
+            init_scale=config.initial_scale,
+            growth_factor=config.growth_factor,
+            backoff_factor=config.backoff_factor,
+            growth_interval=config.growth_interval,
+        )
+
+    def step(self, gradient: torch.Tensor) -> tuple[torch.Tensor, float]:
+        self.scaler.scale(torch.zeros(()))
+        self.weight.grad = gradient.clone()
+        self.scaler.unscale_(self.optimizer)
+        unscaled = self.weight.grad.clone()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return unscaled, self.scaler.get_scale()
+
+
+def gradients(num_steps: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    drawn = [torch.randn(3, generator=generator) * 1e4 for _ in range(num_steps)]
+    for index in range(0, num_steps, 7):
+        drawn[index][1] = float("inf") if index % 2 else float("nan")
+    return drawn
+
+
+@pytest.mark.parametrize(
+    "config",
+    [LossScaling(growth_interval=2), LossScaling(3.7, 1.3, 0.77, 3), LossScaling(1e38, 2.0)],
+)
+def test_scale_and_gradients_follow_grad_scaler_bit_for_bit(config: LossScaling) -> None:
+    scaler, loop = LossScaler(config), TorchLoop(config)
+    for gradient in gradients(40):
+        expected, expected_scale = loop.step(gradient)
+        mine = gradient.clone()
+        scaler.unscale([mine])
+        scaler.end_step()
+        assert torch.equal(mine.nan_to_num(), expected.nan_to_num())
+        assert scaler.scale == expected_scale
+
+
+def test_one_value_that_is_not_finite_makes_the_step_an_overflow() -> None:
+    scaler = LossScaler(LossScaling())
+    scaler.unscale([torch.ones(2), torch.tensor([1.0, float("inf")])])
+    scaler.unscale([torch.ones(5)])
+    assert scaler.end_step()
+
+
+def test_an_overflow_is_forgotten_with_its_step() -> None:
+    scaler = LossScaler(LossScaling())
+    scaler.unscale([torch.tensor([float("nan")])])
+    scaler.abandon_step()
+    assert not scaler.end_step()
+
+
+def test_a_restored_scaler_goes_on_where_the_other_stopped() -> None:
+    config = LossScaling(3.7, 1.3, 0.77, 3)
+    first, second = LossScaler(config), LossScaler(config)
+    for _ in range(5):
+        first.end_step()
+    second.restore(first.state())
+    assert (first.end_step(), first.state()) == (second.end_step(), second.state())
+
+
+def test_a_scaling_that_cannot_work_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"backoff_factor: expected between 0 and 1, found 2"):
+        LossScaling(backoff_factor=2.0)

@@ -1,0 +1,56 @@
+"""A run folder is made once and used by one process at a time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.session.run_folder import RunFolder
+
+HOLD = (
+    "import sys, pathlib; from openwafer.training.session.run_folder import RunFolder\n"
+    "with RunFolder(pathlib.Path(sys.argv[1])).locked():\n    print('held', flush=True); input()"
+)
+
+
+def test_a_folder_with_a_run_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    folder.config.write_text("steps: 1\n")
+    with pytest.raises(OpenwaferError, match=r"there is a run in .*/a already\n.*openwafer resume"):
+        folder.create()
+
+
+def test_a_folder_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OpenwaferError, match=r"cannot make .*file/run: Not a directory"):
+        RunFolder(tmp_path / "file" / "run").create()
+
+
+def test_a_folder_without_a_run_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"there is no run in .*: it has no config.yaml"):
+        RunFolder(tmp_path).require_run()
+
+
+def test_a_run_is_refused_to_a_second_process_by_the_name_of_the_first(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with (
+            pytest.raises(OpenwaferError, match=rf"in use by process {other.pid}\b"),
+            RunFolder(tmp_path).locked(),
+        ):
+            pass
+        other.communicate("\n")
+
+
+def test_a_run_is_free_again_after_its_process(tmp_path: Path) -> None:
+    for _ in range(2):
+        with RunFolder(tmp_path).locked():
+            pass
+    assert (tmp_path / "lock").exists()
