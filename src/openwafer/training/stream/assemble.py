@@ -17,8 +17,13 @@ from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.device import CpuDevice, Device
-from openwafer.training.stream.dry_run import Workload
-from openwafer.training.stream.execution import Execution, ResidentExecution, StreamedExecution
+from openwafer.training.stream.dry_run import Workload, autocast
+from openwafer.training.stream.execution import (
+    Execution,
+    ResidentExecution,
+    StepContext,
+    StreamedExecution,
+)
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.placement import HostMemory, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan import Mode, PlanRequest, StreamPlan, make_plan
@@ -82,6 +87,7 @@ class Planned:
         updater: update rules and counts.
         device: where the model will run.
         options: what was asked for.
+        autocast_dtype: see :class:`~openwafer.training.stream.dry_run.Workload`.
     """
 
     plan: StreamPlan
@@ -90,6 +96,7 @@ class Planned:
     updater: Updater
     device: Device
     options: StreamOptions
+    autocast_dtype: torch.dtype | None
 
     @property
     def uses_disk(self) -> bool:
@@ -150,7 +157,7 @@ def plan_run(
     )
     placement = place(plan.layouts, _host_memory(options, plan, folder))
     report = report_of(plan, placement, model, device, options.timing)
-    return Planned(plan, placement, report, updater, device, options)
+    return Planned(plan, placement, report, updater, device, options, workload.autocast_dtype)
 
 
 def assemble(model: nn.Module, planned: Planned, *, folder: Path | None) -> Execution:
@@ -188,11 +195,11 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
 
 def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execution:
     """Execute a plan over a store that holds the model's records."""
+    casting = partial(autocast, planned.device.torch_device, planned.autocast_dtype)
+    context = StepContext(planned.options.timing, casting)
     if planned.plan.mode is Mode.RESIDENT:
-        return ResidentExecution(model, store, planned.updater, planned.device)
-    return StreamedExecution(
-        model, planned.plan, store, planned.updater, planned.device, planned.options.timing
-    )
+        return ResidentExecution(model, store, planned.updater, planned.device, context)
+    return StreamedExecution(model, planned.plan, store, planned.updater, planned.device, context)
 
 
 def make_device(options: StreamOptions) -> Device:

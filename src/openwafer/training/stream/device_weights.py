@@ -20,7 +20,15 @@ _VIEWS: Final = (
     "ReshapeAlias",
     "Select",
     "Slice",
-) + ("Split", "Squeeze", "T", "Transpose", "Unbind", "UnsafeView", "Unsqueeze", "View")
+    "Split",
+    "Squeeze",
+    "T",
+    "Transpose",
+    "Unbind",
+    "UnsafeView",
+    "Unsqueeze",
+    "View",
+)
 VIEW_NODES: Final = frozenset(f"{name}Backward0" for name in _VIEWS)
 CAST_NODE: Final = "ToCopyBackward0"
 MAX_CHAIN: Final = 6

@@ -189,8 +189,10 @@ class _Stage:
         )
         forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
         autocasting = autocast(self.device.torch_device, self.workload.autocast_dtype)
-        with self.device.active(), autocasting:
-            torch.autograd.backward(run_forward(self.executor, forwards))
+        with self.device.active():
+            with autocasting:
+                losses = run_forward(self.executor, forwards)
+            torch.autograd.backward(losses)
         return DryRun(
             peak_bytes=self.meter.peak_bytes,
             visits=self.executor.visits(),
@@ -239,12 +241,14 @@ def _plain_step(
     watcher: MemoryMeter | FlopCounterMode,
 ) -> None:
     model = hollow_copy(workload.model, torch_device)
-    with watcher, autocast(torch_device, workload.autocast_dtype):
+    with watcher:
         if isinstance(watcher, MemoryMeter):
             for parameter in model.parameters():
                 watcher.count(parameter)
         for batch in workload.batches:
-            workload.loss_of(model, _placed(batch, mode, torch_device)).backward()
+            with autocast(torch_device, workload.autocast_dtype):
+                loss = workload.loss_of(model, _placed(batch, mode, torch_device))
+            loss.backward()
 
 
 def _faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:

@@ -5,6 +5,8 @@ so a run may be checkpointed in one way and resumed in the other.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -26,6 +28,19 @@ Gradients = Mapping[str, torch.Tensor]
 Watcher = Callable[[Gradients], None]
 Seed = Callable[[int], None]
 Root = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What steps run under.
+
+    Attributes:
+        timing: when records are updated.
+        autocast: makes the context that forwards, and nothing else, run in.
+    """
+
+    timing: UpdateTiming
+    autocast: Callable[[], AbstractContextManager[object]]
 
 
 class Execution(Protocol):
@@ -99,7 +114,7 @@ class StreamedExecution:
         store: ParameterStore,
         updater: Updater,
         device: Device,
-        timing: UpdateTiming,
+        context: StepContext,
     ) -> None:
         parameters = dict(model.named_parameters())
         self.store = store
@@ -113,7 +128,8 @@ class StreamedExecution:
             weights.unbind(record)
         assert plan.schedule is not None
         weights.capacity_bytes = plan.schedule.capacity_bytes
-        self.link = StoreLink(store, updater, device, timing, self.recorder)
+        self._autocast = context.autocast
+        self.link = StoreLink(store, updater, device, context.timing, self.recorder)
         self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
         self.executor.schedule = plan.schedule
         self.executor.policies = plan.policies
@@ -134,7 +150,8 @@ class StreamedExecution:
         """See :class:`Execution`."""
         try:
             with self.device.active():
-                losses = run_forward(self.executor, forwards, seed)
+                with self._autocast():
+                    losses = run_forward(self.executor, forwards, seed)
                 self.flush()
                 torch.autograd.backward([root(loss) for loss in losses])
                 if self.executor.is_in_pass:
@@ -166,7 +183,7 @@ class StreamedExecution:
 
     def evaluate(self, forward: Forward) -> torch.Tensor:
         """See :class:`Execution`."""
-        with self.device.active(), torch.no_grad():
+        with self.device.active(), torch.no_grad(), self._autocast():
             return forward()
 
     def close(self) -> None:
@@ -182,8 +199,14 @@ class ResidentExecution:
     """
 
     def __init__(
-        self, model: nn.Module, store: ParameterStore, updater: Updater, device: Device
+        self,
+        model: nn.Module,
+        store: ParameterStore,
+        updater: Updater,
+        device: Device,
+        context: StepContext,
     ) -> None:
+        self._autocast = context.autocast
         self.store = store
         self.updater = updater
         self.device = device
@@ -222,7 +245,8 @@ class ResidentExecution:
             for index, forward in enumerate(forwards):
                 if seed is not None:
                     seed(index)
-                loss = forward()
+                with self._autocast():
+                    loss = forward()
                 root(loss).backward()
                 losses.append(loss.item())
         self._watcher(self._gradients())
@@ -257,7 +281,7 @@ class ResidentExecution:
 
     def evaluate(self, forward: Forward) -> torch.Tensor:
         """See :class:`Execution`."""
-        with self.device.active(), torch.no_grad():
+        with self.device.active(), torch.no_grad(), self._autocast():
             return forward()
 
     def close(self) -> None:

@@ -287,7 +287,7 @@ class Executor:
         if not self.weights.holds(record):
             self._fetch(record, keeps_loan=False)
         if record in self._fetching:
-            with self.recorder.waiting(record):
+            with self.recorder.waiting():
                 self.link.complete(record)
             self._fetching.discard(record)
             self.weights.bind(record)

@@ -68,11 +68,15 @@ class Recorder:
         self.trace.span(f"{kind} {record}", kind, start, end, bytes=num_bytes, **args)
 
     @contextmanager
-    def waiting(self, record: str) -> Iterator[None]:
-        """Context of a wait for weights."""
+    def waiting(self) -> Iterator[None]:
+        """Context of a wait for weights; a backward under way does not count meanwhile."""
         start = time.perf_counter()
+        interrupted = None if self._backward is None else self._backward[0]
+        self.end_backward()
         yield
         self.waited_seconds += time.perf_counter() - start
+        if interrupted is not None:
+            self.begin_backward(interrupted)
 
     def begin_backward(self, layer: str) -> None:
         """The backward of a layer begins, and with it that of the one before ends."""

@@ -21,11 +21,12 @@ from openwafer.training.store.update_rules import (
 
 
 class Updater:
-    """Updates parameters by the groups of an optimizer, which itself holds no state.
+    """Updates parameters by the groups of optimizers, which hold no state themselves.
 
     Args:
-        optimizer: its ``param_groups`` say which parameters are updated, by which rule, with which
-            hyper-parameters; schedulers may change them between steps.
+        optimizers: their ``param_groups`` say which parameters are updated, by which rule, with
+            which hyper-parameters; schedulers may change them between steps. Several optimizers
+            share a model as Muon and AdamW do.
         model: names the parameters.
         average_decay: decay of an exponential moving average of the weights; ``None`` keeps none.
 
@@ -34,22 +35,27 @@ class Updater:
     """
 
     def __init__(
-        self, optimizer: Optimizer, model: nn.Module, *, average_decay: float | None = None
+        self,
+        optimizers: Optimizer | Sequence[Optimizer],
+        model: nn.Module,
+        *,
+        average_decay: float | None = None,
     ) -> None:
         self.num_updates: dict[str, int] = {}
-        self._optimizer = optimizer
+        self._optimizers = (optimizers,) if isinstance(optimizers, Optimizer) else optimizers
         self._average_decay = average_decay
         names = {id(parameter): name for name, parameter in model.named_parameters()}
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._group_of = {
             _name_of(parameter, names): index
-            for index, group in enumerate(optimizer.param_groups)
+            for index, group in enumerate(groups)
             for parameter in group["params"]
         }
-        self._first_rules = from_torch(optimizer)
+        self._first_rules = self.rules()
 
     def rules(self) -> tuple[UpdateRule, ...]:
         """The rules of all groups with the hyper-parameters of this moment."""
-        return from_torch(self._optimizer)
+        return tuple(rule for optimizer in self._optimizers for rule in from_torch(optimizer))
 
     def trains(self, name: str) -> bool:
         """Whether the optimizer has the parameter."""
