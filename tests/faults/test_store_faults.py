@@ -13,7 +13,7 @@ from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.store.example_records import QUICK, differing_parts, make_store, write_step
 
 RING_BYTES = 2 * 12288
-NUM_STEPS = 4
+NUM_STEPS = 3
 FAULTS = [
     (Call.READ, Fault.REFUSE),
     (Call.READ, Fault.TEAR),
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def run(folder: Path, file_io: FailingIo) -> Outcome:
-    """Steps 1 to 4: each reads and writes all records and commits in the background."""
+    """Steps 1 to 3: each reads and writes all records and commits in the background."""
     outcome = Outcome()
     options = dataclasses.replace(QUICK, file_io=file_io)
     try:

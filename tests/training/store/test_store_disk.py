@@ -115,6 +115,12 @@ def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path)
 
 
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OpenwaferError, match=r"cannot make the folder .*Not a directory"):
+        make_store(tmp_path / "file" / "store")
+
+
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OpenwaferError, match="there is no folder"):
         open_store(tmp_path / "nowhere")

@@ -34,7 +34,7 @@ class Request:
     @property
     def read_error(self) -> OpenwaferError | None:
         """The error of the first part whose read failed."""
-        errors = (state.read_error for state in self.parts.values())
+        errors = (part.read_error for which, part in self.parts.items() if which not in self.fresh)
         return next((failure for failure in errors if failure is not None), None)
 
 
@@ -107,6 +107,7 @@ class Lending:
                 self._end_writing(request, part)
             if which in changed and part.num_bytes:
                 part.is_dirty = part.is_loaded = True
+                part.read_error = None
             self._settle(part)
         self._monitor.announce()
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.direct_io import FileIo, sync_path
 from openwafer.training.store.folder_lock import FolderLock
 from openwafer.training.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from openwafer.training.store.store_file import FILE_NAME, StoreFile
@@ -22,8 +22,16 @@ class StoreFolder:
     def create(cls, path: Path, num_bytes: int, file_io: FileIo) -> "StoreFolder":
         """Make the folder and its file. What is made is removed again when an error is raised."""
         is_new = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FolderLock(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            sync_path(path.parent)
+            lock = FolderLock(path)
+        except OSError as cause:
+            raise error(
+                "store-create-failed",
+                f"cannot make the folder {path} for a parameter store: {cause}",
+                help="give a folder that may be written to",
+            ) from cause
         try:
             _refuse_committed_store(path)
             # A file without a manifest was never committed: nothing was promised to be in it.
