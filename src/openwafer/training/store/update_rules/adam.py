@@ -1,0 +1,63 @@
+"""Adam and AdamW, to the bits of `torch.optim.Adam` and `torch.optim.AdamW`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.optim.adam import adam
+
+from openwafer.training.store.update_rules.rule import Cutting, Kernel, Scalar, StateSpec
+
+
+@dataclass(frozen=True)
+class AdamRule:
+    """Adam (Kingma and Ba 2014); with `decoupled_weight_decay` AdamW (Loshchilov and Hutter 2017).
+
+    torch divides the root of the second moment by its bias correction before it adds `eps`.
+    """
+
+    lr: Scalar
+    betas: tuple[Scalar, Scalar]
+    eps: float
+    weight_decay: float
+    amsgrad: bool
+    maximize: bool
+    decoupled_weight_decay: bool
+    kernel: Kernel
+
+    @property
+    def cutting(self) -> Cutting:
+        """The fused kernel is one pass over memory."""
+        return Cutting.AT_NEED if self.kernel is Kernel.FUSED else Cutting.ALWAYS
+
+    def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
+        """Two moments; with amsgrad also the largest second moment so far."""
+        names = ("exp_avg", "exp_avg_sq") + ("max_exp_avg_sq",) * self.amsgrad
+        return tuple(StateSpec(name, shape, dtype) for name in names)
+
+    def apply(
+        self,
+        weight: torch.Tensor,
+        gradient: torch.Tensor,
+        states: Mapping[str, torch.Tensor],
+        num_updates: int,
+    ) -> None:
+        """Update weight and moments in place."""
+        adam(
+            [weight],
+            [gradient],
+            [states["exp_avg"]],
+            [states["exp_avg_sq"]],
+            [states["max_exp_avg_sq"]] if self.amsgrad else [],
+            [torch.tensor(float(num_updates))],
+            foreach=self.kernel is Kernel.FOREACH,
+            fused=self.kernel is Kernel.FUSED,
+            amsgrad=self.amsgrad,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            maximize=self.maximize,
+            decoupled_weight_decay=self.decoupled_weight_decay,
+        )

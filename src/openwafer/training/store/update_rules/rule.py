@@ -1,0 +1,64 @@
+"""What an update rule is: the states it keeps for a parameter, and the update it makes in place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+import torch
+
+Scalar = float | torch.Tensor
+"""A hyper-parameter: torch takes a tensor of one element where it takes a number."""
+
+
+class Kernel(Enum):
+    """Which of torch's forms of an algorithm makes the bits; they may differ in the last place."""
+
+    SINGLE_TENSOR = auto()
+    FOREACH = auto()
+    FUSED = auto()
+
+    @classmethod
+    def of_flags(cls, foreach: bool | None, fused: bool | None) -> "Kernel":
+        """The form that torch takes on the CPU under these flags of a parameter group."""
+        if fused:
+            return cls.FUSED
+        return cls.FOREACH if foreach else cls.SINGLE_TENSOR
+
+
+class Cutting(Enum):
+    """Whether a tensor may be updated one run of elements after the other, to the same bits."""
+
+    NEVER = auto()  # the rule sums over the whole tensor
+    AT_NEED = auto()  # one pass over memory as it is
+    ALWAYS = auto()  # several passes, whose temporaries stay in cache when the runs are short
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """An array kept for a parameter: `shape` in elements of `dtype`, at first all `fill`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    fill: float = 0.0
+
+
+class UpdateRule(Protocol):
+    """An optimizer's algorithm with its hyper-parameters as they stand at one step."""
+
+    @property
+    def cutting(self) -> Cutting:
+        """Whether long tensors may be cut."""
+
+    def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
+        """What is kept for a parameter, under torch's names."""
+
+    def apply(
+        self,
+        weight: torch.Tensor,
+        gradient: torch.Tensor,
+        states: Mapping[str, torch.Tensor],
+        num_updates: int,
+    ) -> None:
+        """Update weight and states in place, for the time `num_updates + 1`; the gradient stays."""

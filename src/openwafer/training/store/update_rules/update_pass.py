@@ -1,0 +1,231 @@
+"""One pass of an update rule over parameters in host memory, scaling and averaging included.
+
+Long tensors are updated in runs of elements that stay in cache between the operations on them.
+Runs do not change a bit: every operation is one rounding an element, and torch's fused kernels,
+which contract products and sums differently in their vectors and at their tails, meet a tail only
+at the end of the tensor, because a run is a whole number of 64-byte lines.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.update_rules.master_weights import (
+    LOW_BITS,
+    TIE_BITS,
+    TIES_PER_WORD,
+    SplitMaster,
+    join_master,
+    split_master,
+    split_states,
+)
+from openwafer.training.store.update_rules.rule import Cutting, StateSpec, UpdateRule
+
+AVERAGE = "average"
+
+# Short enough for the cache of a core or two, long enough to hide what a kernel's call costs.
+RUN_ELEMENTS = 1 << 19
+
+
+@dataclass(frozen=True)
+class ParamUpdate:
+    """One parameter and what its update needs; all tensors contiguous, in host memory.
+
+    `gradient` has the shape of `weight` and is only read; None when the parameter got none and
+    stays as it is. `num_updates` counts the updates it has had, 0 at the first.
+    """
+
+    weight: torch.Tensor
+    gradient: torch.Tensor | None
+    states: Mapping[str, torch.Tensor]
+    num_updates: int
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Exponential moving average of the weights, kept in a state of its own.
+
+    average = average + (1 - decay) * (weight - average) after each step, skipped parameters
+    included; the first time, at `num_averaged` 0, it is the weight. The arithmetic is that of
+    `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn(decay)`.
+    """
+
+    decay: float
+    num_averaged: int
+
+    def move(self, average: torch.Tensor, weight: torch.Tensor) -> None:
+        """Move `average` towards `weight`, in place."""
+        if self.num_averaged == 0:
+            average.copy_(weight)
+        else:
+            average.lerp_(weight, 1 - self.decay)
+
+
+def state_specs(
+    rule: UpdateRule,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    *,
+    keeps_master: bool = False,
+    keeps_average: bool = False,
+) -> tuple[StateSpec, ...]:
+    """All arrays kept beside a weight of `dtype`.
+
+    With `keeps_master` the weight is bf16 and the rule works on an fp32 master, whose other half
+    is among the arrays; with `keeps_average` there is the average that `Averaging` moves.
+    """
+    master_dtype = torch.float32 if keeps_master else dtype
+    specs = rule.states(shape, master_dtype)
+    if keeps_master:
+        specs += split_states(shape)
+    if keeps_average:
+        specs += (StateSpec(AVERAGE, shape, master_dtype),)
+    return specs
+
+
+def update_parameters(
+    rule: UpdateRule,
+    updates: Iterable[ParamUpdate],
+    *,
+    gradient_scale: float = 1.0,
+    averaging: Averaging | None = None,
+    run_elements: int = RUN_ELEMENTS,
+) -> None:
+    """Update weights and states in place, from gradients multiplied by `gradient_scale`.
+
+    Besides its arguments it needs some runs of `run_elements` (a multiple of 64) in memory, for
+    rules over whole tensors (Adafactor, Muon) some times the largest tensor. Gradients may have
+    another dtype than the weight or its master; they are converted before they are scaled.
+    Raises `update-state` for a state that is absent, or not of the shape and dtype that are needed.
+    """
+    if run_elements % TIES_PER_WORD or run_elements < 1:
+        raise error(
+            "update-run",
+            f"run_elements is {run_elements}",
+            help="a run is a whole number of 64-byte lines: take a multiple of 64",
+        )
+    update_pass = _Pass(rule, gradient_scale, averaging, run_elements)
+    with torch.no_grad():
+        for update in updates:
+            if update.gradient is not None or averaging is not None:
+                update_pass.update(update)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    rule: UpdateRule
+    scale: float
+    averaging: Averaging | None
+    run_elements: int
+
+    def update(self, update: ParamUpdate) -> None:
+        self._check(update)
+        is_cut = self._is_cut(update)
+        num_elements = update.weight.numel()
+        scratch = _Scratch(
+            min(num_elements, self.run_elements) if is_cut else num_elements, _master_dtype(update)
+        )
+        for run in _runs(update, self.run_elements) if is_cut else (update,):
+            self._update_run(run, scratch)
+
+    def _is_cut(self, update: ParamUpdate) -> bool:
+        if self.rule.cutting is Cutting.AT_NEED:
+            return self.scale != 1.0 or self.averaging is not None or _is_split(update)
+        return self.rule.cutting is Cutting.ALWAYS
+
+    def _update_run(self, run: ParamUpdate, scratch: "_Scratch") -> None:
+        weight = run.weight
+        if _is_split(run):
+            weight = join_master(_parts(run), scratch.master[: weight.numel()]).view(weight.shape)
+        if run.gradient is not None:
+            gradient = self._scaled(run.gradient, weight.dtype, scratch)
+            self.rule.apply(weight, gradient, run.states, run.num_updates)
+            if _is_split(run):
+                split_master(weight.view(-1), _parts(run))
+        if self.averaging is not None:
+            self.averaging.move(run.states[AVERAGE], weight)
+
+    def _scaled(
+        self, gradient: torch.Tensor, dtype: torch.dtype, scratch: "_Scratch"
+    ) -> torch.Tensor:
+        if gradient.dtype is dtype and self.scale == 1.0:
+            return gradient
+        scaled = scratch.gradient[: gradient.numel()].view(gradient.shape)
+        if gradient.dtype is dtype:
+            return torch.mul(gradient, self.scale, out=scaled)
+        scaled.copy_(gradient)
+        return scaled if self.scale == 1.0 else scaled.mul_(self.scale)
+
+    def _check(self, update: ParamUpdate) -> None:
+        specs = state_specs(
+            self.rule,
+            tuple(update.weight.shape),
+            update.weight.dtype,
+            keeps_master=_is_split(update),
+            keeps_average=self.averaging is not None,
+        )
+        for spec in specs:
+            state = update.states.get(spec.name)
+            if state is None or (*state.shape,) != spec.shape or state.dtype is not spec.dtype:
+                raise _state_error(spec, state, update)
+
+
+class _Scratch:
+    """Room for one run of elements, taken when it is first needed."""
+
+    def __init__(self, num_elements: int, dtype: torch.dtype) -> None:
+        self._num_elements = num_elements
+        self._dtype = dtype
+
+    @cached_property
+    def master(self) -> torch.Tensor:
+        return torch.empty(self._num_elements, dtype=self._dtype)
+
+    @cached_property
+    def gradient(self) -> torch.Tensor:
+        return torch.empty(self._num_elements, dtype=self._dtype)
+
+
+def _is_split(update: ParamUpdate) -> bool:
+    return LOW_BITS in update.states
+
+
+def _parts(update: ParamUpdate) -> SplitMaster:
+    states = update.states
+    return SplitMaster(update.weight.view(-1), states[LOW_BITS].view(-1), states[TIE_BITS])
+
+
+def _master_dtype(update: ParamUpdate) -> torch.dtype:
+    return torch.float32 if _is_split(update) else update.weight.dtype
+
+
+def _runs(update: ParamUpdate, num_elements: int) -> Iterator[ParamUpdate]:
+    """The same update in flat pieces of at most `num_elements`."""
+    weights = update.weight.view(-1).split(num_elements)
+    gradients: Sequence[torch.Tensor | None] = [None] * len(weights)
+    if update.gradient is not None:
+        gradients = update.gradient.reshape(-1).split(num_elements)
+    states = {
+        name: state.view(-1).split(num_elements // (TIES_PER_WORD if name == TIE_BITS else 1))
+        for name, state in update.states.items()
+    }
+    for number, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
+        pieces = {name: cut[number] for name, cut in states.items()}
+        yield ParamUpdate(weight, gradient, pieces, update.num_updates)
+
+
+def _state_error(
+    spec: StateSpec, state: torch.Tensor | None, update: ParamUpdate
+) -> OpenwaferError:
+    found = "absent" if state is None else f"of shape {tuple(state.shape)} and {state.dtype}"
+    return error(
+        "update-state",
+        f"state '{spec.name}' is {found}; the update of a weight of shape "
+        f"{tuple(update.weight.shape)} needs shape {spec.shape} and {spec.dtype}",
+        notes=(f"states at hand: {', '.join(update.states) or 'none'}",),
+        help="what is kept is decided before the first step: do not change an optimizer's class, "
+        "momentum or amsgrad afterwards",
+    )

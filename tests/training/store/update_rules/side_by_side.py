@@ -1,0 +1,121 @@
+"""The same gradients through a torch optimizer and through its rules, for comparison by bits."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+from torch.optim import Optimizer
+
+from openwafer.training.store.update_rules import (
+    ParamUpdate,
+    from_torch,
+    state_specs,
+    update_parameters,
+)
+
+Factory = Callable[[Sequence[torch.nn.Parameter]], Optimizer]
+
+# A scalar, vector tails of every kind, and one tensor that takes torch's threaded path and is cut.
+SHAPES = ((), (1,), (17,), (63, 5), (3, 4, 5), (211, 317))
+
+
+@dataclass
+class StoredParam:
+    """What the store keeps for one parameter."""
+
+    weight: torch.Tensor
+    states: dict[str, torch.Tensor]
+    num_updates: int = 0
+
+
+@dataclass
+class SideBySide:
+    """A resident loop and the store's copy of its parameters."""
+
+    optimizer: Optimizer
+    run_elements: int = 1 << 14
+    stored: dict[torch.nn.Parameter, StoredParam] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for rule, group in zip(
+            from_torch(self.optimizer), self.optimizer.param_groups, strict=True
+        ):
+            for parameter in group["params"]:
+                specs = state_specs(rule, tuple(parameter.shape), parameter.dtype)
+                states = {s.name: torch.full(s.shape, s.fill, dtype=s.dtype) for s in specs}
+                self.stored[parameter] = StoredParam(parameter.detach().clone(), states)
+
+    def step(
+        self, gradients: Mapping[torch.nn.Parameter, torch.Tensor], scale: float = 1.0
+    ) -> None:
+        """One step on both sides; parameters without a gradient skip it."""
+        rules = from_torch(self.optimizer)
+        for parameter in self.stored:
+            parameter.grad = gradients[parameter] * scale if parameter in gradients else None
+        self.optimizer.step()
+        for rule, group in zip(rules, self.optimizer.param_groups, strict=True):
+            params = [parameter for parameter in group["params"] if parameter in gradients]
+            updates = [self._update(p, gradients[p]) for p in params]
+            update_parameters(rule, updates, gradient_scale=scale, run_elements=self.run_elements)
+            for parameter in params:
+                self.stored[parameter].num_updates += 1
+
+    def _update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor) -> ParamUpdate:
+        stored = self.stored[parameter]
+        return ParamUpdate(stored.weight, gradient, stored.states, stored.num_updates)
+
+    def differences(self) -> list[str]:
+        """Every array whose bits are not those of the optimizer."""
+        return [
+            f"{name} of {tuple(parameter.shape)}"
+            for parameter, stored in self.stored.items()
+            for name, ours, theirs in self._pairs(parameter, stored)
+            if not torch.equal(ours, theirs)
+        ]
+
+    def _pairs(
+        self, parameter: torch.nn.Parameter, stored: StoredParam
+    ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        yield "weight", stored.weight, parameter.detach()
+        for name, state in stored.states.items():
+            yield name, state, self.optimizer.state[parameter].get(name, torch.zeros_like(state))
+
+
+def parameters(
+    shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: torch.dtype = torch.float32
+) -> list[torch.nn.Parameter]:
+    """Parameters with normal values from one seed."""
+    source = torch.Generator().manual_seed(7)
+    return [
+        torch.nn.Parameter(torch.randn(shape, generator=source, dtype=dtype)) for shape in shapes
+    ]
+
+
+def gradients_of(
+    params: Sequence[torch.nn.Parameter], step: int
+) -> dict[torch.nn.Parameter, torch.Tensor]:
+    """Gradients of a step, over many magnitudes."""
+    return {p: _gradient(tuple(p.shape), p.dtype, step) for p in params}
+
+
+@cache
+def _gradient(shape: tuple[int, ...], dtype: torch.dtype, step: int) -> torch.Tensor:
+    source = torch.Generator().manual_seed(1000 + step)
+    values = torch.randn(shape, generator=source)
+    magnitudes = 10 ** (6 * torch.rand(shape, generator=source) - 5)
+    return (values * magnitudes).to(dtype)
+
+
+def run_side_by_side(
+    factory: Factory,
+    params: Sequence[torch.nn.Parameter],
+    *,
+    num_steps: int = 10,
+    scale: float = 1.0,
+) -> list[str]:
+    """Differences after some steps."""
+    both = SideBySide(factory(params))
+    for step in range(num_steps):
+        both.step(gradients_of(params, step), scale)
+    return both.differences()

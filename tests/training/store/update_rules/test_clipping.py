@@ -1,0 +1,80 @@
+"""Clipping in pieces against `torch.nn.utils.clip_grad_norm_`."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
+
+SHAPES = ((), (17,), (63, 5), (211, 317))
+F32, BF16, F64 = torch.float32, torch.bfloat16, torch.float64
+
+
+def _with_gradients(*dtypes: torch.dtype) -> list[torch.nn.Parameter]:
+    source = torch.Generator().manual_seed(11)
+    params = []
+    for index, shape in enumerate(SHAPES):
+        dtype = dtypes[index % len(dtypes)]
+        params.append(torch.nn.Parameter(torch.zeros(shape, dtype=dtype)))
+        params[-1].grad = torch.randn(shape, generator=source).to(dtype)
+    return params
+
+
+def _gradients(params: list[torch.nn.Parameter]) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in params if p.grad is not None]
+
+
+@pytest.mark.parametrize("dtypes", [(F32,), (BF16,), (F32, BF16), (BF16, F64, F32)])
+@pytest.mark.parametrize("norm_type", [0.5, 1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("max_norm", [0.1, 1e9])
+def test_the_pieces_make_the_bits_of_the_whole(
+    dtypes: tuple[torch.dtype, ...], norm_type: float, max_norm: float
+) -> None:
+    params = _with_gradients(*dtypes)
+    gradients = _gradients(params)
+    total = total_norm(tensor_norms(gradients, norm_type), norm_type)
+    scaled = [g.mul(clip_coefficient(total, max_norm)) for g in gradients]
+    expected = torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
+    assert torch.equal(total, expected)
+    assert all(map(torch.equal, scaled, _gradients(params)))
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, math.inf])
+def test_bf16_gradients_of_fp32_masters_have_the_norm_of_their_fp32_values(
+    norm_type: float,
+) -> None:
+    stored = _gradients(_with_gradients(BF16))
+    norms = tensor_norms(stored, norm_type, dtype=F32)
+    assert norms == tensor_norms([g.float() for g in stored], norm_type)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 5])
+def test_a_norm_of_order_two_does_not_depend_on_the_number_of_threads(num_threads: int) -> None:
+    gradient = torch.randn(300_007, generator=torch.Generator().manual_seed(2))
+    expected = tensor_norms([gradient])
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        assert tensor_norms([gradient]) == expected
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_no_gradients_have_the_norm_zero() -> None:
+    assert clip_coefficient(total_norm([]), 1.0) == 1.0
+
+
+def test_a_norm_that_is_not_finite_is_let_through_as_torch_does() -> None:
+    total = total_norm(tensor_norms([torch.tensor([math.nan]), torch.ones(3)]))
+    assert math.isnan(clip_coefficient(total, 1.0))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_norm_that_is_not_finite_is_an_error_on_request(value: float) -> None:
+    norms = tensor_norms([torch.tensor([1.0, value]), torch.ones(3)])
+    text = f"total norm is {value}, so that they cannot be clipped\n  = note: 1 of 2 tensors"
+    with pytest.raises(OpenwaferError, match=re.escape(text)):
+        total_norm(norms, error_if_nonfinite=True)
