@@ -1,7 +1,7 @@
 """Models from a checkpoint folder on this machine, in the Hugging Face layout."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,8 +29,8 @@ class CheckpointFolder:
             the model that was saved, all of whose weights must be there.
     """
 
+    kind: Literal["checkpoint"] = field(default="checkpoint", kw_only=True)
     path: Path
-    kind: Literal["checkpoint"] = "checkpoint"
     task: Task | None = None
 
 

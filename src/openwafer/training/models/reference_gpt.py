@@ -8,7 +8,7 @@ F hidden units of the mlp, V vocabulary. ``x_BTD`` is a tensor of shape (B, T, D
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -40,7 +40,7 @@ class GptConfig:
             residual start smaller, by 1 / sqrt(2 num_layers) (Radford et al. 2019, section 2.3).
     """
 
-    kind: Literal["reference-gpt"] = "reference-gpt"
+    kind: Literal["reference-gpt"] = field(default="reference-gpt", kw_only=True)
     vocab_size: int | None = None
     context_length: int = 1024
     hidden_size: int = 256

@@ -66,8 +66,8 @@ class TransformersModel:
         config: overrides of the library's config, such as ``{"hidden_size": 512}``.
     """
 
+    kind: Literal["transformers"] = field(default="transformers", kw_only=True)
     architecture: str
-    kind: Literal["transformers"] = "transformers"
     task: Task = Task.CAUSAL_LM
     config: Mapping[str, object] = field(default_factory=dict)
 

@@ -24,8 +24,8 @@ class UserModule:
         kwargs: its keyword arguments.
     """
 
+    kind: Literal["module"] = field(default="module", kw_only=True)
     factory: str
-    kind: Literal["module"] = "module"
     kwargs: Mapping[str, object] = field(default_factory=dict)
 
 
