@@ -246,12 +246,18 @@ def frame_for(
             return RecomputeFrame(weights, ensure, call)
 
 
-def changed_buffers(buffers: Sequence[torch.Tensor], versions: Sequence[int]) -> tuple[int, ...]:
-    """Indices of the buffers whose version is no longer the given one."""
+def changed_buffers(
+    buffers: Sequence[torch.Tensor], before: Sequence[torch.Tensor]
+) -> tuple[int, ...]:
+    """Indices of the buffers that differ from their values before.
+
+    Values and not versions are compared: batch normalisation changes its running statistics
+    without counting up their versions.
+    """
     return tuple(
         index
-        for index, (buffer, version) in enumerate(zip(buffers, versions, strict=True))
-        if buffer._version != version
+        for index, (buffer, value) in enumerate(zip(buffers, before, strict=True))
+        if not torch.equal(buffer, value)
     )
 
 

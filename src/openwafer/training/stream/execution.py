@@ -134,7 +134,6 @@ class StreamedExecution:
         self.executor.schedule = plan.schedule
         self.executor.policies = plan.policies
         self.executor.nested_capacity_bytes = plan.nested_capacity_bytes
-        self.executor.changing_buffers.update(plan.dry.changing_buffers)
         self.executor.expect_gradients(plan.dry.received)
 
     @property

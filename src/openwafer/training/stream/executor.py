@@ -75,7 +75,7 @@ class Executor:
         self.log = PassLog()
         self.nested_capacity_bytes = 0
         self.on_leave: Callable[[], None] = lambda: None
-        # Indices of the buffers that a layer's forward changes; unknown layers are watched.
+        # Indices of the buffers that a recomputed layer's forward changes, once it has run.
         self.changing_buffers: dict[str, tuple[int, ...]] = {}
         # What happens where a layer begins; the rotation of micro-batches replaces it.
         self.pause: Callable[[Layer], int] | None = None
@@ -389,14 +389,16 @@ class Executor:
         if not torch.is_grad_enabled():
             return function(*args, **kwargs)
         policy = self.policies.get(layer.name, self.default_policy)
-        buffers = list(self._modules[layer.name].buffers())
+        buffers = tuple(self._modules[layer.name].buffers())
+        is_known = policy is not Activations.RECOMPUTE or layer.name in self.changing_buffers
+        before = () if is_known else tuple(buffer.clone() for buffer in buffers)
         changing = self.changing_buffers.get(layer.name, range(len(buffers)))
         rerun = partial(self._rerun, layer, function)
         call = Call(layer.name, rerun, args, kwargs, tuple(buffers[index] for index in changing))
-        versions = [buffer._version for buffer in buffers]
         with frame_for(policy, self.weights, self.ensure, call).hooks():
             out = function(*args, **kwargs)
-        self.changing_buffers[layer.name] = changed_buffers(buffers, versions)
+        if not is_known:
+            self.changing_buffers[layer.name] = changed_buffers(buffers, before)
         return out
 
     def _rerun(self, layer: Layer, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
