@@ -56,9 +56,9 @@ def small_config(
     *,
     sampling: Sampling | None = None,
     validation_share: float = 0.0,
-    shard_tokens: int = 500,
+    shard_tokens: int = 2000,
 ) -> DataConfig:
-    """A vocabulary of 300, and shards so small that samples run across them."""
+    """A vocabulary of 300, and shards so small that there are a few."""
     return DataConfig(
         source,
         TokenizerTraining(vocab_size=300),

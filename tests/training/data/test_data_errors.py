@@ -98,6 +98,14 @@ def test_a_null_row_is_named(tmp_path: Path) -> None:
     assert found == "a.parquet: row 2: 'text' holds null, expected a text"
 
 
+def test_a_string_column_of_bad_utf8_is_unreadable(tmp_path: Path) -> None:
+    texts = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    )
+    found = parquet_problem(tmp_path, pa.table({"text": texts}))
+    assert found.startswith("a.parquet cannot be read as parquet data: 'utf-8' codec can't decode")
+
+
 def test_a_truncated_parquet_file_is_unreadable(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet")
     os.truncate(tmp_path / "a.parquet", 100)

@@ -1,12 +1,14 @@
 """A source becomes shards once, is reused while nothing changed, and is rebuilt otherwise."""
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from openwafer.config import parse
@@ -74,6 +76,12 @@ def test_a_slice_of_the_standard_library_can_be_trained_on(tmp_path: Path) -> No
     assert any("class JSONDecoder" in text for text in documents_of(dataset))
 
 
+def test_every_document_ends_with_the_end_of_text(dataset: TokenDataset) -> None:
+    last = dataset.stream.document_bounds()[1:] - 1
+    tokens = dataset.stream.gather((last, np.ones_like(last)), 1, padding=-1)
+    assert set(tokens.flatten()) == {dataset.tokenizer.end_of_text_id}
+
+
 def test_every_document_is_in_one_split(tmp_path: Path) -> None:
     config = small_config(write_texts(tmp_path / "corpus"), validation_share=0.5)
     train = prepare(config, tmp_path / "tokens")
@@ -123,7 +131,7 @@ def test_another_sampling_reuses_the_shards(tmp_path: Path) -> None:
         {"tokenizer": TokenizerTraining(310)},
         {"validation_share": 0.4},
         {"split_seed": 5},
-        {"shard_tokens": 501},
+        {"shard_tokens": 2001},
     ],
 )
 def test_a_changed_setting_rebuilds(tmp_path: Path, changes: dict[str, object]) -> None:
@@ -174,6 +182,25 @@ def test_a_failed_build_leaves_the_old_data(tmp_path: Path) -> None:
         prepare(broken, tmp_path / "tokens")
     after = TokenDataset.open(tmp_path / "tokens", config.sampling)
     assert after.fingerprint == before.fingerprint
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(OpenwaferError) as caught:
+        prepare(config, tmp_path / "taken/tokens")
+    assert message(caught.value) == (
+        f"data cannot be prepared in {tmp_path}/taken/tokens: "
+        f"[Errno 20] Not a directory: '{tmp_path}/taken/tokens'"
+    )
+
+
+def test_damage_since_the_last_run_is_noticed(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"), shard_tokens=10**6)
+    [shard] = prepare(config, tmp_path / "tokens").folder.glob("*.tokens")
+    os.truncate(shard, shard.stat().st_size - 8)
+    with pytest.raises(OpenwaferError, match=f"token shard {shard} is damaged: size: expected "):
+        prepare(config, tmp_path / "tokens")
 
 
 def test_callers_at_the_same_time_build_once(tmp_path: Path) -> None:

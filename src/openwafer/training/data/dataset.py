@@ -163,7 +163,7 @@ class TokenDataset:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the folder; model needs ``vocab_size`` embeddings."""
+        """The tokenizer of the folder; a model needs ``vocab_size`` embeddings."""
         return load_tokenizer(self.folder)
 
     @cached_property
@@ -198,7 +198,7 @@ class TokenDataset:
         """The samples of ``batch(step)`` in ``num`` equal parts, in order."""
         batch = self.batch(step)
         local = len(batch.input_ids)
-        if local % num:
+        if num < 1 or local % num:
             raise error(
                 "uneven-micro-batches",
                 f"the {local} samples of a rank do not divide into {num} micro-batches",

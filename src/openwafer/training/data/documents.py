@@ -1,7 +1,7 @@
 """Documents of a data source, one by one, each with the place it came from."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,14 @@ class Document:
 
 def read_documents(source: DataSource) -> Iterator[Document]:
     """Yield every document with visible text; a source without any is an error."""
-    files = list_files(source)
+    yield from read_files(source, list_files(source))
+
+
+def read_files(source: DataSource, files: Sequence[Path]) -> Iterator[Document]:
+    """Yield the documents of ``files``, which ``list_files(source)`` gave."""
     is_empty = True
     for file in files:
-        for document in read_file(source, file):
+        for document in _read_file(source, file):
             is_empty = False
             yield document
     if is_empty:
@@ -51,13 +55,12 @@ def read_documents(source: DataSource) -> Iterator[Document]:
         )
 
 
-def read_file(source: DataSource, file: Path) -> Iterator[Document]:
-    """Yield the documents of one file of ``source``; blank ones are left out."""
+def _read_file(source: DataSource, file: Path) -> Iterator[Document]:
     try:
         for document in _READERS[source.kind](file, source):
             if not (document.text == "" or document.text.isspace()):
                 yield document
-    except (OSError, pa.ArrowException) as problem:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as problem:
         raise error(
             "unreadable-data",
             f"{file} cannot be read as {source.kind} data: {problem}",

@@ -2,7 +2,7 @@
 
 import fcntl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,8 +11,9 @@ from pathlib import Path
 import xxhash
 
 from openwafer.config import InvalidFieldError
+from openwafer.diagnostics import error
 from openwafer.training.data.dataset import Sampling, TokenDataset
-from openwafer.training.data.documents import read_documents
+from openwafer.training.data.documents import read_files
 from openwafer.training.data.index import INDEX_FILE, Index, Split, read_index, write_index
 from openwafer.training.data.shard import VERSION
 from openwafer.training.data.sources import DataSource, fingerprint, list_files
@@ -99,12 +100,20 @@ def prepare(config: DataConfig, folder: Path, progress: Report = _silent) -> Tok
     Returns:
         The train split, for rank 0 of 1.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
-        key = _key(config)
-        if not _holds(folder, key):
-            _build(config, folder, key, progress)
-    return TokenDataset.open(folder, config.sampling)
+    files = list_files(config.source)
+    key = _key(config, files)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            if not _holds(folder, key):
+                _build(config, _Texts(config.source, files, progress), folder, key)
+            return TokenDataset.open(folder, config.sampling)
+    except OSError as problem:
+        raise error(
+            "cannot-prepare-data",
+            f"data cannot be prepared in {folder}: {problem}",
+            help="choose another folder, or free space on its disk",
+        ) from problem
 
 
 @contextmanager
@@ -118,7 +127,7 @@ def _holds(folder: Path, key: str) -> bool:
     return (folder / INDEX_FILE).is_file() and read_index(folder).key == key
 
 
-def _key(config: DataConfig) -> str:
+def _key(config: DataConfig, files: Sequence[Path]) -> str:
     """Fingerprint of everything the shards depend on; sampling is not among it."""
     match config.tokenizer:
         case TokenizerTraining():
@@ -126,7 +135,7 @@ def _key(config: DataConfig) -> str:
         case SavedTokenizer():
             tokenizer = _loaded_tokenizer(config.tokenizer).fingerprint
     content = (
-        fingerprint(config.source, list_files(config.source)),
+        fingerprint(config.source, files),
         tokenizer,
         config.validation_share,
         config.split_seed,
@@ -136,19 +145,43 @@ def _key(config: DataConfig) -> str:
     return xxhash.xxh3_128_hexdigest(repr(content).encode())
 
 
-def _build(config: DataConfig, folder: Path, key: str, report: Report) -> None:
+@dataclass(frozen=True)
+class _Texts:
+    """The texts of a source, which report how far they are read."""
+
+    source: DataSource
+    files: Sequence[Path]
+    report: Report
+
+    def read(self, stage: Stage, limit_bytes: int = sys.maxsize) -> Iterator[str]:
+        """Yield the texts up to the one that reaches ``limit_bytes``."""
+        total_bytes = min(limit_bytes, sum(file.stat().st_size for file in self.files))
+        done_bytes = num_documents = reported_bytes = 0
+        for document in read_files(self.source, self.files):
+            yield document.text
+            done_bytes += document.source_bytes
+            num_documents += 1
+            if done_bytes >= limit_bytes:
+                break
+            if done_bytes - reported_bytes >= REPORT_BYTES:
+                reported_bytes = done_bytes
+                shown_bytes = min(done_bytes, total_bytes)
+                self.report(Progress(stage, shown_bytes, total_bytes, num_documents))
+        self.report(Progress(stage, total_bytes, total_bytes, num_documents))
+
+
+def _build(config: DataConfig, texts: _Texts, folder: Path, key: str) -> None:
     match config.tokenizer:
-        case TokenizerTraining():
-            tokenizer = _trained_tokenizer(config.tokenizer, config.source, report)
+        case TokenizerTraining(vocab_size, training_bytes):
+            training_texts = texts.read(Stage.TRAIN_TOKENIZER, training_bytes)
+            tokenizer = train_tokenizer(training_texts, vocab_size)
         case SavedTokenizer():
             tokenizer = _loaded_tokenizer(config.tokenizer)
-    prefixes = {split: f"{split}-{key[:8]}" for split in Split}
     writers = {
-        split: ShardWriter(folder, prefix, config.shard_tokens, tokenizer)
-        for split, prefix in prefixes.items()
+        split: ShardWriter(folder, f"{split}-{key[:8]}", config.shard_tokens, tokenizer)
+        for split in Split
     }
-    texts = _reported_texts(config.source, Stage.TOKENISE, report)
-    for number, document in enumerate(tokenise(texts, tokenizer)):
+    for number, document in enumerate(tokenise(texts.read(Stage.TOKENISE), tokenizer)):
         writers[_split_of(number, config)].add(document)
     index = Index(key, tokenizer.fingerprint, {s: w.close() for s, w in writers.items()})
     # Without an index, a crash between the two files leaves no index beside a foreign tokenizer.
@@ -160,32 +193,6 @@ def _build(config: DataConfig, folder: Path, key: str, report: Report) -> None:
 
 def _loaded_tokenizer(saved: SavedTokenizer) -> Tokenizer:
     return load_tokenizer(saved.path.expanduser(), saved.end_of_text)
-
-
-def _trained_tokenizer(
-    training: TokenizerTraining, source: DataSource, report: Report
-) -> Tokenizer:
-    limit_bytes = training.training_bytes
-    texts = _reported_texts(source, Stage.TRAIN_TOKENIZER, report, limit_bytes)
-    return train_tokenizer(texts, training.vocab_size)
-
-
-def _reported_texts(
-    source: DataSource, stage: Stage, report: Report, limit_bytes: int = sys.maxsize
-) -> Iterator[str]:
-    """Texts of the source up to the document that reaches ``limit_bytes``."""
-    total_bytes = min(limit_bytes, sum(file.stat().st_size for file in list_files(source)))
-    done_bytes = num_documents = reported_bytes = 0
-    for document in read_documents(source):
-        yield document.text
-        done_bytes += document.source_bytes
-        num_documents += 1
-        if done_bytes >= limit_bytes:
-            break
-        if done_bytes - reported_bytes >= REPORT_BYTES:
-            reported_bytes = done_bytes
-            report(Progress(stage, min(done_bytes, total_bytes), total_bytes, num_documents))
-    report(Progress(stage, total_bytes, total_bytes, num_documents))
 
 
 def _split_of(number: int, config: DataConfig) -> Split:

@@ -1,6 +1,6 @@
 """The token shard: a memory-mapped file of token ids with the bounds of its documents.
 
-docs/formats/token-shards.md describes the bytes.
+docs/formats/openwafer-token-shard.md describes the bytes.
 """
 
 import json

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from openwafer.training.data.shard import ShardHeader, write_shard
 from openwafer.training.data.tokenizer import Tokenizer, cut_at_line_ends
 
-PIECE_CHARS = 1024**2
-BATCH_CHARS = 4 * 1024**2
+PIECE_CHARS = 256 * 1024
+BATCH_CHARS = 2 * 1024**2
 
 
 def tokenise(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[NDArray[np.uint32]]:
