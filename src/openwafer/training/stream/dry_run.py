@@ -204,34 +204,27 @@ class _Stage:
         )
 
 
-@dataclass(frozen=True)
-class ResidentNeeds:
-    """What the plain loop needs.
+def resident_peak_bytes(workload: Workload, torch_device: torch.device) -> int:
+    """Most device bytes of the plain loop: weights, gradients, activations; no states."""
 
-    Attributes:
-        peak_bytes: weights, gradients and activations at the peak; no optimizer state.
-        flops: floating-point operations of all matrix products and convolutions.
-    """
-
-    peak_bytes: int
-    flops: int
-
-
-def resident_needs(workload: Workload, torch_device: torch.device) -> ResidentNeeds:
-    """Run the plain loop of one step without its weights."""
-
-    def peak(mode: FakeTensorMode | None) -> int:
+    def walk(mode: FakeTensorMode | None) -> int:
         meter = MemoryMeter()
         _plain_step(workload, torch_device, mode, meter)
         return meter.peak_bytes
 
-    def flops(mode: FakeTensorMode | None) -> int:
+    return _faked(walk)
+
+
+def plain_flops(workload: Workload, torch_device: torch.device) -> int:
+    """Floating-point operations of the plain loop's matrix products and convolutions."""
+
+    def walk(mode: FakeTensorMode | None) -> int:
         # The counter takes operators apart, so it may not run beside the meter.
         counter = FlopCounterMode(display=False)
         _plain_step(workload, torch_device, mode, counter)
         return counter.get_total_flops()
 
-    return ResidentNeeds(_faked(peak), _faked(flops))
+    return _faked(walk)
 
 
 def _plain_step(

@@ -19,7 +19,8 @@ from openwafer.training.stream.dry_run import (
     Treatment,
     Workload,
     dry_run,
-    resident_needs,
+    plain_flops,
+    resident_peak_bytes,
 )
 from openwafer.training.stream.layers import PINNED, Partition, pin
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
@@ -100,7 +101,8 @@ def make_plan(request: PlanRequest) -> StreamPlan:
     """
     search = _Search(request)
     if request.mode is not Mode.STREAMED:
-        peak = search.resident.peak_bytes + request.resident_state_bytes
+        peak = resident_peak_bytes(request.workload, request.torch_device)
+        peak += request.resident_state_bytes
         if request.mode is Mode.RESIDENT or _fits(peak, request.budget_bytes):
             if not _fits(peak, request.budget_bytes):
                 raise _too_small(request, peak, "the resident plan", search.first)
@@ -127,7 +129,7 @@ class _Search:
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
         self.names = [layer.name for layer in self.split.layers if layer.parent is None]
-        self.resident = resident_needs(request.workload, request.torch_device)
+        self.flops = plain_flops(request.workload, request.torch_device)
 
     def _dry(self, policies: Mapping[str, Activations], schedule: Schedule | None) -> DryRun:
         return dry_run(
@@ -233,7 +235,7 @@ class _Search:
             if layer.parent is None
         }
         again = sum(weights[name] for name, kind in policies.items() if kind == "recompute")
-        return self.resident.flops * again // (3 * max(sum(weights.values()), 1))
+        return self.flops * again // (3 * max(sum(weights.values()), 1))
 
     def plan(
         self,
@@ -252,7 +254,7 @@ class _Search:
             policies=policies,
             nested_capacity_bytes=self.nested_capacity_bytes,
             dry=run,
-            flops=self.resident.flops + self._recomputed_flops(policies),
+            flops=self.flops + self._recomputed_flops(policies),
         )
 
 

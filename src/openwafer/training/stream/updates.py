@@ -29,6 +29,8 @@ class Updater:
             share a model as Muon and AdamW do.
         model: names the parameters.
         average_decay: decay of an exponential moving average of the weights; ``None`` keeps none.
+        keeps_masters: whether bf16 weights are updated as fp32 masters, whose 16 low bits the
+            store keeps beside the weights that stream.
 
     Attributes:
         num_updates: updates applied so far, by parameter; counts for the run to save and restore.
@@ -40,10 +42,12 @@ class Updater:
         model: nn.Module,
         *,
         average_decay: float | None = None,
+        keeps_masters: bool = False,
     ) -> None:
         self.num_updates: dict[str, int] = {}
         self._optimizers = (optimizers,) if isinstance(optimizers, Optimizer) else optimizers
         self._average_decay = average_decay
+        self._keeps_masters = keeps_masters
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._group_of = {
@@ -76,7 +80,13 @@ class Updater:
         if name not in self._group_of:
             return ()
         rule = self._first_rules[self._group_of[name]]
-        return state_specs(rule, shape, dtype, keeps_average=self._average_decay is not None)
+        return state_specs(
+            rule,
+            shape,
+            dtype,
+            keeps_master=self._keeps_masters and dtype is torch.bfloat16,
+            keeps_average=self._average_decay is not None,
+        )
 
     def initialise(self, store: ParameterStore) -> None:
         """Fill the states of a new store that do not start at zero."""

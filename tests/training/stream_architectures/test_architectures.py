@@ -1,0 +1,47 @@
+"""Every architecture of the table trains streamed to the bits of the plain loop."""
+
+from pathlib import Path
+
+import pytest
+
+from openwafer.training.stream.activations import Activations
+from tests.training.architectures import ARCHITECTURES, Architecture
+from tests.training.stream_architectures.parity import compare, micro_batches
+
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "architectures.md"
+# One of each family; the slow tests run all rows under all policies.
+FAMILIES = frozenset(
+    """llama-dropout mistral qwen3 gpt2-dropout gpt-neox gpt-j opt bloom-dropout falcon phi phi3
+    gemma3 olmo2 granite cohere starcoder2 mixtral qwen2-moe deepseek-v2 deepseek-v3 mamba
+    mamba2 jamba bert-dropout roberta albert deberta-v2 modernbert t5 t5-dropout bart pegasus vit
+    resnet swin clip siglip llava whisper""".split()  # noqa: SIM905 - reads as the list it is
+)
+EVERY_ROW = pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda row: row.name)
+
+
+@pytest.mark.parametrize(
+    "architecture", [row for row in ARCHITECTURES if row.name in FAMILIES], ids=lambda row: row.name
+)
+def test_recomputed_streamed_training_equals_plain_training(
+    architecture: Architecture, one_thread: None
+) -> None:
+    parity = compare(architecture, Activations.RECOMPUTE, micro_batches(architecture))
+    assert parity.num_differing == 0
+
+
+def test_all_families_are_rows_of_the_table() -> None:
+    assert {row.name for row in ARCHITECTURES} >= FAMILIES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", list(Activations))
+@EVERY_ROW
+def test_streamed_training_equals_plain_training(
+    architecture: Architecture, policy: Activations, one_thread: None
+) -> None:
+    assert compare(architecture, policy, micro_batches(architecture)).num_differing == 0
+
+
+@EVERY_ROW
+def test_the_table_in_the_docs_has_a_row(architecture: Architecture) -> None:
+    assert f"| {architecture.name} |" in PAGE.read_text(encoding="utf-8")
