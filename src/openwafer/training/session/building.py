@@ -88,12 +88,9 @@ def build_hollow_model(config: RunConfig, vocab_size: int) -> nn.Module:
     return model
 
 
-def make_updater(
-    optimizers: Sequence[Optimizer], model: nn.Module, config: RunConfig
-) -> Updater:
+def make_updater(optimizers: Sequence[Optimizer], model: nn.Module, config: RunConfig) -> Updater:
     """The update rules over the model's trained parameters."""
-    [optimizer] = optimizers
-    return Updater(optimizer, model, average_decay=config.ema)
+    return Updater(optimizers, model, average_decay=config.ema)
 
 
 def model_inputs(model: nn.Module, batch: Batch) -> Inputs:

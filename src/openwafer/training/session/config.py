@@ -145,17 +145,17 @@ class RunConfig:
     folder: Path = Path("runs")
     seed: int = 0
     log_every: int = 10
-    model: ModelConfig = GptConfig()
-    batch: BatchConfig = BatchConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
+    model: ModelConfig = field(default_factory=GptConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     precision: Precision = Precision.FP32
-    loss_scale: LossScaling = LossScaling()
+    loss_scale: LossScaling = field(default_factory=LossScaling)
     clip_norm: float | None = 1.0
     ema: float | None = None
     device_memory: Bytes | None = None
-    streaming: StreamingConfig = StreamingConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    streaming: StreamingConfig = field(default_factory=StreamingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluate: EvaluateConfig | None = None
     trace_steps: tuple[int, ...] = (3, 4, 5)
 

@@ -1,15 +1,11 @@
 """The loss on held-out documents."""
 
-from collections.abc import Mapping
 from functools import partial
 from itertools import islice
-
-import torch
 
 from openwafer.training.data import Batch, Split, TokenDataset
 from openwafer.training.session.building import forward_loss, model_inputs
 from openwafer.training.session.opened_run import OpenedRun
-from openwafer.training.stream.dry_run import autocast
 
 
 def held_out(run: OpenedRun) -> TokenDataset:
@@ -41,9 +37,4 @@ def evaluate(run: OpenedRun, dataset: TokenDataset, num_batches: int) -> float:
 def _loss(run: OpenedRun, batch: Batch) -> float:
     device = run.execution.device.torch_device
     inputs = {name: t.to(device) for name, t in model_inputs(run.model, batch).items()}
-    return run.execution.evaluate(partial(_forward, run, inputs)).item()
-
-
-def _forward(run: OpenedRun, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    with autocast(run.execution.device.torch_device, run.config.precision.autocast_dtype):
-        return forward_loss(run.model, inputs)
+    return run.execution.evaluate(partial(forward_loss, run.model, inputs)).item()

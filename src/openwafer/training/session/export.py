@@ -93,9 +93,7 @@ def _write_all(
     with saved_weights(run, saved, averaged=form.uses_average) as (names, weights):
         specs = [
             _spec(files.names[name], tensor, form)
-            for name, tensor in chain(
-                ((name, parameters[name]) for name in names), buffers.items()
-            )
+            for name, tensor in chain(((name, parameters[name]) for name in names), buffers.items())
         ]
         _write_shards(target, specs, (t for _, t in chain(weights, buffers.items())), form)
     contents = dict(files.json_files)

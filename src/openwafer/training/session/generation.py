@@ -1,6 +1,6 @@
 """Writes text with a model, one token after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +9,6 @@ from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import error
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.seeding import generation_seed
-from openwafer.training.stream.dry_run import autocast
 
 LogitsOf = Callable[[Sequence[int]], torch.Tensor]
 
@@ -104,16 +103,17 @@ def _next_logits(run: OpenedRun, tokens: Sequence[int]) -> torch.Tensor:
     input_ids = torch.tensor([window], device=device)
 
     def forward() -> torch.Tensor:
-        with autocast(device, run.config.precision.autocast_dtype):
-            output = run.model(input_ids=input_ids)
-        logits = getattr(output, "logits", None)
-        if not isinstance(logits, torch.Tensor):
-            raise error(
-                "model-no-logits",
-                f"forward returned {type(output).__name__} without logits, so that the model "
-                "cannot write text",
-                help="return an object with logits of shape (batch, tokens, vocabulary)",
-            )
-        return logits[0, -1]
+        return _logits_of(run.model(input_ids=input_ids))[0, -1]
 
     return run.execution.evaluate(forward)
+
+
+def _logits_of(output: object) -> torch.Tensor:
+    found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(found, torch.Tensor):
+        return found
+    raise error(
+        "model-no-logits",
+        f"forward returned {type(output).__name__} without logits, so that the model cannot write",
+        help='return an object or mapping with "logits" of shape (batch, tokens, vocabulary)',
+    )

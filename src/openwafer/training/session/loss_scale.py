@@ -60,7 +60,7 @@ class LossScaler:
         for gradient in gradients:
             device = gradient.device
             overflow = self._overflows.setdefault(device, torch.zeros(1, device=device))
-            torch._amp_foreach_non_finite_check_and_unscale_(  # noqa: SLF001 - no public name
+            torch._amp_foreach_non_finite_check_and_unscale_(
                 [gradient], overflow, inverse.to(device)
             )
 
@@ -71,7 +71,7 @@ class LossScaler:
             overflow += found.cpu()
         self._overflows.clear()
         config = self._config
-        torch._amp_update_scale_(  # noqa: SLF001 - no public name
+        torch._amp_update_scale_(
             self._scale,
             self._num_good_steps,
             overflow,

@@ -73,9 +73,7 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig) -> tuple[Optimiz
     for each in _distinct(settings.values()):
         _check_options(each)
         params = [trained[name] for name, found in settings.items() if found == each]
-        optimizers.setdefault(each.optimizer, []).append(
-            {"params": params, **each.torch_options()}
-        )
+        optimizers.setdefault(each.optimizer, []).append({"params": params, **each.torch_options()})
     return tuple(build_optimizer(name, groups) for name, groups in optimizers.items())
 
 

@@ -1,4 +1,7 @@
-"""The folder of a run: which file is where, and one process at a time (docs/formats/run-folder.md)."""
+"""The folder of a run: which file is where, and one process at a time.
+
+The files are described in docs/formats/run-folder.md.
+"""
 
 import fcntl
 import os

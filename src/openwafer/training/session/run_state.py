@@ -69,8 +69,10 @@ def parse_run_state(state: Mapping[str, object]) -> RunState:
             raise ValueError(f"expected version {VERSION}, found {state['version']}")
         buffers = values.pop("buffers")
         assert isinstance(buffers, Mapping)
-        read = {name: BufferState(**{**value, "shape": tuple(value["shape"])})
-                for name, value in buffers.items()}
+        read = {
+            name: BufferState(**{**value, "shape": tuple(value["shape"])})
+            for name, value in buffers.items()
+        }
         return RunState(**values, buffers=read)  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError, AssertionError) as cause:
         raise error(
@@ -98,9 +100,9 @@ class BufferWatch:
     def restore(self, buffers: Mapping[str, BufferState]) -> None:
         """Give buffers the values of an earlier :meth:`changed`."""
         present = dict(self._model.named_buffers())
-        for name, state in buffers.items():
-            with torch.no_grad():
-                present[name].set_(state.to_tensor().to(present[name].device))
+        with torch.no_grad():
+            for name, state in buffers.items():
+                present[name].resize_(state.shape).copy_(state.to_tensor())
 
 
 def _mark(buffer: torch.Tensor) -> tuple[int, int]:

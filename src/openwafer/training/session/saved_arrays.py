@@ -36,8 +36,9 @@ def saved_weights(
         return
     layouts = read_manifest(run.store).catalog.layouts.values()
     with open_store(run) as store:
-        yield tuple(name for layout in layouts for name in _names(layout)), _from_store(
-            store, averaged
+        yield (
+            tuple(name for layout in layouts for name in _names(layout)),
+            _from_store(store, averaged),
         )
 
 

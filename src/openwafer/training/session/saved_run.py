@@ -41,15 +41,14 @@ class SavedRun:
 def find_newest(folder: RunFolder) -> SavedRun | None:
     """The saved step to go on from: the store's last commit or a later checkpoint.
 
-    ``None`` where the run ended before anything was saved. Raises what is wrong with the store,
-    with the newest checkpoint named.
+    ``None`` where the run ended before anything was saved.
     """
-    checkpoints = list_checkpoints(folder.checkpoints)
-    found = [_from_checkpoint(path) for path in checkpoints[-1:]]
+    found = []
     if (folder.store / MANIFEST_NAME).exists():
-        with naming_checkpoints(folder):
-            manifest = read_manifest(folder.store)
+        manifest = read_manifest(folder.store)
         found.append(SavedRun(parse_run_state(manifest.state), None))
+    found += [_from_checkpoint(path) for path in list_checkpoints(folder.checkpoints)[-1:]]
+    # Of two of the same step the first is taken: the store, which need not be written again.
     return max(found, key=lambda saved: saved.state.steps_done, default=None)
 
 
@@ -90,17 +89,14 @@ def _set_aside(folder: RunFolder, path: Path) -> None:
     path.rename(place / f"{path.name}.{number}")
 
 
-def take_up(
-    saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFolder
-) -> Execution:
+def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFolder) -> Execution:
     """Execute a plan over the saved arrays, whatever plan and tier they were saved under."""
     if saved.checkpoint is None:
-        with naming_checkpoints(folder):
-            if planned.uses_disk and _same_records(folder.store, planned.plan.layouts):
-                execution = reopen(model, planned, folder=folder.store)
-                planned.updater.num_updates = dict(saved.state.num_updates)
-                return execution
-            saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
+        if planned.uses_disk and _same_records(folder.store, planned.plan.layouts):
+            execution = reopen(model, planned, folder=folder.store)
+            planned.updater.num_updates = dict(saved.state.num_updates)
+            return execution
+        saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
     assert saved.checkpoint is not None
     # The checkpoint is as new as the store, or the store is older.
     shutil.rmtree(folder.store, ignore_errors=True)
@@ -150,7 +146,7 @@ def naming_checkpoints(folder: RunFolder) -> Iterator[None]:
         yield
     except OpenwaferError as found:
         checkpoints = list_checkpoints(folder.checkpoints)
-        if not checkpoints:
+        if not checkpoints or not found.diagnostics[0].code.startswith("store-"):
             raise
         remedy = Diagnostic(
             Severity.NOTE,

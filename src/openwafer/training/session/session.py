@@ -1,6 +1,7 @@
 """One run, from its config to its last checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import Sampling, generate
-from openwafer.training.session.opened_run import Notify, opened
+from openwafer.training.session.opened_run import Notify, OpenedRun, opened
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
@@ -27,6 +28,7 @@ from openwafer.training.session.saved_run import (
     SavedRun,
     choose_checkpoint,
     find_newest,
+    naming_checkpoints,
     require_newest,
 )
 from openwafer.training.session.training_loop import TrainResult, train
@@ -85,7 +87,7 @@ class Session:
                 :func:`~openwafer.training.session.training_loop.train` for the rest.
         """
         self.folder.create()
-        with self.folder.locked():
+        with self._held():
             return self._train(None)
 
     def resume(self, checkpoint: Path | None = None) -> TrainResult:
@@ -95,40 +97,43 @@ class Session:
             checkpoint: go on from this one; what is newer is set aside in the run folder.
         """
         self.folder.require_run()
-        with self.folder.locked():
+        with self._held():
             if checkpoint is None:
-                saved = find_newest(self.folder)
-            else:
-                saved = choose_checkpoint(self.folder, checkpoint)
-            return self._train(saved)
+                return self._train(find_newest(self.folder))
+            return self._train(choose_checkpoint(self.folder, checkpoint))
 
     def evaluate(self, num_batches: int | None = None) -> float:
         """Mean loss over held-out batches; by default as many as the config says, or 8."""
         configured = self.config.evaluate.batches if self.config.evaluate else 8
-        self.folder.require_run()
-        with (
-            self.folder.locked(),
-            opened(self.config, self.folder, require_newest(self.folder), self._notify) as run,
-        ):
+        with self._opened() as run:
             return evaluate(run, held_out(run), num_batches or configured)
 
     def generate(self, prompt: str, sampling: Sampling = Sampling()) -> str:  # noqa: B008
         """The text that the model writes after a prompt; it is kept in sample.json as well."""
-        self.folder.require_run()
-        with (
-            self.folder.locked(),
-            opened(self.config, self.folder, require_newest(self.folder), self._notify) as run,
-        ):
+        with self._opened() as run:
             text = generate(run, prompt, sampling)
             write_sample(self.folder.path, GeneratedSample(run.steps_done, prompt, text))
             return text
 
-    def export(self, folder: Path, export_format: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
+    def export(self, folder: Path, form: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
         """Write the newest weights in the Hugging Face layout; returns the folder."""
         self.folder.require_run()
-        with self.folder.locked():
+        with self._held():
+            return export(self.config, self.folder, require_newest(self.folder), folder, form)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with self.folder.locked(), naming_checkpoints(self.folder):
+            yield
+
+    @contextmanager
+    def _opened(self) -> Iterator[OpenedRun]:
+        """The run as it was saved last."""
+        self.folder.require_run()
+        with self._held():
             saved = require_newest(self.folder)
-            return export(self.config, self.folder, saved, folder, export_format)
+            with opened(self.config, self.folder, saved, self._notify) as run:
+                yield run
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
         log = RunLog(self.folder.log)

@@ -68,9 +68,7 @@ class Trainer:
         schedule: Schedule,
         config: RunConfig,
     ) -> None:
-        self.scaler = (
-            LossScaler(config.loss_scale) if config.precision is Precision.FP16 else None
-        )
+        self.scaler = LossScaler(config.loss_scale) if config.precision is Precision.FP16 else None
         self._model = model
         self._execution = execution
         self._groups = groups
@@ -102,9 +100,7 @@ class Trainer:
         losses = self._execution.run(
             forwards, root, partial(seed_micro_batch, self._config.seed, step)
         )
-        return math.fsum(
-            loss * share for loss, share in zip(losses, root.shares, strict=True)
-        )
+        return math.fsum(loss * share for loss, share in zip(losses, root.shares, strict=True))
 
     def judge(self) -> Verdict:
         """Decide about the gradients, which are complete, and move the loss scale.
@@ -172,7 +168,5 @@ def _shares(batches: Sequence[Batch]) -> list[float]:
     return [count / sum(targets) for count in targets]
 
 
-def _placed(
-    inputs: Mapping[str, torch.Tensor], device: torch.device
-) -> Mapping[str, torch.Tensor]:
+def _placed(inputs: Mapping[str, torch.Tensor], device: torch.device) -> Mapping[str, torch.Tensor]:
     return {name: tensor.to(device) for name, tensor in inputs.items()}

@@ -92,7 +92,9 @@ def _metrics_writer(run: OpenedRun) -> StepWriter[StepMetrics]:
     return StepWriter(run.folder.metrics, METRICS_FORMAT, first_step=run.steps_done)
 
 
-def _validation_writer(run: OpenedRun) -> AbstractContextManager[StepWriter[ValidationPoint] | None]:
+def _validation_writer(
+    run: OpenedRun,
+) -> AbstractContextManager[StepWriter[ValidationPoint] | None]:
     if run.config.evaluate is None:
         return nullcontext()
     path = run.folder.validation
@@ -186,9 +188,7 @@ class _Loop:
     def _do_what_is_due(self) -> None:
         config, steps_done = self._run.config, self._run.steps_done
         is_last = steps_done == config.steps
-        if config.evaluate is not None and (
-            is_last or steps_done % config.evaluate.every == 0
-        ):
+        if config.evaluate is not None and (is_last or steps_done % config.evaluate.every == 0):
             self._evaluate(config.evaluate.batches)
         if steps_done % config.checkpoint.every == 0 and not is_last:
             path = self._saver.checkpoint()

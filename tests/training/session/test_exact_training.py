@@ -1,0 +1,89 @@
+"""A run's parameters against those of a plain PyTorch loop, bit for bit."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.training.session.config import StreamingConfig
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.precision import Precision
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import Mode
+from tests.training.session.tiny_runs import (
+    GPT,
+    TinyData,
+    differing,
+    plain_loop,
+    saved_parameters,
+    tiny_config,
+    train_quietly,
+)
+
+
+@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("num_micro_batches", [1, 3])
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+def test_a_streamed_run_equals_the_plain_loop(
+    data: TinyData,
+    tmp_path: Path,
+    tier: StoreTier,
+    num_micro_batches: int,
+    clip_norm: float | None,
+) -> None:
+    config = replace(
+        tiny_config(data, tmp_path, tier),
+        clip_norm=clip_norm,
+        batch=BatchConfig(size=6, sequence_length=12, micro_batches=num_micro_batches),
+    )
+    assert differing(saved_parameters(train_quietly(config)), plain_loop(config)) == []
+
+
+def test_a_resident_run_equals_the_plain_loop(data: TinyData, tmp_path: Path) -> None:
+    config = replace(
+        tiny_config(data, tmp_path),
+        streaming=StreamingConfig(device="cpu", mode=Mode.RESIDENT),
+        batch=BatchConfig(size=6, sequence_length=12, micro_batches=2),
+    )
+    assert differing(saved_parameters(train_quietly(config)), plain_loop(config)) == []
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 3])
+def test_a_transformer_that_recomputes_equals_the_plain_loop(
+    data: TinyData, tmp_path: Path, num_micro_batches: int
+) -> None:
+    config = tiny_config(data, tmp_path, StoreTier.DISK)
+    config = replace(
+        config,
+        model=GPT,
+        batch=BatchConfig(size=6, sequence_length=12, micro_batches=num_micro_batches),
+        streaming=replace(config.streaming, activations=Activations.RECOMPUTE),
+    )
+    assert differing(saved_parameters(train_quietly(config)), plain_loop(config)) == []
+
+
+def test_bf16_autocast_equals_the_plain_loop(data: TinyData, tmp_path: Path) -> None:
+    config = replace(
+        tiny_config(data, tmp_path, StoreTier.DISK),
+        precision=Precision.BF16,
+        batch=BatchConfig(size=6, sequence_length=12, micro_batches=2),
+    )
+    assert differing(saved_parameters(train_quietly(config)), plain_loop(config)) == []
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+@pytest.mark.parametrize("initial_scale", [1024.0, 1e38])
+def test_fp16_with_a_loss_scale_equals_the_plain_loop(
+    data: TinyData, tmp_path: Path, clip_norm: float | None, initial_scale: float
+) -> None:
+    # The large scale overflows in the first step, which is then skipped.
+    config = replace(
+        tiny_config(data, tmp_path, StoreTier.DISK),
+        precision=Precision.FP16,
+        loss_scale=LossScaling(initial_scale=initial_scale, backoff_factor=1e-36),
+        clip_norm=clip_norm,
+        batch=BatchConfig(size=6, sequence_length=12, micro_batches=2),
+    )
+    assert differing(saved_parameters(train_quietly(config)), plain_loop(config)) == []

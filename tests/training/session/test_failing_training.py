@@ -1,0 +1,176 @@
+"""What goes wrong in a run is told clearly and loses nothing."""
+
+import io
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.session import RunConfig, Session, TrainResult
+from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, ScheduleConfig
+from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.store import list_checkpoints
+from openwafer.training.stream.placement import StoreTier
+from tests.training.session.tiny_runs import (
+    NUM_STEPS,
+    TinyData,
+    differing,
+    quiet,
+    saved_arrays,
+    tiny_config,
+    train_quietly,
+)
+
+BOTH_TIERS = pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+
+
+class InterruptingFile(io.StringIO):
+    """Raises SIGINT when a line about a step is written to it."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._start = f"step {step}/"
+
+    def write(self, text: str) -> int:
+        if text.startswith(self._start):
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(text)
+
+
+def exploding(config: RunConfig) -> RunConfig:
+    """The first update makes all weights so large that the second loss is NaN."""
+    return replace(
+        config,
+        optimizer=OptimizerConfig(learning_rate=1e30),
+        schedule=ScheduleConfig("constant", {"num_warm_up_steps": 0}),
+    )
+
+
+def resume_quietly(config: RunConfig, checkpoint: Path | None = None) -> TrainResult:
+    return Session(config, console=quiet()).resume(checkpoint)
+
+
+def interrupt_after(config: RunConfig, steps: int) -> TrainResult:
+    console = Console(file=InterruptingFile(steps))
+    return Session(replace(config, log_every=1), console=console).train()
+
+
+def damage(folder: Path) -> None:
+    """Change the bytes in the middle of every block of a store's file."""
+    with (folder / "store/records.bin").open("r+b") as file:
+        for start in range(0, os.fstat(file.fileno()).st_size, 4096):
+            file.seek(start)
+            block = file.read(4096)
+            file.seek(start)
+            file.write(bytes(255 - byte for byte in block))
+
+
+@BOTH_TIERS
+def test_a_loss_that_is_not_finite_is_told_with_its_step(
+    data: TinyData, tmp_path: Path, tier: StoreTier
+) -> None:
+    message = (
+        r"step 1: the loss of micro-batch 0 is nan\n"
+        r" += note: the learning rate of this step is 1e\+30\n"
+        r" += note: nothing of the step was applied; the 1 steps before it are safe in .*/tiny/"
+    )
+    with pytest.raises(OpenwaferError, match=message):
+        train_quietly(exploding(tiny_config(data, tmp_path, tier)))
+
+
+@BOTH_TIERS
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+def test_the_steps_before_a_loss_that_is_not_finite_are_safe(
+    data: TinyData, tmp_path: Path, tier: StoreTier, clip_norm: float | None
+) -> None:
+    config = replace(exploding(tiny_config(data, tmp_path, tier)), clip_norm=clip_norm)
+    with pytest.raises(OpenwaferError, match=r"is nan"):
+        train_quietly(config)
+    one_step = replace(config, steps=1, name="one")
+    result = resume_quietly(replace(config, steps=1))
+    assert differing(saved_arrays(result), saved_arrays(train_quietly(one_step))) == []
+
+
+@BOTH_TIERS
+def test_an_interrupted_run_ends_after_its_step_and_goes_on(
+    data: TinyData, tmp_path: Path, tier: StoreTier
+) -> None:
+    config = tiny_config(data, tmp_path, tier)
+    first = interrupt_after(config, 2)
+    assert (first.steps_done, first.is_complete, first.interrupted_by) == (2, False, "SIGINT")
+    unbroken = train_quietly(replace(config, name="unbroken"))
+    assert differing(saved_arrays(resume_quietly(config)), saved_arrays(unbroken)) == []
+
+
+def test_an_interruption_in_the_last_step_changes_nothing(data: TinyData, tmp_path: Path) -> None:
+    result = interrupt_after(tiny_config(data, tmp_path), NUM_STEPS)
+    assert (result.is_complete, result.interrupted_by) == (True, "")
+
+
+def test_a_damaged_store_names_the_newest_checkpoint(data: TinyData, tmp_path: Path) -> None:
+    config = tiny_config(data, tmp_path, StoreTier.DISK)
+    folder = train_quietly(replace(config, steps=2)).folder
+    damage(folder)
+    message = r"store-corrupt(.|\n)*note.run-checkpoint.: the newest checkpoint .*step-00000002\n"
+    with pytest.raises(OpenwaferError, match=message + ".*openwafer resume .* --checkpoint "):
+        resume_quietly(config)
+
+
+def test_a_run_with_a_damaged_store_goes_on_from_a_checkpoint(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = tiny_config(data, tmp_path, StoreTier.DISK)
+    config = replace(config, schedule=ScheduleConfig("constant"))
+    folder = train_quietly(replace(config, steps=2)).folder
+    damage(folder)
+    [checkpoint] = list_checkpoints(folder / "checkpoints")
+    unbroken = train_quietly(replace(config, name="unbroken"))
+    assert differing(saved_arrays(resume_quietly(config, checkpoint)), saved_arrays(unbroken)) == []
+
+
+def test_a_run_in_use_is_refused(data: TinyData, tmp_path: Path) -> None:
+    config = tiny_config(data, tmp_path)
+    folder = train_quietly(config).folder
+    with (
+        RunFolder(folder).locked(),
+        pytest.raises(OpenwaferError, match=rf"in use by process {os.getpid()}"),
+    ):
+        resume_quietly(config)
+
+
+def test_a_new_run_does_not_overwrite_another(data: TinyData, tmp_path: Path) -> None:
+    config = tiny_config(data, tmp_path)
+    train_quietly(replace(config, steps=1))
+    with pytest.raises(OpenwaferError, match=r"there is a run in .*/tiny already"):
+        train_quietly(config)
+
+
+def test_a_run_that_could_not_begin_can_be_begun_again(data: TinyData, tmp_path: Path) -> None:
+    config = tiny_config(data, tmp_path, StoreTier.DISK)
+    with pytest.raises(OpenwaferError, match=r"device-budget-too-small"):
+        train_quietly(replace(config, device_memory=1000))
+    assert train_quietly(config).is_complete
+
+
+def test_missing_held_out_documents_are_told_before_the_first_step(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = replace(tiny_config(data, tmp_path), evaluate=EvaluateConfig())
+    config = replace(
+        config, data=replace(config.data, validation_share=0.0, folder=tmp_path / "tokens")
+    )
+    with pytest.raises(OpenwaferError, match=r"holds no validation documents"):
+        train_quietly(config)
+    assert (tmp_path / "tiny/metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_only_the_latest_checkpoints_are_kept(data: TinyData, tmp_path: Path) -> None:
+    config = replace(tiny_config(data, tmp_path), checkpoint=CheckpointConfig(every=1, keep=2))
+    folder = train_quietly(config).folder
+    names = [path.name for path in list_checkpoints(folder / "checkpoints")]
+    assert names == ["step-00000003", "step-00000004"]

@@ -1,0 +1,164 @@
+"""A run that stopped and went on equals the unbroken one, bit for bit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.models import UserModule
+from openwafer.training.session import RunConfig, Session, TrainResult
+from openwafer.training.session.config import CheckpointConfig, ScheduleConfig, StreamingConfig
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.precision import Precision
+from openwafer.training.store import list_checkpoints
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import Mode
+from tests.training.session.tiny_runs import (
+    NUM_STEPS,
+    TinyData,
+    differing,
+    quiet,
+    saved_arrays,
+    tiny_config,
+    train_quietly,
+)
+
+COUNTING = UserModule("tests.training.session.tiny_model:CountingModel")
+STREAMED = StreamingConfig(device="cpu", mode=Mode.STREAMED, activations=Activations.KEEP)
+
+
+def config_of(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
+    """Its learning rates do not depend on the number of steps."""
+    schedule = ScheduleConfig("constant", {"num_warm_up_steps": 1})
+    return replace(tiny_config(data, folder, tier), schedule=schedule)
+
+
+def resume_quietly(config: RunConfig, checkpoint: Path | None = None) -> TrainResult:
+    return Session(config, console=quiet()).resume(checkpoint)
+
+
+def train_halfway(config: RunConfig) -> TrainResult:
+    return train_quietly(replace(config, steps=NUM_STEPS // 2))
+
+
+@pytest.fixture(scope="module")
+def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    """Clipped, with dropout, streamed from DRAM."""
+    return train_quietly(config_of(data, tmp_path_factory.mktemp("unbroken")))
+
+
+Change = Callable[[RunConfig], RunConfig]
+
+CHANGES: dict[str, Change] = {
+    "the same": lambda config: config,
+    "resident": lambda config: replace(config, streaming=StreamingConfig(device="cpu")),
+    "in DRAM": lambda config: replace(config, streaming=STREAMED),
+    "on disk": lambda config: replace(config, streaming=replace(STREAMED, store=StoreTier.DISK)),
+    "in other layers": lambda config: replace(
+        config, streaming=replace(config.streaming, layers=("layers", "head"))
+    ),
+    "recomputed": lambda config: replace(
+        config, streaming=replace(config.streaming, activations=Activations.RECOMPUTE)
+    ),
+    "under a cap": lambda config: replace(config, device_memory=300_000),
+}
+
+
+@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_run_goes_on_under_any_budget_and_tier(
+    data: TinyData, tmp_path: Path, unbroken: TrainResult, tier: StoreTier, change: Change
+) -> None:
+    config = config_of(data, tmp_path, tier)
+    train_halfway(config)
+    result = resume_quietly(change(config))
+    assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
+
+
+def test_the_disk_tier_goes_on_without_a_checkpoint(
+    data: TinyData, tmp_path: Path, unbroken: TrainResult
+) -> None:
+    config = config_of(data, tmp_path, StoreTier.DISK)
+    first = train_halfway(replace(config, checkpoint=CheckpointConfig(at_end=False)))
+    assert first.checkpoint is None
+    assert differing(saved_arrays(resume_quietly(config)), saved_arrays(unbroken)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: replace(config, clip_norm=None),
+        lambda config: replace(config, model=COUNTING),
+        lambda config: replace(config, ema=0.5),
+        lambda config: replace(
+            config, precision=Precision.FP16, loss_scale=LossScaling(1e38, 2.0, 1e-34, 1)
+        ),
+    ],
+    ids=["no clip", "changing buffers", "average", "loss scale"],
+)
+@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+def test_everything_that_moves_is_saved(
+    data: TinyData, tmp_path: Path, tier: StoreTier, change: Change
+) -> None:
+    config = change(config_of(data, tmp_path / "one", tier))
+    other = replace(config, folder=tmp_path / "two")
+    train_halfway(other)
+    assert differing(saved_arrays(resume_quietly(other)), saved_arrays(train_quietly(config))) == []
+
+
+def test_a_run_that_saved_nothing_begins_again(
+    data: TinyData, tmp_path: Path, unbroken: TrainResult
+) -> None:
+    config = config_of(data, tmp_path)
+    result = train_halfway(config)
+    assert result.checkpoint is not None
+    (result.checkpoint / "index.json").unlink()
+    assert differing(saved_arrays(resume_quietly(config)), saved_arrays(unbroken)) == []
+
+
+@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+def test_an_earlier_checkpoint_can_be_chosen(
+    data: TinyData, tmp_path: Path, unbroken: TrainResult, tier: StoreTier
+) -> None:
+    config = config_of(data, tmp_path, tier)
+    config = replace(config, checkpoint=CheckpointConfig(every=1, keep=9))
+    folder = train_halfway(config).folder
+    first, second = list_checkpoints(folder / "checkpoints")
+    result = resume_quietly(config, first)
+    assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
+    assert (folder / "set-aside").joinpath(f"{second.name}.{int(tier is StoreTier.DISK)}").is_dir()
+
+
+def test_a_complete_run_has_nothing_left_to_do(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path)
+    before = saved_arrays(train_quietly(config))
+    result = resume_quietly(config)
+    assert result.is_complete
+    assert differing(saved_arrays(result), before) == []
+
+
+def test_metrics_of_a_resumed_run_have_each_step_once(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path)
+    train_halfway(config)
+    lines = (resume_quietly(config).folder / "metrics.jsonl").read_text().splitlines()
+    assert [line.startswith(f'{{"step": {n},') for n, line in enumerate(lines[1:])] == [True] * 4
+
+
+def test_other_batches_are_refused(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path)
+    train_halfway(config)
+    other = replace(config, batch=BatchConfig(size=4, sequence_length=12))
+    with pytest.raises(OpenwaferError, match=r"not those that the run .* was trained on"):
+        resume_quietly(other)
+
+
+def test_another_model_is_refused_by_its_arrays(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path)
+    train_halfway(config)
+    wider = UserModule("tests.training.session.tiny_model:TinyModel", kwargs={"size": 9})
+    with pytest.raises(OpenwaferError, match=r"head.weight is float32\[300, 8\] and must be"):
+        resume_quietly(replace(config, model=wider))

@@ -1,0 +1,152 @@
+"""Runs small enough for a test, and the plain loop they have to equal."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+from torch import nn
+
+from openwafer.training.data import (
+    Batch,
+    DataSource,
+    SavedTokenizer,
+    SourceKind,
+    prepare,
+)
+from openwafer.training.models import GptConfig, UserModule, build, loss_of, with_vocab_size
+from openwafer.training.session import RunConfig, Session, TrainResult
+from openwafer.training.session.building import tokenizer_of
+from openwafer.training.session.config import CheckpointConfig, StreamingConfig
+from openwafer.training.session.data_config import BatchConfig, TokensConfig
+from openwafer.training.session.precision import Precision
+from openwafer.training.session.seeding import micro_batch_seed
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import Mode
+
+NUM_STEPS = 4
+MODEL = UserModule("tests.training.session.tiny_model:TinyModel")
+GPT = GptConfig(
+    hidden_size=16,
+    num_layers=2,
+    num_heads=2,
+    mlp_size=24,
+    context_length=16,
+    has_tied_embeddings=False,
+    dropout=0.1,
+)
+
+
+@dataclass(frozen=True)
+class TinyData:
+    """A folder of texts with their tokenizer, and a folder for tokens that runs share."""
+
+    source: Path
+    tokenizer: Path
+    tokens: Path
+
+    def config(self) -> TokensConfig:
+        return TokensConfig(
+            DataSource(SourceKind.TEXT, (str(self.source),)),
+            tokenizer=SavedTokenizer(self.tokenizer),
+            validation_share=0.3,
+            folder=self.tokens,
+        )
+
+
+def tiny_config(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
+    """A streamed run of a few steps."""
+    return RunConfig(
+        steps=NUM_STEPS,
+        data=data.config(),
+        folder=folder,
+        name="tiny",
+        model=MODEL,
+        batch=BatchConfig(size=6, sequence_length=12),
+        checkpoint=CheckpointConfig(every=100),
+        streaming=StreamingConfig(
+            device="cpu", store=tier, mode=Mode.STREAMED, activations=Activations.KEEP
+        ),
+        trace_steps=(),
+    )
+
+
+def train_quietly(config: RunConfig) -> TrainResult:
+    return Session(config, console=quiet()).train()
+
+
+def quiet() -> Console:
+    return Console(quiet=True)
+
+
+def saved_parameters(result: TrainResult) -> Mapping[str, torch.Tensor]:
+    """Parameters in the checkpoint at the end of a run."""
+    assert result.checkpoint is not None
+    return load_file(result.checkpoint / "weights-00001.safetensors")
+
+
+def saved_arrays(result: TrainResult) -> Mapping[str, torch.Tensor]:
+    """Parameters and optimizer states in the checkpoint at the end of a run."""
+    assert result.checkpoint is not None
+    states = load_file(result.checkpoint / "states-00001.safetensors")
+    return {**states, **saved_parameters(result)}
+
+
+def plain_loop(config: RunConfig) -> Mapping[str, torch.Tensor]:
+    """Parameters after the same steps of an ordinary PyTorch loop."""
+    preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
+    assert config.data.folder is not None
+    dataset = prepare(preparation, config.data.folder)
+    model = build(with_vocab_size(config.model, dataset.tokenizer.vocab_size), config.seed)
+    optimizer = plain_optimizer(model, config)
+    schedule = config.schedule.build(config.steps)
+    is_scaled = config.precision is Precision.FP16
+    scaling = config.loss_scale
+    scaler = torch.amp.GradScaler(
+        "cpu", scaling.initial_scale, backoff_factor=scaling.backoff_factor, enabled=is_scaled
+    )
+    for step in range(config.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = config.optimizer.learning_rate * schedule(step)
+        batches = dataset.micro_batches(step, config.batch.num_micro_batches)
+        plain_step(model, optimizer, batches, config, step, scaler)
+    return dict(model.state_dict())
+
+
+def plain_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=config.optimizer.learning_rate, fused=True)
+
+
+def plain_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[Batch],
+    config: RunConfig,
+    step: int,
+    scaler: torch.amp.GradScaler,
+) -> None:
+    dtype = config.precision.autocast_dtype
+    for index, batch in enumerate(batches):
+        torch.manual_seed(micro_batch_seed(config.seed, step, index))
+        with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+            output = model(input_ids=batch.input_ids, labels=batch.labels)
+        scaler.scale(loss_of(output) / len(batches)).backward()
+    scaler.unscale_(optimizer)
+    if config.clip_norm is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+def differing(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> list[str]:
+    """Names of the tensors that are not equal bit for bit."""
+    names = left.keys() | right.keys()
+    return sorted(n for n in names if not torch.equal(left[n], right[n]))
