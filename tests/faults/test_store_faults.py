@@ -1,7 +1,6 @@
 """Whichever read or write of a short run fails: a clear error, and the last commit is there."""
 
 import dataclasses
-import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,13 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import ParameterStore
 from tests.faults.failing_io import Call, FailingIo, Fault
-from tests.training.store.example_records import QUICK, differing_parts, make_store, write_step
+from tests.training.store.example_records import (
+    QUICK,
+    differing_parts,
+    make_store,
+    poll,
+    write_step,
+)
 
 RING_BYTES = 2 * 12288
 NUM_STEPS = 3
@@ -144,7 +149,6 @@ def test_a_failure_nobody_saw_is_raised_at_closing(tmp_path: Path) -> None:
     options = dataclasses.replace(QUICK, file_io=FailingIo(Call.WRITE, 0, Fault.REFUSE))
     store = make_store(tmp_path / "store", num_records=1, options=options)
     write_step(store, 1)
-    while not store.has_failed:
-        time.sleep(0.001)
+    assert poll(lambda: store.has_failed)
     with pytest.raises(OpenwaferError, match="store-write-failed"):
         store.close()

@@ -1,6 +1,7 @@
 """Small records with content that is a function of record, part and step."""
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -94,6 +95,14 @@ def read_part(store: ParameterStore, record: str, part: Part) -> torch.Tensor:
     copy = loan.part_bytes_view(part).clone()
     loan.release()
     return copy
+
+
+def poll(is_done: Callable[[], object], seconds: float = 20) -> bool:
+    """Look again and again; False when `is_done` did not come true in time."""
+    end = time.monotonic() + seconds
+    while not is_done() and time.monotonic() < end:
+        time.sleep(0.001)
+    return bool(is_done())
 
 
 def differing_parts(store: ParameterStore, step: int | None) -> list[str]:
