@@ -1,14 +1,15 @@
 """Which bytes a commit holds, while the next step already runs."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.layout import KEPT_PARTS, Part
-from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
+from openwafer.training.store.parameter_store import Loan, ParameterStore, Tier
 from tests.training.store.example_records import (
     IMPATIENT,
     QUICK,
@@ -182,6 +183,31 @@ def test_a_state_that_is_not_json_is_refused_before_anything_happens(tmp_path: P
         with pytest.raises(OpenwaferError, match=r"must be JSON: .*Tensor"):
             store.commit(1, {"rng": torch.zeros(1)})  # type: ignore[dict-item]
         assert store.step is None
+
+
+def update(loan: Loan, layout: RecordLayout, step: int) -> None:
+    """What an update thread does with a loan it is handed."""
+    loan.wait()
+    for part in KEPT_PARTS:
+        loan.part_bytes_view(part).copy_(content(layout, part, step))
+    loan.release(dirty=KEPT_PARTS)
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_an_update_thread_and_a_fetching_one_share_a_small_ring(tmp_path: Path, tier: Tier) -> None:
+    options = dataclasses.replace(QUICK, stall_seconds=5)
+    store = make_store(tmp_path / "store", tier=tier, ring_bytes=3 * 12288, options=options)
+    with store, ThreadPoolExecutor(1) as pool:
+        for step in range(20):
+            for name, layout in store.layouts.items():
+                done = pool.submit(update, store.borrow(name, KEPT_PARTS), layout, step)
+                fetched = store.borrow(name, (W,), read_only=True)
+                fetched.wait()
+                fetched.release()
+            store.commit_begin(step, {})
+        done.result()
+    with ParameterStore.open(tmp_path / "store", ring_bytes=RING_BYTES) as store:
+        assert (store.step, differing_parts(store, 19)) == (19, [])
 
 
 def test_equal_content_gives_equal_manifests(tmp_path: Path) -> None:

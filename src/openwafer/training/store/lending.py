@@ -133,7 +133,8 @@ class Lending:
                     self.load(part)
             elif not part.is_resident:
                 self._ring.claim(part)
-                self._meter.count_hit(part.num_bytes)
+                if part.part not in request.fresh:
+                    self._meter.count_hit(part.num_bytes)
             part.num_loans += 1
             if not part.is_resident:
                 self._lent[part] = None

@@ -50,8 +50,9 @@ class Traffic:
 class StoreOptions:
     """How the store talks to the disk.
 
-    A wait that sees no transfer end for `stall_seconds` is reported as stuck. `on_transfer` is
-    called from the I/O threads and must return at once.
+    `io_unit_bytes`, the size of one read or write, is a multiple of 4096. A wait that sees no
+    transfer end for `stall_seconds` is reported as stuck. `on_transfer` is called from the I/O
+    threads; it must return at once and raise nothing.
     """
 
     io_unit_bytes: int = 8 << 20
