@@ -178,12 +178,24 @@ def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path: Path, saved:
     assert list(tmp_path.iterdir()) == [saved]
 
 
-def test_a_checkpoint_on_a_full_disk_fails_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
     with pytest.raises(OpenwaferError, match="cannot write the checkpoint") as caught:
         save_checkpoint(store_at(3), blocked, 3, {})
     assert os.strerror(errno.EEXIST) in str(caught.value)
+
+
+def test_a_checkpoint_of_a_damaged_store_fails_and_leaves_no_trace(tmp_path: Path) -> None:
+    with make_store(tmp_path / "store") as store:
+        write_step(store, 1)
+        store.commit(1, {})
+    with (tmp_path / "store" / "records.bin").open("r+b") as file:
+        file.write(b"damage")
+    with ParameterStore.open(tmp_path / "store", ring_bytes=1 << 20) as store:
+        with pytest.raises(OpenwaferError, match="store-corrupt"):
+            save_checkpoint(store, tmp_path / "checkpoints", 1, {})
+        assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 def test_only_whole_checkpoints_are_listed_by_step(tmp_path: Path) -> None:

@@ -43,12 +43,13 @@ def save_checkpoint(
         atomic_file.write_bytes(partial / INDEX_NAME, head.encode())
         _replace_folder(partial, final)
     except OSError as cause:
-        shutil.rmtree(partial, ignore_errors=True)
         raise error(
             "checkpoint-not-written",
             f"cannot write the checkpoint {final}: {cause}",
             help="free some space, or write to another folder; the store is unharmed",
         ) from cause
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return final
 
 
