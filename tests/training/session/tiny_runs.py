@@ -16,6 +16,7 @@ from openwafer.training.data import (
     SavedTokenizer,
     SourceKind,
     prepare,
+    train_tokenizer,
 )
 from openwafer.training.models import GptConfig, UserModule, build, loss_of, with_vocab_size
 from openwafer.training.session import RunConfig, Session, TrainResult
@@ -29,6 +30,7 @@ from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import Mode
 
 NUM_STEPS = 4
+NUM_DOCUMENTS = 40
 MODEL = UserModule("tests.training.session.tiny_model:TinyModel")
 GPT = GptConfig(
     hidden_size=16,
@@ -56,6 +58,18 @@ class TinyData:
             validation_share=0.3,
             folder=self.tokens,
         )
+
+
+def make_tiny_data(folder: Path) -> TinyData:
+    """Texts with more numbers in them than a model of this size learns."""
+    tiny = TinyData(folder / "texts", folder / "tokenizer", folder / "tokens")
+    for made in (tiny.source, tiny.tokenizer):
+        made.mkdir()
+    texts = [f"{n} squared is {n * n}, cubed {n**3}; " * 4 for n in range(NUM_DOCUMENTS)]
+    for number, text in enumerate(texts):
+        (tiny.source / f"{number:03d}.txt").write_text(text)
+    train_tokenizer(texts, 280).save(tiny.tokenizer)
+    return tiny
 
 
 def tiny_config(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:

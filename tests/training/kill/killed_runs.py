@@ -1,0 +1,83 @@
+"""Runs in processes of their own that are ended by SIGKILL and begun again."""
+
+import multiprocessing
+import random
+import re
+import time
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from openwafer.training.session import RunConfig, Session
+from tests.training.session.tiny_runs import quiet
+
+POLL_SECONDS = 0.0005
+MAX_DELAY_SECONDS = 0.05
+PATIENCE_SECONDS = 120.0
+
+# Its server has loaded torch once, with what planning loads late; each process is a fork of it.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["torch._dynamo", "tests.training.kill.killed_runs"])
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When to kill: so long after so many steps are in metrics.jsonl."""
+
+    num_steps: int
+    delay_seconds: float
+
+
+def random_moment(number: int, num_steps: int) -> Moment:
+    """A moment of a run of `num_steps`, its beginning and its end included."""
+    drawn = random.Random(number)
+    return Moment(drawn.randint(-1, num_steps), drawn.uniform(0.0, MAX_DELAY_SECONDS))
+
+
+def train_or_resume(config: RunConfig) -> None:
+    """What each process does."""
+    torch.set_num_threads(1)
+    session = Session(config, console=quiet())
+    if session.folder.config.exists():
+        session.resume()
+    else:
+        session.train()
+
+
+def run_to_the_end(config: RunConfig) -> None:
+    process = _start(config)
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == 0, f"exit code {process.exitcode}"
+
+
+def kill_at(config: RunConfig, moment: Moment) -> int:
+    """Start a run, kill it, and return how many steps it had told of."""
+    process = _start(config)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while num_rows(config.path) < moment.num_steps and process.is_alive():
+        assert time.monotonic() < deadline
+        time.sleep(POLL_SECONDS)
+    time.sleep(moment.delay_seconds)
+    process.kill()
+    process.join()
+    return max(num_rows(config.path), 0)
+
+
+def num_rows(run: Path) -> int:
+    """Whole rows of metrics.jsonl; -1 before there is such a file."""
+    path = run / "metrics.jsonl"
+    return path.read_text().count("\n") - 1 if path.exists() else -1
+
+
+def first_steps(run: Path) -> list[int]:
+    """At which step each process of a run began, by its log."""
+    log = (run / "log.txt").read_text()
+    return [int(step) for step in re.findall(r"training from step (\d+)", log)]
+
+
+def _start(config: RunConfig) -> BaseProcess:
+    process = processes.Process(target=train_or_resume, args=(config,))
+    process.start()
+    return process

@@ -1,0 +1,65 @@
+"""A plan without a run: nothing is created, and what cannot fit is refused with numbers."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics.plan_record import Mode, PlanRecord, Tier, read_plan
+from openwafer.training.models import GptConfig
+from openwafer.training.session import RunConfig, Session
+from openwafer.training.session.config import StreamingConfig
+from openwafer.training.stream.placement import StoreTier
+from tests.training.session.tiny_runs import GPT, TinyData, tiny_config, train_quietly
+
+
+def plan(config: RunConfig) -> PlanRecord:
+    return Session(config).plan()
+
+
+def test_a_plan_creates_nothing(data: TinyData, tmp_path: Path) -> None:
+    plan(tiny_config(data, tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_fits_is_resident(data: TinyData, tmp_path: Path) -> None:
+    config = replace(tiny_config(data, tmp_path), streaming=StreamingConfig(device="cpu"))
+    assert plan(config).mode is Mode.RESIDENT
+
+
+def test_the_plan_before_a_run_is_the_plan_of_the_run(data: TinyData, tmp_path: Path) -> None:
+    config = replace(tiny_config(data, tmp_path, StoreTier.DISK), model=GPT)
+    before = asdict(plan(config))
+    during = asdict(read_plan(train_quietly(config).folder / "plan.json"))
+    # The time rests on rates that are measured anew.
+    del before["predicted_step_seconds"], during["predicted_step_seconds"]
+    assert before == during
+
+
+def test_a_model_beyond_memory_is_planned_without_its_weights(
+    data: TinyData, tmp_path: Path
+) -> None:
+    large = GptConfig(hidden_size=8192, num_layers=2, num_heads=64, vocab_size=50_000)
+    config = replace(
+        tiny_config(data, tmp_path), model=large, streaming=StreamingConfig(store=StoreTier.DISK)
+    )
+    planned = plan(replace(config, device_memory=8 << 30))
+    assert planned.parameters > 2_000_000_000
+    assert {layer.states_tier for layer in planned.layers} == {Tier.DISK}
+
+
+def test_a_device_that_is_too_small_is_refused_with_numbers(data: TinyData, tmp_path: Path) -> None:
+    config = replace(tiny_config(data, tmp_path), device_memory=50_000)
+    with pytest.raises(
+        OpenwaferError,
+        match=r"needs ([\d,]+) bytes on the device, and the budget is 50,000 bytes \([\d,]+ short",
+    ):
+        plan(config)
+
+
+def test_a_store_that_is_too_large_is_refused_with_numbers(data: TinyData, tmp_path: Path) -> None:
+    config = tiny_config(data, tmp_path)
+    config = replace(config, streaming=replace(config.streaming, host_memory=10_000))
+    with pytest.raises(OpenwaferError, match=r"need ([\d,]+) bytes.*may use 10,000 bytes of host"):
+        plan(config)
