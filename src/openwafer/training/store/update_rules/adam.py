@@ -43,15 +43,20 @@ class AdamRule:
         num_updates: int,
     ) -> None:
         """Update weight and moments in place."""
-        adam(
+        arrays = (
             [weight],
             [gradient],
             [states["exp_avg"]],
             [states["exp_avg_sq"]],
             [states["max_exp_avg_sq"]] if self.amsgrad else [],
+        )
+        if self.kernel is Kernel.FUSED:
+            self._apply_fused(arrays, num_updates + 1)
+            return
+        adam(
+            *arrays,
             [torch.tensor(float(num_updates))],
             foreach=self.kernel is Kernel.FOREACH,
-            fused=self.kernel is Kernel.FUSED,
             amsgrad=self.amsgrad,
             beta1=self.betas[0],
             beta2=self.betas[1],
@@ -60,4 +65,25 @@ class AdamRule:
             eps=self.eps,
             maximize=self.maximize,
             decoupled_weight_decay=self.decoupled_weight_decay,
+        )
+
+    def _apply_fused(self, arrays: tuple[list[torch.Tensor], ...], time: int) -> None:
+        # torch.optim's own function around the kernel takes as long as some 50000 elements.
+        kernel = torch._fused_adamw_ if self.decoupled_weight_decay else torch._fused_adam_
+        beta1, beta2 = self.betas
+        weights, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs = arrays
+        kernel(
+            weights,
+            gradients,
+            exp_avgs,
+            exp_avg_sqs,
+            max_exp_avg_sqs,
+            [torch.tensor(float(time))],
+            lr=float(self.lr),
+            beta1=float(beta1),
+            beta2=float(beta2),
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            amsgrad=self.amsgrad,
+            maximize=self.maximize,
         )

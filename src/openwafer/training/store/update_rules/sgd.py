@@ -51,14 +51,28 @@ class SgdRule:
         num_updates: int,
     ) -> None:
         """Update weight and buffer in place."""
-        is_first = self.momentum != 0 and num_updates == 0
-        buffers = [None if is_first or not self.momentum else states["momentum_buffer"]]
+        is_first = num_updates == 0
+        buffers = [states["momentum_buffer"]] if self.momentum else []
+        if self.kernel is Kernel.FUSED:
+            torch._fused_sgd_(
+                [weight],
+                [gradient],
+                buffers,
+                lr=float(self.lr),
+                momentum=self.momentum,
+                dampening=self.dampening,
+                weight_decay=float(self.weight_decay),
+                nesterov=self.nesterov,
+                maximize=self.maximize,
+                is_first_step=is_first,
+            )
+            return
+        filled: list[torch.Tensor | None] = [None] if is_first or not buffers else [*buffers]
         sgd(
             [weight],
             [gradient],
-            buffers,
+            filled,
             foreach=self.kernel is Kernel.FOREACH,
-            fused=self.kernel is Kernel.FUSED,
             weight_decay=self.weight_decay,  # type: ignore[arg-type]  # torch's SGD takes a tensor
             momentum=self.momentum,
             lr=self.lr,  # type: ignore[arg-type]
@@ -66,5 +80,5 @@ class SgdRule:
             nesterov=self.nesterov,
             maximize=self.maximize,
         )
-        if is_first and buffers[0] is not None:
-            states["momentum_buffer"].copy_(buffers[0])
+        if is_first and filled[0] is not None:
+            buffers[0].copy_(filled[0])

@@ -8,7 +8,6 @@ at the end of the tensor, because a run is a whole number of 64-byte lines.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
@@ -26,8 +25,8 @@ from openwafer.training.store.update_rules.rule import Cutting, StateSpec, Updat
 
 AVERAGE = "average"
 
-# Short enough for the cache of a core or two, long enough to hide what a kernel's call costs.
-RUN_ELEMENTS = 1 << 19
+# One array takes 1 MiB: it stays in cache, and a kernel's call costs little beside it.
+RUN_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def update_parameters(
             f"run_elements is {run_elements}",
             help="a run is a whole number of 64-byte lines: take a multiple of 64",
         )
-    update_pass = _Pass(rule, gradient_scale, averaging, run_elements)
+    update_pass = _Pass(rule, gradient_scale, averaging, run_elements, _Scratch())
     with torch.no_grad():
         for update in updates:
             if update.gradient is not None or averaging is not None:
@@ -120,40 +119,36 @@ class _Pass:
     scale: float
     averaging: Averaging | None
     run_elements: int
+    scratch: "_Scratch"
 
     def update(self, update: ParamUpdate) -> None:
         self._check(update)
-        is_cut = self._is_cut(update)
-        num_elements = update.weight.numel()
-        scratch = _Scratch(
-            min(num_elements, self.run_elements) if is_cut else num_elements, _master_dtype(update)
-        )
-        for run in _runs(update, self.run_elements) if is_cut else (update,):
-            self._update_run(run, scratch)
+        for run in _runs(update, self.run_elements) if self._is_cut(update) else (update,):
+            self._update_run(run)
 
     def _is_cut(self, update: ParamUpdate) -> bool:
         if self.rule.cutting is Cutting.AT_NEED:
             return self.scale != 1.0 or self.averaging is not None or _is_split(update)
         return self.rule.cutting is Cutting.ALWAYS
 
-    def _update_run(self, run: ParamUpdate, scratch: "_Scratch") -> None:
+    def _update_run(self, run: ParamUpdate) -> None:
         weight = run.weight
         if _is_split(run):
-            weight = join_master(_parts(run), scratch.master[: weight.numel()]).view(weight.shape)
+            weight = self.scratch.like("master", weight.shape, torch.float32)
+            spare = self.scratch.like("gradient", weight.shape, torch.float32)
+            join_master(_parts(run), weight.view(-1), spare.view(-1))
         if run.gradient is not None:
-            gradient = self._scaled(run.gradient, weight.dtype, scratch)
+            gradient = self._scaled(run.gradient, weight.dtype)
             self.rule.apply(weight, gradient, run.states, run.num_updates)
             if _is_split(run):
                 split_master(weight.view(-1), _parts(run))
         if self.averaging is not None:
             self.averaging.move(run.states[AVERAGE], weight)
 
-    def _scaled(
-        self, gradient: torch.Tensor, dtype: torch.dtype, scratch: "_Scratch"
-    ) -> torch.Tensor:
+    def _scaled(self, gradient: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if gradient.dtype is dtype and self.scale == 1.0:
             return gradient
-        scaled = scratch.gradient[: gradient.numel()].view(gradient.shape)
+        scaled = self.scratch.like("gradient", gradient.shape, dtype)
         if gradient.dtype is dtype:
             return torch.mul(gradient, self.scale, out=scaled)
         scaled.copy_(gradient)
@@ -174,19 +169,18 @@ class _Pass:
 
 
 class _Scratch:
-    """Room for one run of elements, taken when it is first needed."""
+    """Arrays that are used for one run after the other."""
 
-    def __init__(self, num_elements: int, dtype: torch.dtype) -> None:
-        self._num_elements = num_elements
-        self._dtype = dtype
+    def __init__(self) -> None:
+        self._arrays: dict[str, torch.Tensor] = {}
 
-    @cached_property
-    def master(self) -> torch.Tensor:
-        return torch.empty(self._num_elements, dtype=self._dtype)
-
-    @cached_property
-    def gradient(self) -> torch.Tensor:
-        return torch.empty(self._num_elements, dtype=self._dtype)
+    def like(self, name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """The array of that name, its content left over from before."""
+        num_elements = shape.numel()
+        array = self._arrays.get(name)
+        if array is None or array.numel() < num_elements or array.dtype is not dtype:
+            array = self._arrays[name] = torch.empty(num_elements, dtype=dtype)
+        return array[:num_elements].view(shape)
 
 
 def _is_split(update: ParamUpdate) -> bool:
@@ -196,10 +190,6 @@ def _is_split(update: ParamUpdate) -> bool:
 def _parts(update: ParamUpdate) -> SplitMaster:
     states = update.states
     return SplitMaster(update.weight.view(-1), states[LOW_BITS].view(-1), states[TIE_BITS])
-
-
-def _master_dtype(update: ParamUpdate) -> torch.dtype:
-    return torch.float32 if _is_split(update) else update.weight.dtype
 
 
 def _runs(update: ParamUpdate, num_elements: int) -> Iterator[ParamUpdate]:
