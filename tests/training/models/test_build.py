@@ -22,6 +22,7 @@ from openwafer.training.models import (
     build,
     with_vocab_size,
 )
+from tests.training.architectures import ARCHITECTURES
 
 SIZES = {
     "vocab_size": 32,
@@ -94,6 +95,11 @@ def test_forward_attends_by_the_fast_kernel_and_keeps_no_cache() -> None:
     assert attention_of(model) == "sdpa"
 
 
+def test_the_parts_of_a_model_keep_no_cache_either() -> None:
+    llava = next(row for row in ARCHITECTURES if row.name == "llava")
+    assert llava.build()(**llava.batch()).past_key_values is None
+
+
 def test_attention_can_be_chosen() -> None:
     eager = TransformersModel("llama", config={**SIZES, "attn_implementation": "eager"})
     assert attention_of(build(eager, seed=0)) == "eager"
@@ -116,8 +122,9 @@ def test_a_misspelt_architecture_is_told_the_closest() -> None:
     assert "did you mean 'LlamaForCausalLM'?" in text
 
 
-def test_a_name_of_the_library_that_is_no_model_is_refused() -> None:
-    assert "no architecture 'AutoTokenizer'" in refusal(TransformersModel("AutoTokenizer"))
+@pytest.mark.parametrize("name", ["AutoTokenizer", "LlamaPreTrainedModel", "models"])
+def test_a_name_of_the_library_that_is_no_model_is_refused(name: str) -> None:
+    assert f"no architecture '{name}'" in refusal(TransformersModel(name))
 
 
 def test_a_task_without_head_is_told_the_tasks_that_have_one() -> None:
@@ -138,6 +145,18 @@ def test_a_misspelt_key_of_a_part_is_found() -> None:
     assert "LlamaConfig has no key 'hiden_size'" in text
 
 
+def test_an_unknown_part_is_refused() -> None:
+    parts = {"text_config": {"model_type": "lama"}}
+    text = refusal(TransformersModel("LlavaForConditionalGeneration", config=parts))
+    assert "Unrecognized model type for subconfig: lama" in text
+
+
+def test_a_description_stays_what_it_was() -> None:
+    rope = {"rope_theta": 5e5}
+    build(TransformersModel("llama", config={**SIZES, "rope_parameters": rope}), seed=0)
+    assert rope == {"rope_theta": 5e5}
+
+
 def test_a_value_of_the_wrong_type_is_shown() -> None:
     text = refusal(TransformersModel("llama", config={"hidden_size": "wide"}))
     assert "LlamaForCausalLM refuses this config" in text
@@ -152,15 +171,15 @@ def test_sizes_that_do_not_divide_are_refused_with_the_values() -> None:
 
 def test_the_vocabulary_follows_the_tokenizer_where_it_is_open() -> None:
     assert with_vocab_size(GptConfig(), 77) == GptConfig(vocab_size=77)
-    llama = with_vocab_size(TransformersModel("llama", config={"hidden_size": 8}), 77)
-    assert llama == TransformersModel("llama", config={"hidden_size": 8, "vocab_size": 77})
+    filled = with_vocab_size(TransformersModel("bert", task=Task.MASKED_LM), 77)
+    assert filled == TransformersModel("bert", task=Task.MASKED_LM, config={"vocab_size": 77})
 
 
 @pytest.mark.parametrize(
     "settled",
     [
         GptConfig(vocab_size=80),
-        TransformersModel("llama", config={"vocab_size": 80}),
+        TransformersModel("bert", task=Task.MASKED_LM, config={"vocab_size": 80}),
         TransformersModel("vit", task=Task.IMAGE_CLASSIFICATION),
         CheckpointFolder(Path("x")),
         UserModule("a:b"),
@@ -168,6 +187,14 @@ def test_the_vocabulary_follows_the_tokenizer_where_it_is_open() -> None:
 )
 def test_a_settled_vocabulary_stays(settled: ModelConfig) -> None:
     assert with_vocab_size(settled, 77) == settled
+
+
+def test_a_language_model_has_the_special_tokens_described_and_no_others() -> None:
+    sizes = {name: value for name, value in SIZES.items() if name != "vocab_size"}
+    phi = TransformersModel("phi3", config={**sizes, "eos_token_id": 2})
+    model: Any = build(with_vocab_size(phi, 77), seed=0)
+    assert model.config.vocab_size == 77
+    assert (model.config.pad_token_id, model.config.eos_token_id) == (None, 2)
 
 
 def test_a_vocabulary_smaller_than_the_tokenizers_is_refused() -> None:

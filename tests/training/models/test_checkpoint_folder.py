@@ -1,6 +1,9 @@
 """A checkpoint folder gives its model back; what is missing or damaged in it is named."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,18 @@ TINY = {
     "num_attention_heads": 2,
 }
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+LOAD_WITHOUT_NETWORK = """
+import sys
+from pathlib import Path
+from openwafer.training.models import CheckpointFolder, build
+
+def refuse(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        raise SystemExit(f"{event} {arguments}")
+
+sys.addaudithook(refuse)
+build(CheckpointFolder(Path(sys.argv[1])), seed=0)
+"""
 
 
 @pytest.fixture
@@ -66,7 +81,9 @@ def test_shards_are_read(tmp_path: Path, model: nn.Module) -> None:
 def test_half_precision_weights_become_float32(tmp_path: Path, model: nn.Module) -> None:
     assert isinstance(model, transformers.PreTrainedModel)
     model.bfloat16().save_pretrained(tmp_path)
-    assert same(build(CheckpointFolder(tmp_path), seed=0), model.float())
+    loaded = build(CheckpointFolder(tmp_path), seed=0)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    assert same(loaded, model.float())
 
 
 def test_a_task_puts_a_new_head_drawn_by_the_seed_on_the_model(folder: Path) -> None:
@@ -74,6 +91,14 @@ def test_a_task_puts_a_new_head_drawn_by_the_seed_on_the_model(folder: Path) -> 
     first, again, other = (build(new_head, seed).state_dict() for seed in (1, 1, 2))
     assert torch.equal(first["score.weight"], again["score.weight"])
     assert not torch.equal(first["score.weight"], other["score.weight"])
+
+
+@pytest.mark.slow
+def test_loading_opens_no_connection(folder: Path) -> None:
+    online = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    command = [sys.executable, "-c", LOAD_WITHOUT_NETWORK, str(folder)]
+    done = subprocess.run(command, env=online, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_no_folder_is_not_a_download(tmp_path: Path) -> None:
@@ -117,6 +142,13 @@ def test_an_unknown_model_type_is_told_the_closest(folder: Path) -> None:
 def test_a_config_without_class_asks_for_a_task(folder: Path) -> None:
     edit(folder / CONFIG, architectures=None)
     assert "does not name the class of the model" in refusal(CheckpointFolder(folder))
+
+
+def test_a_config_with_impossible_values_is_refused(folder: Path) -> None:
+    edit(folder / CONFIG, hidden_size="wide")
+    text = refusal(CheckpointFolder(folder))
+    assert f"the library refuses {folder / CONFIG}" in text
+    assert "hidden_size" in text
 
 
 def test_truncated_weights_are_refused(folder: Path) -> None:

@@ -118,6 +118,14 @@ def test_autocast_keeps_the_loss_in_float32() -> None:
     assert output.logits.dtype == torch.bfloat16
 
 
+def test_a_model_of_bfloat16_weights_runs_in_bfloat16() -> None:
+    model = build(VARIANTS["grouped"], seed=0)
+    exact = model(ids(), ids()).loss
+    rounded = model.bfloat16()(ids(), ids())
+    assert rounded.logits.dtype == torch.bfloat16
+    torch.testing.assert_close(rounded.loss, exact, rtol=0.01, atol=0)
+
+
 def test_a_sequence_longer_than_the_context_is_refused() -> None:
     model = build(replace(TINY, context_length=8), seed=0)
     with pytest.raises(OpenwaferError, match="a sequence of 20 tokens in a context of 8"):

@@ -10,9 +10,9 @@ from openwafer.training.models.checkpoint_folder import CheckpointFolder, load_c
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.models.transformers_model import (
     TransformersModel,
-    accepted_keys,
     build_transformers_model,
     find_class,
+    tokenizer_keys,
 )
 from openwafer.training.models.user_module import UserModule, build_user_module
 
@@ -44,27 +44,26 @@ def build(config: ModelConfig, seed: int) -> nn.Module:
 def with_vocab_size(config: ModelConfig, vocab_size: int) -> ModelConfig:
     """The same description for a tokenizer of ``vocab_size`` ids, where it leaves that open.
 
+    A language model of the transformers library then has no padding, begin and end tokens but
+    those described: the library's defaults are ids of another tokenizer.
+
     Raises:
         OpenwaferError: the description has a smaller vocabulary than the tokenizer.
     """
     match config:
         case GptConfig():
             given: object = config.vocab_size
-            filled: ModelConfig = replace(config, vocab_size=vocab_size)
+            filled: ModelConfig = config if given else replace(config, vocab_size=vocab_size)
         case TransformersModel():
             given = config.config.get("vocab_size")
-            config_class = find_class(config.architecture, config.task).config_class
-            if "vocab_size" not in accepted_keys(config_class):
-                return config
-            filled = replace(config, config={**config.config, "vocab_size": vocab_size})
+            open_keys = tokenizer_keys(find_class(config.architecture, config.task), vocab_size)
+            filled = replace(config, config={**open_keys, **config.config})
         case CheckpointFolder() | UserModule():
             return config
-    if given is None:
-        return filled
     if isinstance(given, int) and given < vocab_size:
         raise error(
             "model-vocab-size",
             f"the model knows {given} token ids, the tokenizer {vocab_size}",
             help=f"raise model.vocab_size to {vocab_size}, or leave it out",
         )
-    return config
+    return filled

@@ -10,8 +10,15 @@ import transformers
 from safetensors import SafetensorError
 from torch import nn
 
-from openwafer.diagnostics import OpenwaferError, did_you_mean, error
-from openwafer.training.models.transformers_model import Task, disable_cache, find_class, head_for
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.models.transformers_model import (
+    REFUSALS,
+    Task,
+    closest,
+    disable_cache,
+    find_class,
+    head_for,
+)
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -110,9 +117,12 @@ def _library_config(folder: Path, saved: dict[str, Any]) -> Any:
             "model-architecture",
             f"{folder / CONFIG_FILE} has the model type {model_type!r}, which the transformers "
             f"library {transformers.__version__} does not know",
-            help=did_you_mean(model_type, transformers.CONFIG_MAPPING),
+            help=closest(model_type, transformers.CONFIG_MAPPING),
         )
-    return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    except REFUSALS as cause:
+        raise _refusal(folder, cause) from cause
 
 
 def _saved_class(folder: Path, saved: dict[str, Any]) -> str:
@@ -142,9 +152,16 @@ def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Modul
         ) from cause
     except RuntimeError as cause:
         raise error(
-            "checkpoint-shape", f"the weights in {folder} do not fit its {CONFIG_FILE}: {cause}"
+            "checkpoint-shape",
+            f"the weights in {folder} do not fit its {CONFIG_FILE}: {cause}",
         ) from cause
+    except REFUSALS as cause:
+        raise _refusal(folder, cause) from cause
     return model, set(info["missing_keys"])
+
+
+def _refusal(folder: Path, cause: Exception) -> OpenwaferError:
+    return error("model-config", f"the library refuses {folder / CONFIG_FILE}: {cause}")
 
 
 def _require_finite(folder: Path, model: nn.Module) -> None:

@@ -116,7 +116,13 @@ def _llama_name(name: str) -> str:
 def _config_json(config: Any, architecture: str, dtype: torch.dtype) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     content |= {"architectures": [architecture], "dtype": str(dtype).removeprefix("torch.")}
-    for part in (content, *(value for value in content.values() if isinstance(value, dict))):
-        # Off for training only; left out, generation finds it on.
-        part.pop("use_cache", None)
-    return content
+    return _without_cache(content)
+
+
+def _without_cache(content: dict[str, Any]) -> dict[str, Any]:
+    """Leave out that training keeps no cache, so that generation finds it on."""
+    return {
+        key: _without_cache(value) if isinstance(value, dict) else value
+        for key, value in content.items()
+        if key != "use_cache"
+    }

@@ -1,7 +1,9 @@
 """Models of the transformers library, built from scratch by name."""
 
+import copy
+import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -50,6 +52,7 @@ UNDECLARED_KEYS = {
     *("num_labels", "attn_implementation", "experts_implementation", "output_attentions"),
     *("rope_theta", "rope_scaling", "name_or_path", "model_type", "transformers_version"),
 }
+SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 REFUSALS = (
     *(StrictDataclassError, ValueError, TypeError, KeyError, AttributeError, AssertionError),
     *(ZeroDivisionError, NotImplementedError, ImportError),
@@ -81,7 +84,8 @@ def build_transformers_model(description: TransformersModel) -> nn.Module:
     model_class = find_class(description.architecture, description.task)
     require_known_keys(model_class.config_class, description.config)
     try:
-        config = model_class.config_class(**description.config)
+        # The library writes into the nested mappings it is given.
+        config = model_class.config_class(**copy.deepcopy(dict(description.config)))
         disable_cache(config)
         model: nn.Module = model_class(config)
     except REFUSALS as cause:
@@ -102,14 +106,27 @@ def find_class(architecture: str, task: Task) -> Any:
     if architecture in transformers.CONFIG_MAPPING:
         return head_for(transformers.CONFIG_MAPPING[architecture], task)
     found = getattr(transformers, architecture, None)
-    if inspect.isclass(found) and issubclass(found, transformers.PreTrainedModel):
+    if _is_model(found):
         return found
-    names = [*transformers.CONFIG_MAPPING, *filter(_looks_like_a_model, dir(transformers))]
     raise error(
         "model-architecture",
         f"the transformers library {transformers.__version__} has no architecture {architecture!r}",
         notes=("give a model class (LlamaForCausalLM) or a model type (llama)",),
-        help=did_you_mean(architecture, names),
+        help=closest(architecture, [*transformers.CONFIG_MAPPING, *dir(transformers)]),
+    )
+
+
+def closest(word: str, options: Iterable[str]) -> str:
+    """A help text that names the closest of too many options to list, or none."""
+    return did_you_mean(word, difflib.get_close_matches(word, list(options), n=1))
+
+
+def _is_model(found: object) -> bool:
+    """Whether it is a model's class, and not the parent that an architecture's classes share."""
+    return (
+        inspect.isclass(found)
+        and issubclass(found, transformers.PreTrainedModel)
+        and not found.__name__.endswith("PreTrainedModel")
     )
 
 
@@ -142,7 +159,7 @@ def require_known_keys(config_class: Any, overrides: Mapping[str, object]) -> No
             )
         if key in config_class.sub_configs and isinstance(value, Mapping):
             part_class = config_class.sub_configs[key]
-            if "model_type" in value:
+            if value.get("model_type") in transformers.CONFIG_MAPPING:
                 part_class = transformers.CONFIG_MAPPING[value["model_type"]]
             if part_class is not transformers.AutoConfig:
                 require_known_keys(part_class, value)
@@ -163,12 +180,24 @@ def _declared(config_class: Any) -> set[str]:
     return set(inspect.signature(config_class.__init__).parameters) - {"self", "args", "kwargs"}
 
 
+def tokenizer_keys(model_class: Any, vocab_size: int) -> dict[str, int | None]:
+    """What a tokenizer decides of a class's config; nothing for a class without vocabulary."""
+    config_class = model_class.config_class
+    if "vocab_size" not in accepted_keys(config_class):
+        return {}
+    is_language_model = (
+        config_class in HEADS[Task.CAUSAL_LM]
+        and head_for(config_class, Task.CAUSAL_LM) is model_class
+    )
+    special = dict.fromkeys(SPECIAL_TOKENS) if is_language_model else {}
+    return {"vocab_size": vocab_size, **special}
+
+
 def disable_cache(config: Any) -> None:
     """Keep forward from collecting keys and values, which only generation reads."""
-    for part in (config, *(getattr(config, name) for name in config.sub_configs)):
-        if hasattr(part, "use_cache"):
-            part.use_cache = False
-
-
-def _looks_like_a_model(name: str) -> bool:
-    return "For" in name or name.endswith("Model")
+    if hasattr(config, "use_cache"):
+        config.use_cache = False
+    for name in config.sub_configs:
+        part = getattr(config, name)
+        if part is not None:
+            disable_cache(part)

@@ -1,13 +1,12 @@
-"""Models by import path, and the convention by which any model reports its loss."""
+"""Models by import path."""
 
-import difflib
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import nn
 
@@ -84,13 +83,4 @@ def _require_fitting(description: UserModule, factory: Callable[..., object]) ->
             "model-arguments",
             f"{description.factory} cannot be called so: {cause}",
             notes=(f"it accepts: {signature}",),
-            help=_closest(description.kwargs, signature.parameters),
         ) from cause
-
-
-def _closest(given: Mapping[str, object], accepted: Mapping[str, Any]) -> str:
-    """Which argument a misspelt one may mean."""
-    for name in given:
-        if name not in accepted and difflib.get_close_matches(name, accepted, n=1):
-            return did_you_mean(name, accepted)
-    return ""
