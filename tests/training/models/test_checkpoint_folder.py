@@ -168,7 +168,7 @@ def test_missing_weights_are_listed(folder: Path) -> None:
     del weights["model.norm.weight"]
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
     text = refusal(CheckpointFolder(folder))
-    assert "lacks 1 weights of LlamaForCausalLM" in text
+    assert "lacks 1 of the weights of LlamaForCausalLM" in text
     assert "model.norm.weight" in text
 
 
@@ -178,5 +178,5 @@ def test_weights_that_are_not_finite_are_listed(folder: Path, value: float) -> N
     weights["model.norm.weight"][3] = value
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
     text = refusal(CheckpointFolder(folder))
-    assert "1 weights in" in text
+    assert "1 of the weights in" in text
     assert "= note: model.norm.weight" in text

@@ -61,7 +61,7 @@ def load_checkpoint(description: CheckpointFolder) -> nn.Module:
     if missing and description.task is None:
         raise error(
             "checkpoint-incomplete",
-            f"{folder} lacks {len(missing)} weights of {model_class.__name__}",
+            f"{folder} lacks {len(missing)} of the weights of {model_class.__name__}",
             notes=_listed(missing),
             help="give a task to train a new head on this model",
         )
@@ -169,7 +169,7 @@ def _require_finite(folder: Path, model: nn.Module) -> None:
     if damaged:
         raise error(
             "checkpoint-not-finite",
-            f"{len(damaged)} weights in {folder} hold NaN or infinity",
+            f"{len(damaged)} of the weights in {folder} hold NaN or infinity",
             notes=_listed(damaged),
             help="take an earlier checkpoint",
         )
