@@ -52,7 +52,9 @@ class SideBySide:
         """One step on both sides; parameters without a gradient skip it."""
         rules = from_torch(self.optimizer)
         for parameter in self.stored:
-            parameter.grad = gradients[parameter] * scale if parameter in gradients else None
+            # Autograd, too, gives a gradient the strides of its parameter.
+            gradient = gradients.get(parameter)
+            parameter.grad = None if gradient is None else (gradient * scale).contiguous()
         self.optimizer.step()
         for rule, group in zip(rules, self.optimizer.param_groups, strict=True):
             params = [parameter for parameter in group["params"] if parameter in gradients]

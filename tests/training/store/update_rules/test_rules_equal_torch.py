@@ -7,7 +7,13 @@ import torch
 from torch.optim import SGD, Adafactor, Adam, AdamW, Muon
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from openwafer.training.store.update_rules import AdamRule, Lion, from_torch
+from openwafer.training.store.update_rules import (
+    AdamRule,
+    Lion,
+    ParamUpdate,
+    from_torch,
+    update_parameters,
+)
 from tests.training.store.update_rules.side_by_side import (
     Factory,
     SideBySide,
@@ -147,8 +153,23 @@ def test_gradients_are_only_read() -> None:
     assert torch.equal(gradient, torch.full((63, 5), 2.0))
 
 
-def test_a_gradient_of_any_strides_is_taken() -> None:
+@pytest.mark.parametrize("name", ["AdamW", "AdamW fused", "SGD fused", "Adafactor"])
+def test_a_gradient_of_any_strides_is_taken(name: str) -> None:
     (weight,) = parameters(((40, 130),))
-    both = SideBySide(OPTIMIZERS["AdamW"]([weight]))
+    both = SideBySide(OPTIMIZERS[name]([weight]))
     both.step({weight: gradients_of(parameters(((130, 40),)), 0).popitem()[1].T})
+    assert both.differences() == []
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3718])
+@pytest.mark.parametrize("name", FUSED_AND_NOT)
+def test_a_bf16_gradient_of_an_fp32_weight_is_taken_as_fp32(name: str, scale: float) -> None:
+    (weight,) = parameters(((101, 211),))
+    both = SideBySide(OPTIMIZERS[name]([weight]))
+    narrow = gradients_of([weight], 0)[weight].to(torch.bfloat16)
+    (rule,), kept = from_torch(both.optimizer), both.stored[weight]
+    update = ParamUpdate(kept.weight, narrow, kept.states, 0)
+    update_parameters(rule, [update], gradient_scale=scale, run_elements=4096)
+    weight.grad = narrow.float() * scale
+    both.optimizer.step()
     assert both.differences() == []

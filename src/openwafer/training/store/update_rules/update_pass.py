@@ -128,8 +128,16 @@ class _Pass:
 
     def _is_cut(self, update: ParamUpdate) -> bool:
         if self.rule.cutting is Cutting.AT_NEED:
-            return self.scale != 1.0 or self.averaging is not None or _is_split(update)
+            is_extended = self.averaging is not None or _is_split(update)
+            return is_extended or not self._is_ready(update.gradient, update.weight)
         return self.rule.cutting is Cutting.ALWAYS
+
+    def _is_ready(self, gradient: torch.Tensor | None, weight: torch.Tensor) -> bool:
+        """Whether the rule can take the gradient as it is."""
+        if gradient is None:
+            return True
+        fits = gradient.dtype is weight.dtype and gradient.is_contiguous()
+        return fits and self.scale == 1.0
 
     def _update_run(self, run: ParamUpdate) -> None:
         weight = run.weight
@@ -138,21 +146,21 @@ class _Pass:
             spare = self.scratch.like("gradient", weight.shape, torch.float32)
             join_master(_parts(run), weight.view(-1), spare.view(-1))
         if run.gradient is not None:
-            gradient = self._scaled(run.gradient, weight.dtype)
+            gradient = self._prepared(run.gradient, weight)
             self.rule.apply(weight, gradient, run.states, run.num_updates)
             if _is_split(run):
                 split_master(weight.view(-1), _parts(run))
         if self.averaging is not None:
             self.averaging.move(run.states[AVERAGE], weight)
 
-    def _scaled(self, gradient: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        if gradient.dtype is dtype and self.scale == 1.0:
+    def _prepared(self, gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        if self._is_ready(gradient, weight):
             return gradient
-        scaled = self.scratch.like("gradient", gradient.shape, dtype)
-        if gradient.dtype is dtype:
-            return torch.mul(gradient, self.scale, out=scaled)
-        scaled.copy_(gradient)
-        return scaled if self.scale == 1.0 else scaled.mul_(self.scale)
+        prepared = self.scratch.like("gradient", weight.shape, weight.dtype)
+        if gradient.dtype is weight.dtype:
+            return torch.mul(gradient, self.scale, out=prepared)
+        prepared.copy_(gradient)
+        return prepared if self.scale == 1.0 else prepared.mul_(self.scale)
 
     def _check(self, update: ParamUpdate) -> None:
         specs = state_specs(
