@@ -94,18 +94,18 @@ class _OffloadedStorage:
     """One storage in host memory, brought back on first use."""
 
     def __init__(self, tensor: torch.Tensor, device: Device) -> None:
-        self._device = tensor.device
+        self._device = device
         whole = _whole_storage(tensor)
-        with device.host_section(), torch.no_grad():
-            self._host = torch.empty(
-                whole.shape, dtype=whole.dtype, pin_memory=tensor.is_cuda
-            ).copy_(whole)
+        with device.host_section():
+            self._host = torch.empty(whole.shape, dtype=whole.dtype)
+        self._saved = device.download(whole, self._host, device.submitted())
         self._restored: torch.Tensor | None = None
 
     def restore(self) -> torch.Tensor:
         if self._restored is None:
-            self._restored = torch.empty_like(self._host, device=self._device)
-            self._restored.copy_(self._host, non_blocking=True)
+            self._saved.wait()
+            self._restored = torch.empty_like(self._host, device=self._device.torch_device)
+            self._device.upload(self._restored, self._host, self._device.submitted()).wait()
         return self._restored
 
 
@@ -155,7 +155,7 @@ class RecomputeFrame(Frame):
         self._call: Call | None = call
         self._shapes: list[tuple[torch.Size, torch.dtype]] = []
         self._collected: dict[int, torch.Tensor] = {}
-        self._random = RandomState.now(_device_of(call))
+        self._random = RandomState.now(weights.device.torch_device)
         self._autocast = _autocast_settings()
         self._buffers = [buffer.clone() for buffer in call.buffers]
         self._versions = [tensor._version for tensor in _tensors((call.args, call.kwargs))]
@@ -181,7 +181,7 @@ class RecomputeFrame(Frame):
     def _recompute(self, call: Call) -> None:
         self._check_inputs(call)
         args, kwargs = pytree.tree_map_only(torch.Tensor, _detached, (call.args, call.kwargs))
-        after = RandomState.now(_device_of(call))
+        after = RandomState.now(self._weights.device.torch_device)
         current = [buffer.clone() for buffer in call.buffers]
         _restore(call.buffers, self._buffers)
         self._random.restore()
@@ -279,11 +279,6 @@ def _restore(buffers: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) ->
     with torch.no_grad():
         for buffer, value in zip(buffers, values, strict=True):
             buffer.copy_(value)
-
-
-def _device_of(call: Call) -> torch.device:
-    tensors = _tensors((call.args, call.kwargs))
-    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _autocast_settings() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:

@@ -82,7 +82,9 @@ class DeviceWeights:
         self._name_of = {id(parameter): name for name, parameter in self.parameters.items()}
         # One NaN a parameter, whose storage also tells which parameter was used while released.
         self._nothing = {
-            name: torch.full((), float("nan"), dtype=parameter.dtype, device=device.torch_device)
+            name: torch.full(
+                (), float("nan"), dtype=parameter.dtype, device=device.torch_device
+            ).expand(parameter.shape)
             for name, parameter in self.parameters.items()
         }
         self._nothing_of = {
@@ -151,8 +153,7 @@ class DeviceWeights:
     def unbind(self, record: str) -> None:
         """Leave the record's parameters with their shapes and without memory."""
         for place in self._layouts[record].parts[Part.WEIGHTS]:
-            name = place.spec.name
-            self.parameters[name].data = self._nothing[name].expand(place.spec.shape)
+            self.parameters[place.spec.name].data = self._nothing[place.spec.name]
 
     def released_parameter(self, tensor: torch.Tensor) -> str | None:
         """Name of the parameter that ``tensor`` is a view of, if its weights are not here."""

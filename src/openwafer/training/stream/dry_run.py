@@ -193,7 +193,8 @@ class _Stage:
         with self.device.active():
             with autocasting:
                 losses = run_forward(self.executor, forwards)
-            torch.autograd.backward(losses)
+            # A run weighs its losses and scales them, which takes scalars of its own.
+            torch.autograd.backward([loss / 2 * 2 for loss in losses])
         return DryRun(
             peak_bytes=self.meter.peak_bytes,
             visits=self.executor.visits(),

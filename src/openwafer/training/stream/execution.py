@@ -148,7 +148,7 @@ class StreamedExecution:
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
         try:
-            with self.device.active():
+            with self.device.active(is_watched=self.recorder.trace is not None):
                 with self._autocast():
                     losses = run_forward(self.executor, forwards, seed)
                 self.flush()
@@ -240,7 +240,7 @@ class ResidentExecution:
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
         losses = []
-        with self.device.active():
+        with self.device.active(is_watched=self.recorder.trace is not None):
             for index, forward in enumerate(forwards):
                 if seed is not None:
                     seed(index)

@@ -1,5 +1,6 @@
 """Counts the bytes of all tensor storages on a device that has no allocator of its own."""
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,13 @@ class MemoryMeter(TorchDispatchMode):
         self.written_bytes = 0
         self.is_paused = False
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
+        # A storage may die in any thread, in this one while it counts another.
+        self._lock = threading.RLock()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True wraps every operator in a guard of the compiler, at twice the cost of the meter.
+        return False
 
     def reset_peak(self) -> None:
         """Start a new peak from the bytes alive now."""
@@ -55,7 +63,8 @@ class MemoryMeter(TorchDispatchMode):
         if num_bytes == 0 or reference in self._num_bytes:
             return
         self._num_bytes[reference] = num_bytes
-        self.used_bytes += num_bytes
+        with self._lock:
+            self.used_bytes += num_bytes
         self.written_bytes += num_bytes
         if self.used_bytes > self.peak_bytes:
             self.peak_bytes = self.used_bytes
@@ -63,7 +72,9 @@ class MemoryMeter(TorchDispatchMode):
                 self._refuse(tensor)
 
     def _forget(self, reference: "weakref.ref[torch.UntypedStorage]") -> None:
-        self.used_bytes -= self._num_bytes.pop(reference)
+        num_bytes = self._num_bytes.pop(reference)
+        with self._lock:
+            self.used_bytes -= num_bytes
 
     def _refuse(self, tensor: torch.Tensor) -> None:
         raise error(

@@ -8,7 +8,7 @@ record's next fetch. On a device that copies by itself the host work runs on thr
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,7 +18,7 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import UpdateRule
-from openwafer.training.stream.device import Device
+from openwafer.training.stream.device import Device, Submitted, Transfer
 from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from openwafer.training.stream.updates import Updater
@@ -27,7 +27,7 @@ KEPT = frozenset({Part.WEIGHTS, Part.STATES})
 ALL = frozenset(Part)
 READ_AHEAD = 8
 
-_Take = Callable[[str, Mapping[str, torch.Tensor]], None]
+_Take = Callable[[str, Mapping[str, torch.Tensor], Submitted], None]
 
 
 @dataclass
@@ -36,7 +36,8 @@ class _Fetch:
     slot: torch.Tensor
     loan: Loan
     keeps_loan: bool
-    served: "Future[None] | None" = None
+    after: Submitted
+    served: "Future[Transfer] | None" = None
 
 
 @dataclass
@@ -178,7 +179,7 @@ class StoreLink:
     def fetch(self, record: str, slot: torch.Tensor, *, keeps_loan: bool) -> None:
         """See :class:`HostLink`."""
         loan = self._take_loan(record, keeps_loan=keeps_loan)
-        fetch = _Fetch(record, slot, loan, keeps_loan)
+        fetch = _Fetch(record, slot, loan, keeps_loan, self._device.submitted())
         self.traffic.fetch_bytes += slot.numel()
         self._queue.append(fetch)
         if self._threads:
@@ -195,83 +196,90 @@ class StoreLink:
         while any(fetch.record == record for fetch in self._queue):
             fetch = self._queue.popleft()
             if fetch.served is not None:
-                fetch.served.result()
+                fetch.served.result().wait()
             else:
                 with self._device.host_section():
                     self._serve(fetch)
 
-    def _serve(self, fetch: _Fetch) -> None:
+    def _serve(self, fetch: _Fetch) -> Transfer:
+        """Begin the copy and give the loan back; compute waits for the transfer returned."""
         fetch.loan.wait()
         dirty: frozenset[Part] = frozenset()
         if self._is_due(fetch.record):
             dirty = self._apply_pending(fetch.record, fetch.loan)
         with self._recorder.host("fetch", fetch.record, fetch.slot.numel()):
-            self._device.upload(fetch.slot, fetch.loan.part_bytes_view(Part.WEIGHTS)).wait()
+            source = fetch.loan.part_bytes_view(Part.WEIGHTS)
+            transfer = self._device.upload(fetch.slot, source, fetch.after)
+            transfer.wait_until_read()
         if fetch.keeps_loan and not dirty:
             self._held[fetch.record] = fetch.loan
         else:
             fetch.loan.release(dirty=dirty)
+        return transfer
 
     # Gradients.
 
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """See :class:`HostLink`."""
         self.watch_gradients(gradients)
-        self.traffic.push_bytes += sum(
-            gradient.numel() * gradient.element_size() for gradient in gradients.values()
-        )
+        self.traffic.push_bytes += _num_bytes(gradients)
         if self._timing is UpdateTiming.ON_PUSH:
             loan = self._held.pop(record, None) or self._take_loan(record, keeps_loan=True)
             take: _Take = partial(self._update_now, loan)
         else:
             take = self._keep
+        after = self._device.submitted()
         if not self._threads:
-            take(record, gradients)
+            take(record, gradients, after)
             return
         # One push under way at a time bounds the gradients that wait on the device.
         self._finish_pushes()
-        self._device.synchronize()
-        self._pushes.append(self._threads["push"].submit(take, record, gradients))
+        push = partial(self._push_behind, take, record, dict(gradients), after)
+        self._pushes.append(self._threads["push"].submit(push))
+
+    @staticmethod
+    def _push_behind(
+        take: _Take, record: str, gradients: dict[str, torch.Tensor], after: Submitted
+    ) -> None:
+        take(record, gradients, after)
+        # Off the device before anybody learns that the push has ended.
+        gradients.clear()
 
     def _finish_pushes(self) -> None:
         while self._pushes:
             self._pushes.popleft().result()
 
-    def _update_now(self, loan: Loan, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+    def _update_now(
+        self, loan: Loan, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted
+    ) -> None:
         loan.wait()
-        on_host = self._downloaded(record, gradients)
+        on_host = gradients
+        if self._threads:
+            with self._recorder.host("push", record, _num_bytes(gradients)):
+                on_host = {name: self._on_host(gradients[name], after) for name in gradients}
         rules = self._updater.rules()
         loan.release(dirty=self._apply(record, loan, on_host, rules, 1.0))
 
-    def _downloaded(
-        self, record: str, gradients: Mapping[str, torch.Tensor]
-    ) -> Mapping[str, torch.Tensor]:
-        """The gradients in host memory; on a synchronous device they are there already."""
-        if not self._threads:
-            return gradients
-        on_host = {}
-        with self._recorder.host("push", record, 0):
-            for name, gradient in gradients.items():
-                on_host[name] = torch.empty(gradient.shape, dtype=gradient.dtype)
-                self._device.download(gradient, on_host[name]).wait()
+    def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:
+        on_host = torch.empty(gradient.shape, dtype=gradient.dtype)
+        self._device.download(gradient, on_host, after).wait()
         return on_host
 
-    def _keep(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+    def _keep(self, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted) -> None:
         names = self._pending.names.setdefault(record, [])
         is_first = not names
         loan = self.store.borrow(
             record, (Part.GRADIENTS,), fresh=(Part.GRADIENTS,) if is_first else ()
         )
         loan.wait()
-        num_bytes = sum(gradient.nbytes for gradient in gradients.values())
-        with self._recorder.host("push", record, num_bytes), torch.no_grad():
+        with self._recorder.host("push", record, _num_bytes(gradients)), torch.no_grad():
             for name, gradient in gradients.items():
                 kept = loan.tensor(name, Part.GRADIENTS)
                 if name in names:
-                    kept.add_(gradient.to(kept.device))
+                    kept.add_(self._on_host(gradient, after))
                 else:
                     names.append(name)
-                    self._device.download(gradient, kept).wait()
+                    self._device.download(gradient, kept, after).wait()
         loan.release(dirty=(Part.GRADIENTS,))
 
     def end_pass(self) -> None:
@@ -287,10 +295,10 @@ class StoreLink:
         """Give back every loan and forget the gradients of the pass under way."""
         while self._queue:
             fetch = self._queue.popleft()
-            if fetch.served is not None:
-                fetch.served.result()
-            else:
+            if fetch.served is None:
                 fetch.loan.release()
+            elif fetch.served.exception() is None:
+                fetch.served.result().wait()
         self.end_pass()
         self.discard_gradients()
 
@@ -327,6 +335,8 @@ class StoreLink:
     def flush(self) -> None:
         """Apply every update that is due."""
         self._finish_pushes()
+        # A fetch under way applies the update of its record itself.
+        wait([fetch.served for fetch in self._queue if fetch.served is not None])
         for record in list(self._pending.names) if self._pending.is_due else ():
             loan = self.store.borrow(record, ALL)
             loan.wait()
@@ -371,3 +381,7 @@ class StoreLink:
         """End the threads."""
         for thread in self._threads.values():
             thread.shutdown()
+
+
+def _num_bytes(gradients: Mapping[str, torch.Tensor]) -> int:
+    return sum(gradient.nbytes for gradient in gradients.values())
