@@ -1,3 +1,18 @@
 """Train models larger than the device by streaming their weights, layer by layer."""
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+# Where the names of this door live; loaded when first used, since they bring torch.
+_HOMES = {
+    "Session": "openwafer.training.session",
+    "stream_weights": "openwafer.training.stream",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'openwafer' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
