@@ -16,15 +16,14 @@ FAMILIES = frozenset(
     mamba2 jamba bert-dropout roberta albert deberta-v2 modernbert t5 t5-dropout bart pegasus vit
     resnet swin clip siglip llava whisper""".split()  # noqa: SIM905 - reads as the list it is
 )
+pytestmark = pytest.mark.usefixtures("one_thread")
 EVERY_ROW = pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda row: row.name)
 
 
 @pytest.mark.parametrize(
     "architecture", [row for row in ARCHITECTURES if row.name in FAMILIES], ids=lambda row: row.name
 )
-def test_recomputed_streamed_training_equals_plain_training(
-    architecture: Architecture, one_thread: None
-) -> None:
+def test_recomputed_streamed_training_equals_plain_training(architecture: Architecture) -> None:
     parity = compare(architecture, Activations.RECOMPUTE, micro_batches(architecture))
     assert parity.num_differing == 0
 
@@ -37,7 +36,7 @@ def test_all_families_are_rows_of_the_table() -> None:
 @pytest.mark.parametrize("policy", list(Activations))
 @EVERY_ROW
 def test_streamed_training_equals_plain_training(
-    architecture: Architecture, policy: Activations, one_thread: None
+    architecture: Architecture, policy: Activations
 ) -> None:
     assert compare(architecture, policy, micro_batches(architecture)).num_differing == 0
 
