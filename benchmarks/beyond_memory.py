@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import psutil
 from bench_disk import RawProbe
 
+from openwafer.training.metrics import compute_share, read_trace
 from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.session import Session
 
@@ -35,6 +36,7 @@ model:
   has_tied_embeddings: false
 data: {{source: {{kind: standard-library}}, tokenizer: {{vocab_size: 8192}}}}
 batch: {{size: 1, sequence_length: {tokens}}}
+optimizer: {{learning_rate: 1e-5}}
 clip_norm: null
 device_memory: {device_memory}
 streaming: {{store: disk, host_memory: {host_memory}}}
@@ -69,9 +71,12 @@ def main() -> None:
         plan = session.plan()
         session.train()
         sampler.is_over.set()
-        lines = (Path(folder) / "beyond-memory" / "metrics.jsonl").read_text().splitlines()
+        run = Path(folder) / "beyond-memory"
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        share = compute_share(read_trace(run / "trace.json").select(step=3))
     steps = [row for row in map(json.loads, lines) if "loss" in row][1:]
     result = _figures(plan.parameters, steps, rate, sampler)
+    result["share of a step without a wait for the disk"] = share.share
     print(json.dumps(result, indent=1))
     _draw(sampler, 12 * plan.parameters, arguments.picture)
 
@@ -95,7 +100,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--device-memory", default="1GiB")
-    parser.add_argument("--host-memory", default="5.25GiB")
+    parser.add_argument("--host-memory", default="5.5GiB")
     return parser.parse_args()
 
 

@@ -7,6 +7,7 @@ from torch import nn
 
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.paging import page_out
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.updates import Updater
 
@@ -52,6 +53,8 @@ def _lay_out_one(
 def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor]) -> None:
     """Write initial weights into a new store, record by record.
 
+    Weights that lie in a file leave the memory again once they are written.
+
     Args:
         store: its records name the parameters.
         parameters: tensors by name, in host memory or file-backed.
@@ -63,7 +66,9 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
         loan.wait()
         with torch.no_grad():
             for place in layout.parts[Part.WEIGHTS]:
-                loan.tensor(place.spec.name, Part.WEIGHTS).copy_(parameters[place.spec.name])
+                source = parameters[place.spec.name]
+                loan.tensor(place.spec.name, Part.WEIGHTS).copy_(source)
+                page_out(source)
         loan.release()
 
 
