@@ -1,0 +1,288 @@
+"""Streamed training against the plain PyTorch loop and the disk, in alternating turns.
+
+Three ratios, each the median over rounds in which everybody has one turn:
+
+- streamed from host memory / plain loop;
+- clipped by the exact global norm / not clipped, both streamed from host memory;
+- disk tier / the larger of the plain loop and the time that raw direct I/O takes for the same
+  bytes, once at a step of thousands of tokens and once at so few that the disk has no rest.
+
+A turn ends when nothing is under way any more: updates are applied, commits are on disk.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import torch
+from bench_disk import RawProbe
+
+sys.path.insert(0, str(Path(__file__).parent / "compare"))
+
+from adapter_openwafer import OpenWafer
+from adapter_resident import Resident
+from system import Setup, System, disk_bytes
+from workload import Workload, batch_of
+
+from openwafer.atomic_file import write_text
+from openwafer.training.store import StoreOptions
+
+ROOT = Path(__file__).parents[1]
+CLIP_NORM = 1.0
+MAX_BYTES_EACH = 24.0
+PROBE_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload and who runs it.
+
+    Attributes:
+        name: for people.
+        workload: the steps.
+        host_bytes: what the disk tier's store may hold in host memory: its ring, and weights as far
+            as they fit.
+        names: the contenders.
+    """
+
+    name: str
+    workload: Workload
+    host_bytes: int
+    names: tuple[str, ...]
+
+
+LONG_STEPS = Case(
+    "long steps",
+    Workload(
+        layers=8,
+        hidden=512,
+        intermediate=1408,
+        heads=8,
+        vocabulary=8192,
+        sequences=4,
+        tokens_per_sequence=1024,
+    ),
+    256 << 20,
+    ("plain loop", "streamed", "streamed, clipped", "disk tier"),
+)
+SHORT_STEPS = Case(
+    "short steps",
+    Workload(
+        layers=8,
+        hidden=1024,
+        intermediate=2816,
+        heads=16,
+        vocabulary=8192,
+        sequences=1,
+        tokens_per_sequence=32,
+    ),
+    512 << 20,
+    ("plain loop", "disk tier"),
+)
+
+
+@dataclass
+class Contender:
+    """A system and its turns.
+
+    Attributes:
+        system: what runs.
+        workload: its steps.
+        seconds: a step, by turn.
+        disk_bytes: read and written a step, by turn.
+        losses: of all steps.
+    """
+
+    system: System
+    workload: Workload
+    seconds: list[float] = field(default_factory=list)
+    disk_bytes: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def turn(self, num_steps: int) -> None:
+        """Run steps until nothing is under way."""
+        before, start = sum(disk_bytes()), time.perf_counter()
+        for _ in range(num_steps):
+            tokens = batch_of(self.workload, len(self.losses))
+            self.losses.append(self.system.step(tokens))
+        self.system.settle()
+        self.seconds.append((time.perf_counter() - start) / num_steps)
+        self.disk_bytes.append((sum(disk_bytes()) - before) / num_steps)
+
+    def forget_first_turn(self) -> None:
+        """Drop the turn that warmed up."""
+        del self.seconds[0], self.disk_bytes[0]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure beside its target.
+
+    Attributes:
+        what: for people.
+        shape: the workload.
+        rounds: the ratio in each round.
+        target: the most it should be.
+    """
+
+    what: str
+    shape: str
+    rounds: tuple[float, ...]
+    target: float
+
+    @property
+    def median(self) -> float:
+        """Median over the rounds."""
+        return statistics.median(self.rounds)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How many rounds there are, and the steps of a turn."""
+
+    rounds: int
+    steps: int
+
+
+def alternate(contenders: Mapping[str, Contender], turns: Turns, probe: RawProbe) -> list[float]:
+    """Give everybody a turn in each round, and the disk a raw one.
+
+    Returns:
+        Bytes a second of raw direct I/O, reading and writing at once, by round.
+    """
+    rates = []
+    for number in range(turns.rounds + 1):
+        # Every other round runs backwards, so that nobody always follows the same neighbour.
+        for name in list(contenders)[:: 1 if number % 2 == 0 else -1]:
+            contenders[name].turn(turns.steps)
+            print(
+                f"round {number}: {name:22} {contenders[name].seconds[-1]:7.3f} s/step", flush=True
+            )
+        rates.append(2 * probe.num_bytes / probe.both())
+    for contender in contenders.values():
+        contender.forget_first_turn()
+    return rates[1:]
+
+
+def over(contenders: Mapping[str, Contender], name: str, other: str) -> tuple[float, ...]:
+    """Step time of one over another's, by round."""
+    pairs = zip(contenders[name].seconds, contenders[other].seconds, strict=True)
+    return tuple(mine / others for mine, others in pairs)
+
+
+def over_limit(disk: Contender, plain: Contender, rates: Sequence[float]) -> tuple[float, ...]:
+    """Step time of the disk tier over the limit, by round; what it moves needlessly counts."""
+    needed = MAX_BYTES_EACH * num_parameters(plain)
+    rounds = zip(disk.seconds, disk.disk_bytes, plain.seconds, rates, strict=True)
+    return tuple(
+        mine / max(compute, min(moved, needed) / rate) for mine, moved, compute, rate in rounds
+    )
+
+
+def num_parameters(contender: Contender) -> int:
+    """Parameters of the model."""
+    return sum(tensor.numel() for _, tensor in contender.system.parameters())
+
+
+def check_losses(contenders: Mapping[str, Contender]) -> None:
+    """Losses under the same clipping must be the same, bit for bit, in all steps."""
+    known: dict[Workload, list[float]] = {}
+    for name, contender in contenders.items():
+        expected = known.setdefault(contender.workload, contender.losses)
+        if contender.losses != expected:
+            sys.exit(f"{name}: losses {contender.losses} differ from {expected}")
+
+
+def disk_ratios(
+    case: Case, contenders: Mapping[str, Contender], rates: Sequence[float]
+) -> list[Ratio]:
+    """The disk tier beside its limit, and its bytes."""
+    disk, plain = contenders["disk tier"], contenders["plain loop"]
+    moved = tuple(moved / num_parameters(plain) for moved in disk.disk_bytes)
+    limits = [moved / rate for moved, rate in zip(disk.disk_bytes, rates, strict=True)]
+    print(
+        f"{case.name}: plain loop {statistics.median(plain.seconds):.2f} s, "
+        f"disk limit {statistics.median(limits):.2f} s, "
+        f"raw disk {statistics.median(rates) / 1e6:.0f} MB/s, "
+        f"host memory of the store {case.host_bytes >> 20} MiB"
+    )
+    shape = str(case.workload)
+    return [
+        Ratio(f"disk tier / limit, {case.name}", shape, over_limit(disk, plain, rates), 1.10),
+        Ratio(f"disk bytes a parameter and step, {case.name}", shape, moved, MAX_BYTES_EACH),
+    ]
+
+
+def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
+    """Run a case in its own folder."""
+    plain, clipped = case.workload, replace(case.workload, clip_norm=CLIP_NORM)
+    setups = {
+        "plain loop": Setup(plain, "dram", scratch, 0),
+        "streamed": Setup(plain, "dram", scratch, 0),
+        "streamed, clipped": Setup(clipped, "dram", scratch, 0),
+        "disk tier": Setup(plain, "disk", scratch, case.host_bytes),
+    }
+    with ExitStack() as stack:
+        probe = RawProbe(scratch / "raw.bin", PROBE_BYTES, StoreOptions().num_readers)
+        stack.callback(probe.close)
+        contenders = {}
+        for name in case.names:
+            system = (Resident if name == "plain loop" else OpenWafer)(setups[name])
+            stack.callback(system.close)
+            contenders[name] = Contender(system, setups[name].workload)
+        rates = alternate(contenders, turns, probe)
+        check_losses(contenders)
+        shape = str(plain)
+        ratios = [
+            Ratio(f"{name} / {other}", shape, over(contenders, name, other), 1.03)
+            for name, other in (("streamed", "plain loop"), ("streamed, clipped", "streamed"))
+            if name in contenders
+        ]
+        return ratios + disk_ratios(case, contenders, rates)
+
+
+def table(ratios: Sequence[Ratio]) -> str:
+    """A Markdown table of medians, ranges and targets."""
+    lines = ["| figure | median | rounds | target | |", "| --- | --- | --- | --- | --- |"]
+    for ratio in ratios:
+        verdict = "reached" if ratio.median <= ratio.target else "missed"
+        spread = f"{min(ratio.rounds):.3f} to {max(ratio.rounds):.3f}"
+        lines.append(
+            f"| {ratio.what} | {ratio.median:.3f} | {spread} | {ratio.target} | {verdict} |"
+        )
+    shapes = dict.fromkeys(ratio.shape for ratio in ratios)
+    return "\n".join([*lines, "", *shapes]) + "\n"
+
+
+def main() -> None:
+    """Measure as the command line says, in temporary folders, which are removed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="smaller steps and fewer rounds")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--out", type=Path, default=ROOT / "build/bench_stream.json")
+    options = parser.parse_args()
+    torch.set_num_threads(LONG_STEPS.workload.num_threads)
+    num_rounds = options.rounds or (2 if options.quick else 5)
+    compute_bound, turns = LONG_STEPS, Turns(num_rounds, 2)
+    if options.quick:
+        compute_bound = replace(LONG_STEPS, workload=replace(LONG_STEPS.workload, sequences=1))
+        turns = Turns(num_rounds, 1)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    ratios = []
+    for case, case_turns in ((compute_bound, turns), (SHORT_STEPS, Turns(num_rounds, 3))):
+        with tempfile.TemporaryDirectory(dir=options.out.parent) as folder:
+            ratios += measure(case, case_turns, Path(folder))
+    print("\n" + table(ratios))
+    record = [asdict(ratio) | {"median": ratio.median} for ratio in ratios]
+    write_text(options.out, json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""PyTorch FSDP2, fully_shard a decoder layer, with CPUOffloadPolicy, one process on gloo."""
+
+import tempfile
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from system import Setup, serve
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from workload import build_model, build_optimizer, loss_of
+
+
+class Fsdp2:
+    """Weights, gradients and optimizer state are offloaded, layer by layer."""
+
+    def __init__(self, setup: Setup) -> None:
+        rendezvous = tempfile.mktemp(dir=setup.folder)
+        dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=0, world_size=1)
+        self._model = build_model(setup.workload)
+        mesh = init_device_mesh("cpu", (1,))
+        # Pinned memory needs an accelerator; without one torch refuses to pin.
+        policy = CPUOffloadPolicy(pin_memory=False)
+        for layer in self._model.model.layers:
+            fully_shard(layer, mesh=mesh, offload_policy=policy)
+        fully_shard(self._model, mesh=mesh, offload_policy=policy)
+        self._optimizer = build_optimizer(self._model)
+        self._clip_norm = setup.workload.clip_norm
+
+    def step(self, tokens: torch.Tensor) -> float:
+        loss = loss_of(self._model, tokens)
+        loss.backward()
+        if self._clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return loss.item()
+
+    def settle(self) -> None:
+        """Nothing is ever under way between steps."""
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in self._model.named_parameters():
+            yield name, parameter.full_tensor().detach()
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    serve(Fsdp2)

@@ -1,0 +1,80 @@
+"""openwafer: weights stream from a parameter store in host memory or on disk."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from system import Setup, serve
+from workload import batch_of, build_model, build_optimizer, loss_of
+
+from openwafer.training.session.gradient_norm import GradientNorm
+from openwafer.training.store.update_rules import clip_coefficient
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
+from openwafer.training.stream.dry_run import Workload as StepWorkload
+from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.updates import Updater
+
+
+class OpenWafer:
+    """Streams always, and keeps activations as the other systems do."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._clip_norm = setup.workload.clip_norm
+        self._model = build_model(setup.workload)
+        optimizer = build_optimizer(self._model)
+        self._is_on_disk = setup.tier == "disk"
+        options = StreamOptions(
+            device="cpu",
+            mode=Mode.STREAMED,
+            tier=StoreTier(setup.tier),
+            host_memory_bytes=setup.host_bytes if self._is_on_disk else None,
+            default_activations=Activations.KEEP,
+            keeps_gradients=self._clip_norm is not None,
+        )
+        work = StepWorkload(self._model, [batch_of(setup.workload, 0)], loss_of)
+        folder = setup.folder / "store"
+        planned = plan_run(work, Updater(optimizer, self._model), options, folder=folder)
+        self._execution = assemble(self._model, planned, folder=folder)
+        self._norm = GradientNorm([name for name, _ in self._model.named_parameters()])
+        self._num_committed = 0
+        if self._clip_norm is not None:
+            self._execution.watch_gradients(self._norm.add)
+        if self._is_on_disk:
+            self._execution.on_updates_applied = self._commit
+
+    def _commit(self) -> None:
+        """Begin to make the last step crash-safe, which a run on the disk tier does every step."""
+        self._num_committed += 1
+        self._execution.store.commit_begin(self._num_committed, {})
+
+    def step(self, tokens: torch.Tensor) -> float:
+        [loss] = self._execution.run([partial(loss_of, self._model, tokens)], _same, None)
+        coefficient = 1.0
+        if self._clip_norm is not None:
+            coefficient = clip_coefficient(self._norm.total(), self._clip_norm)
+        self._execution.complete_step(coefficient)
+        return loss
+
+    def settle(self) -> None:
+        """Apply the updates of the last step and wait until its commit is on disk."""
+        self._execution.flush()
+        if self._is_on_disk:
+            self._execution.store.commit_wait()
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return weights_of(self._execution.store)
+
+    def close(self) -> None:
+        self._execution.close()
+        self._execution.store.close()
+
+
+def _same(loss: torch.Tensor) -> torch.Tensor:
+    return loss
+
+
+if __name__ == "__main__":
+    serve(OpenWafer)

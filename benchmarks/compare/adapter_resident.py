@@ -1,0 +1,39 @@
+"""The plain PyTorch loop: weights, gradients and optimizer state stay where they are."""
+
+from collections.abc import Iterator
+
+import torch
+from system import Setup, serve
+from workload import build_model, build_optimizer, loss_of
+
+
+class Resident:
+    """The reference of the comparison, with torch's fused AdamW."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._model = build_model(setup.workload)
+        self._optimizer = build_optimizer(self._model)
+        self._clip_norm = setup.workload.clip_norm
+
+    def step(self, tokens: torch.Tensor) -> float:
+        loss = loss_of(self._model, tokens)
+        loss.backward()
+        if self._clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return loss.item()
+
+    def settle(self) -> None:
+        """Nothing is ever under way between steps."""
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in self._model.named_parameters():
+            yield name, parameter.detach()
+
+    def close(self) -> None:
+        """The process ends."""
+
+
+if __name__ == "__main__":
+    serve(Resident)

@@ -1,0 +1,138 @@
+"""The adapter's side of the comparison: a system under test, driven by lines of JSON.
+
+Commands come on stdin, answers go to stdout, and whatever a library prints goes to stderr.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import torch
+from workload import Workload, batch_of
+
+
+class System(Protocol):
+    """A way to train the workload's model."""
+
+    def step(self, tokens: torch.Tensor) -> float:
+        """Run one training step and return its loss."""
+
+    def settle(self) -> None:
+        """Finish what the last step left under way."""
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and values of all parameters, whole; a tensor is valid until the next one."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an adapter is told.
+
+    Attributes:
+        workload: the job.
+        tier: home of weights and optimizer state, "dram" or "disk".
+        folder: its own.
+        host_bytes: host memory for that home on the tier "disk", where a system lets one choose.
+    """
+
+    workload: Workload
+    tier: str
+    folder: Path
+    host_bytes: int
+
+
+def serve(build: Callable[[Setup], System]) -> None:
+    """Build the system of the first line of stdin, then obey commands until "end"."""
+    # Libraries print to stdout, so the answers take a descriptor of their own.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    start = time.perf_counter()
+    told = json.loads(sys.stdin.readline())
+    workload = Workload(**told["workload"])
+    setup = Setup(workload, told["tier"], Path(told["folder"]), told["host_bytes"])
+    torch.set_num_threads(workload.num_threads)
+    system = build(setup)
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    _answer(answers, seconds=time.perf_counter() - start)
+    for line in sys.stdin:
+        command = json.loads(line)
+        match command["do"]:
+            case "steps":
+                _steps(system, workload, command, answers)
+            case "forget peak":
+                Path("/proc/self/clear_refs").write_text("5")
+                _answer(answers)
+            case "save":
+                torch.save({n: t.clone() for n, t in system.parameters()}, command["path"])
+                _answer(answers)
+            case "compare":
+                _answer(answers, **_distance(system, Path(command["path"])))
+            case "end":
+                break
+            case unknown:
+                raise ValueError(f"no command is called {unknown!r}")
+    system.close()
+
+
+def _answer(answers: TextIO, **values: object) -> None:
+    answers.write(json.dumps(values) + "\n")
+
+
+def _steps(system: System, workload: Workload, command: dict[str, int], answers: TextIO) -> None:
+    """Run consecutive steps; the time of the turn ends when nothing is under way any more."""
+    losses, marks = [], [time.perf_counter()]
+    processor_before = time.process_time()
+    disk_before = disk_bytes()
+    for step in range(command["first"], command["first"] + command["count"]):
+        losses.append(system.step(batch_of(workload, step)))
+        marks.append(time.perf_counter())
+    system.settle()
+    seconds = time.perf_counter() - marks[0]
+    processor_seconds = time.process_time() - processor_before
+    read, written = (now - then for now, then in zip(disk_bytes(), disk_before, strict=True))
+    _answer(
+        answers,
+        losses=losses,
+        step_seconds=[end - begin for begin, end in pairwise(marks)],
+        seconds=seconds,
+        processor_seconds=processor_seconds,
+        read=read,
+        written=written,
+    )
+
+
+def disk_bytes() -> tuple[int, int]:
+    """Bytes that this process has had read from and written to storage."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["read_bytes"]), int(fields["write_bytes"])
+
+
+def _distance(system: System, path: Path) -> dict[str, float]:
+    reference = torch.load(path, mmap=True, weights_only=True)
+    largest, squares, squares_reference, unequal = 0.0, 0.0, 0.0, 0
+    for name, value in system.parameters():
+        expected = reference.pop(name)
+        difference = value.double() - expected.double()
+        largest = max(largest, difference.abs().max().item())
+        squares += difference.square().sum().item()
+        squares_reference += expected.double().square().sum().item()
+        unequal += int((difference != 0).sum())
+    if reference:
+        raise ValueError(f"parameters missing from the system: {', '.join(reference)}")
+    return {
+        "largest_difference": largest,
+        "relative_distance": (squares / squares_reference) ** 0.5,
+        "num_unequal": unequal,
+    }

@@ -1,0 +1,85 @@
+"""The training job that every system of the comparison runs: model, batches, loss, optimizer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A decoder-only transformer in fp32 under AdamW.
+
+    Attributes:
+        layers, hidden, intermediate, heads, vocabulary: sizes of the Llama config.
+        sequences, tokens_per_sequence: one batch, which is one step.
+        clip_norm: clip by the global norm, or ``None``.
+        num_threads: threads of the computation.
+        seed: of weights and tokens.
+    """
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    vocabulary: int
+    sequences: int
+    tokens_per_sequence: int
+    clip_norm: float | None = None
+    num_threads: int = 2
+    seed: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a step."""
+        return self.sequences * self.tokens_per_sequence
+
+    def __str__(self) -> str:
+        clip = "no clipping" if self.clip_norm is None else f"clipped at {self.clip_norm}"
+        return (
+            f"Llama, {self.layers} layers of {self.hidden}, MLP {self.intermediate}, "
+            f"vocabulary {self.vocabulary}, {self.sequences} x {self.tokens_per_sequence} "
+            f"tokens a step, fp32, AdamW, {clip}"
+        )
+
+
+# Of AdamW, by the names that torch and DeepSpeed share.
+ADAMW: Mapping[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+
+
+def build_model(workload: Workload) -> LlamaForCausalLM:
+    """The model, initialised by its own code under the workload's seed."""
+    torch.manual_seed(workload.seed)
+    config = LlamaConfig(
+        num_hidden_layers=workload.layers,
+        hidden_size=workload.hidden,
+        intermediate_size=workload.intermediate,
+        num_attention_heads=workload.heads,
+        num_key_value_heads=workload.heads,
+        vocab_size=workload.vocabulary,
+        max_position_embeddings=workload.tokens_per_sequence,
+        tie_word_embeddings=False,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    return LlamaForCausalLM(config).train()
+
+
+def build_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """AdamW over all parameters, in torch's fused form."""
+    return torch.optim.AdamW(model.parameters(), fused=True, **ADAMW)
+
+
+def batch_of(workload: Workload, step: int) -> torch.Tensor:
+    """Token numbers of a step, (sequences, tokens_per_sequence), small ones more frequent."""
+    generator = torch.Generator().manual_seed(workload.seed * 1_000_003 + step)
+    size = (workload.sequences, workload.tokens_per_sequence)
+    return (torch.rand(size, generator=generator) ** 4 * workload.vocabulary).long()
+
+
+def loss_of(model: torch.nn.Module, tokens: object) -> torch.Tensor:
+    """Mean cross-entropy of the next token in a batch of :func:`batch_of`."""
+    loss: torch.Tensor = model(input_ids=tokens, labels=tokens).loss
+    return loss
