@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
-from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.paging import page_out
+from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.updates import Updater
 
