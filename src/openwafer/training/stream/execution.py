@@ -98,7 +98,10 @@ class Execution(Protocol):
         """Bring the store up to date with every step completed."""
 
     def evaluate(self, forward: Forward) -> torch.Tensor:
-        """Run a forward without gradients, in evaluation mode set by the caller."""
+        """Run a forward without gradients, in evaluation mode set by the caller.
+
+        It needs less memory than a training step, and is not metered.
+        """
 
     def close(self) -> None:
         """Give the model its own forwards back and end threads; the store stays open."""
@@ -182,7 +185,7 @@ class StreamedExecution:
 
     def evaluate(self, forward: Forward) -> torch.Tensor:
         """See :class:`Execution`."""
-        with self.device.active(), torch.no_grad(), self._autocast():
+        with torch.no_grad(), self._autocast():
             return forward()
 
     def close(self) -> None:
@@ -280,7 +283,7 @@ class ResidentExecution:
 
     def evaluate(self, forward: Forward) -> torch.Tensor:
         """See :class:`Execution`."""
-        with self.device.active(), torch.no_grad(), self._autocast():
+        with torch.no_grad(), self._autocast():
             return forward()
 
     def close(self) -> None:
