@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TinyData:
     return make_tiny_data(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture(scope="module", params=CLIPS.values(), ids=CLIPS.keys())
+@pytest.fixture(scope="module", params=list(CLIPS.values()), ids=list(CLIPS))
 def unbroken(
     request: pytest.FixtureRequest, data: TinyData, tmp_path_factory: pytest.TempPathFactory
 ) -> RunConfig:

@@ -3,7 +3,18 @@
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.export import ExportFormat
 from openwafer.training.session.generation import Sampling
+from openwafer.training.session.plan_table import show_plan
+from openwafer.training.session.precision import Precision
 from openwafer.training.session.session import Session
 from openwafer.training.session.training_loop import TrainResult
 
-__all__ = ["ExportFormat", "RunConfig", "Sampling", "Session", "TrainResult", "load_config"]
+__all__ = [
+    "ExportFormat",
+    "Precision",
+    "RunConfig",
+    "Sampling",
+    "Session",
+    "TrainResult",
+    "load_config",
+    "show_plan",
+]

@@ -22,3 +22,8 @@ class Precision(StrEnum):
                 return torch.bfloat16
             case Precision.FP16:
                 return torch.float16
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """The format itself, for weights that are written in it."""
+        return self.autocast_dtype or torch.float32

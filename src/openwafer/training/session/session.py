@@ -1,7 +1,7 @@
 """One run, from its config to its last checkpoint."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import Sampling, generate
-from openwafer.training.session.opened_run import Notify, OpenedRun, opened
+from openwafer.training.session.opened_run import OpenedRun, opened
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
@@ -105,12 +105,12 @@ class Session:
     def evaluate(self, num_batches: int | None = None) -> float:
         """Mean loss over held-out batches; by default as many as the config says, or 8."""
         configured = self.config.evaluate.batches if self.config.evaluate else 8
-        with self._opened() as run:
+        with self._saved() as run:
             return evaluate(run, held_out(run), num_batches or configured)
 
     def generate(self, prompt: str, sampling: Sampling = Sampling()) -> str:  # noqa: B008
         """The text that the model writes after a prompt; it is kept in sample.json as well."""
-        with self._opened() as run:
+        with self._saved() as run:
             text = generate(run, prompt, sampling)
             write_sample(self.folder.path, GeneratedSample(run.steps_done, prompt, text))
             return text
@@ -127,22 +127,23 @@ class Session:
             yield
 
     @contextmanager
-    def _opened(self) -> Iterator[OpenedRun]:
+    def _saved(self) -> Iterator[OpenedRun]:
         """The run as it was saved last."""
         self.folder.require_run()
-        with self._held():
-            saved = require_newest(self.folder)
-            with opened(self.config, self.folder, saved, self._notify) as run:
-                yield run
+        with self._held(), self._opened(require_newest(self.folder)) as run:
+            yield run
+
+    @contextmanager
+    def _opened(self, saved: SavedRun | None) -> Iterator[OpenedRun]:
+        """The run, its preparation shown while it lasts."""
+        with ExitStack() as stack:
+            with self._console.status("") as status:
+                run = stack.enter_context(opened(self.config, self.folder, saved, status.update))
+            yield run
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
-        log = RunLog(self.folder.log)
-        with opened(self.config, self.folder, saved, self._notify) as run:
-            return train(run, self._console, log)
-
-    @property
-    def _notify(self) -> Notify:
-        return RunLog(self.folder.log).write
+        with self._opened(saved) as run:
+            return train(run, self._console, RunLog(self.folder.log))
 
 
 def _read(

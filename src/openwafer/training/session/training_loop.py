@@ -25,6 +25,7 @@ from openwafer.training.metrics import (
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.opened_run import OpenedRun
+from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.step_meter import StepMeter
@@ -63,6 +64,7 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
             the device or the model meets.
     """
     log.write(f"training from step {run.steps_done} to {run.config.steps}")
+    show_plan(run.planned.report, console)
     _describe(run)
     with ExitStack() as stack:
         loop = _Loop(

@@ -148,6 +148,7 @@ def plan_run(
             budget_bytes=budget,
             timing=options.timing,
             resident_state_bytes=sum(layout.part_bytes(Part.STATES) for layout in layouts.values()),
+            overhead_bytes=device.overhead_bytes,
             overlaps=device.is_asynchronous,
             mode=options.mode,
             activations=options.activations,

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.device import CpuDevice
+from openwafer.training.stream.device import CpuDevice, Submitted, Transfer
 from openwafer.training.stream.device_weights import DeviceWeights
 from openwafer.training.stream.executor import Executor
 from openwafer.training.stream.layers import Partition
@@ -74,11 +74,29 @@ class DryRun:
 
 
 class DryDevice(CpuDevice):
-    """A metered device for fake tensors of any kind of device."""
+    """A metered device for fake tensors of any kind of device.
 
-    def __init__(self, torch_device: torch.device) -> None:
+    Where copies overlap compute, a download keeps its source until another transfer shows that it
+    has ended: the slowest link there may be.
+    """
+
+    def __init__(self, torch_device: torch.device, *, overlaps: bool) -> None:
         super().__init__()
         self.torch_device = torch_device
+        self.is_asynchronous = overlaps
+        self._leaving: torch.Tensor | None = None
+
+    def upload(self, destination: torch.Tensor, source: torch.Tensor, after: Submitted) -> Transfer:
+        """See :class:`~openwafer.training.stream.device.Device`."""
+        self._leaving = None
+        return super().upload(destination, source, after)
+
+    def download(
+        self, source: torch.Tensor, destination: torch.Tensor, after: Submitted
+    ) -> Transfer:
+        """See :class:`~openwafer.training.stream.device.Device`."""
+        self._leaving = source if self.is_asynchronous else None
+        return super().download(source, destination, after)
 
 
 def _computes(operator: Any) -> bool:
@@ -111,11 +129,15 @@ class Treatment:
         policies: activation policy by layer; a layer not named recomputes.
         schedule: what to walk; ``None`` serves every layer on demand.
         nested_capacity_bytes: device bytes for layers nested in others.
+        overlaps: whether copies run beside compute, and hold device memory meanwhile.
+        overhead_bytes: device bytes taken beside the step's tensors.
     """
 
     policies: Mapping[str, Activations] = field(default_factory=dict)
     schedule: Schedule | None = None
     nested_capacity_bytes: int = 0
+    overlaps: bool = False
+    overhead_bytes: int = 0
 
 
 def dry_run(
@@ -140,7 +162,8 @@ def dry_run(
     """
 
     def walk(mode: FakeTensorMode | None) -> DryRun:
-        stage = _Stage(workload, split, layouts, torch_device, mode)
+        device = DryDevice(torch_device, overlaps=treatment.overlaps)
+        stage = _Stage(workload, split, layouts, device, mode)
         stage.treat(treatment)
         return stage.run()
 
@@ -155,20 +178,21 @@ class _Stage:
         workload: Workload,
         split: Partition,
         layouts: Mapping[str, RecordLayout],
-        torch_device: torch.device,
+        device: DryDevice,
         mode: FakeTensorMode | None,
     ) -> None:
         self.workload = workload
+        self.device = device
         self.layer_names = [layer.name for layer in split.layers]
+        torch_device = device.torch_device
         self.model = hollow_copy(workload.model, torch_device)
         self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
-        self.device = DryDevice(torch_device)
         self.device.meter = self.meter = _WatchingMeter()
         parameters = dict(self.model.named_parameters())
         self.weights = self.meter.weights = DeviceWeights(parameters, layouts, self.device)
         for record in split.records:
             self.weights.unbind(record)
-        self.link = DryLink(self.weights if mode is None else None)
+        self.link = DryLink(self.weights if mode is None else None, overlaps=device.is_asynchronous)
         self.executor = Executor(self.model, split, self.weights, self.link, self.device)
 
     def treat(self, treatment: Treatment) -> None:
@@ -179,12 +203,13 @@ class _Stage:
         # Fake buffers have no values to compare.
         self.executor.changing_buffers.update((name, ()) for name in self.layer_names)
         self.executor.nested_capacity_bytes = treatment.nested_capacity_bytes
+        self.meter.used_bytes = treatment.overhead_bytes
         if treatment.schedule is not None:
             self.weights.capacity_bytes = treatment.schedule.capacity_bytes
 
     def run(self) -> DryRun:
         """Run the step and say what it needed."""
-        left = [0]
+        left = [self.meter.used_bytes]
         self.executor.on_leave = lambda: left.append(
             self.meter.used_bytes - self.weights.held_bytes
         )

@@ -43,14 +43,18 @@ class DryLink:
 
     Args:
         weights: set to fill the slots with small random weights instead.
+        overlaps: whether pushed gradients stay on the device until the next push, as they may
+            where copies run beside compute.
 
     Attributes:
         received: names of the parameters whose gradients were pushed, in that order.
     """
 
-    def __init__(self, weights: DeviceWeights | None = None) -> None:
+    def __init__(self, weights: DeviceWeights | None = None, *, overlaps: bool = False) -> None:
         self.received: list[str] = []
         self._weights = weights
+        self._overlaps = overlaps
+        self._leaving: Mapping[str, torch.Tensor] = {}
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
@@ -72,9 +76,12 @@ class DryLink:
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """See :class:`HostLink`."""
         self.received.extend(gradients)
+        if self._overlaps:
+            self._leaving = gradients
 
     def end_pass(self) -> None:
         """See :class:`HostLink`."""
+        self._leaving = {}
 
     def abandon(self) -> None:
         """See :class:`HostLink`."""

@@ -45,6 +45,7 @@ class PlanRequest:
         budget_bytes: device bytes that may be used; ``None`` is no cap.
         timing: when records are updated.
         resident_state_bytes: bytes of optimizer state, masters and the like of a resident run.
+        overhead_bytes: device bytes that a step takes beside its tensors.
         overlaps: whether fetches run beside compute, so that space for the next layer pays.
         mode: forces resident or streamed.
         activations: forces a policy for layers by name.
@@ -59,6 +60,7 @@ class PlanRequest:
     budget_bytes: int | None
     timing: UpdateTiming
     resident_state_bytes: int = 0
+    overhead_bytes: int = 0
     overlaps: bool = True
     mode: Mode | None = None
     activations: Mapping[str, Activations] = field(default_factory=dict)
@@ -73,7 +75,8 @@ class StreamPlan:
     Attributes:
         mode: resident or streamed.
         split, layouts: the layers and their records.
-        predicted_peak_bytes: device bytes at the peak of the step, as metered by a dry run.
+        predicted_peak_bytes: device bytes at the peak of the step: those of tensors, as metered by
+            a dry run, and the device's overhead.
         schedule: what the executor walks; ``None`` in a resident run.
         policies: activations by layer.
         nested_capacity_bytes: device bytes for layers nested in others.
@@ -102,7 +105,7 @@ def make_plan(request: PlanRequest) -> StreamPlan:
     search = _Search(request)
     if request.mode is not Mode.STREAMED:
         peak = resident_peak_bytes(request.workload, request.torch_device)
-        peak += request.resident_state_bytes
+        peak += request.resident_state_bytes + request.overhead_bytes
         if request.mode is Mode.RESIDENT or _fits(peak, request.budget_bytes):
             if not _fits(peak, request.budget_bytes):
                 raise _too_small(request, peak, "the resident plan", search.first)
@@ -137,7 +140,13 @@ class _Search:
             self.split,
             self.layouts,
             self.request.torch_device,
-            Treatment(policies, schedule, self.nested_capacity_bytes),
+            Treatment(
+                policies,
+                schedule,
+                self.nested_capacity_bytes,
+                self.request.overlaps,
+                self.request.overhead_bytes,
+            ),
         )
 
     @property

@@ -7,14 +7,15 @@ record's next fetch. On a device that copies by itself the host work runs on thr
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 import torch
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import UpdateRule
@@ -38,6 +39,15 @@ class _Fetch:
     keeps_loan: bool
     after: Submitted
     served: "Future[Transfer] | None" = None
+
+
+@dataclass
+class _Read:
+    """A read of the pass under way that nobody has taken yet; lent once it is near."""
+
+    position: int
+    action: Action
+    loan: Loan | None = None
 
 
 @dataclass
@@ -98,10 +108,7 @@ class StoreLink:
         self._timing = timing
         self._recorder = recorder
         self._pending = PendingUpdate()
-        self._reads: Sequence[Action] = ()
-        self._num_issued = 0
-        self._num_taken = 0
-        self._lent: dict[str, deque[Loan]] = {}
+        self._reads: list[_Read] = []
         self._held: dict[str, Loan] = {}
         self._queue: deque[_Fetch] = deque()
         self._threads = (
@@ -115,26 +122,39 @@ class StoreLink:
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
-        self._reads = [action for action in actions if action.kind in (Kind.FETCH, Kind.READ)]
-        self._num_issued = 0
-        self._num_taken = 0
+        self._reads = [
+            _Read(position, action)
+            for position, action in enumerate(actions)
+            if action.kind in (Kind.FETCH, Kind.READ)
+        ]
         self.advance(0)
 
     def advance(self, position: int) -> None:
         """See :class:`HostLink`."""
         with self._device.host_section():
+            self._drop_passed(position)
             self._read_ahead()
             self._serve_ready()
 
+    def _drop_passed(self, position: int) -> None:
+        """Forget fetches that were not made, because their records were there already."""
+        behind = takewhile(lambda read: read.position < position, self._reads)
+        for passed in [read for read in behind if _is_fetch(read)]:
+            self._reads.remove(passed)
+            if passed.loan is not None:
+                passed.loan.release()
+
     def _read_ahead(self) -> None:
-        window = self._num_taken + READ_AHEAD
-        while self._num_issued < min(window, len(self._reads)):
-            action = self._reads[self._num_issued]
-            if self._lent.get(action.target) and self._is_due(action.target):
-                break
-            loan = self._borrow(action.target, keeps_loan=action.keeps_loan)
-            self._lent.setdefault(action.target, deque()).append(loan)
-            self._num_issued += 1
+        for read in self._reads[:READ_AHEAD]:
+            if read.loan is None:
+                record = read.action.target
+                if self._is_due(record) and self._is_on_its_way(record):
+                    break
+                read.loan = self._borrow(record, keeps_loan=read.action.keeps_loan)
+
+    def _is_on_its_way(self, record: str) -> bool:
+        is_lent = any(read.action.target == record and read.loan for read in self._reads)
+        return is_lent or any(fetch.record == record for fetch in self._queue)
 
     def _is_due(self, record: str) -> bool:
         return self._pending.is_due and record in self._pending.names
@@ -147,32 +167,31 @@ class StoreLink:
         return self.store.borrow(record, (Part.WEIGHTS,), read_only=True)
 
     def _take_loan(self, record: str, *, keeps_loan: bool) -> Loan:
-        lent = self._lent.get(record)
-        if not lent:
-            if self._next_read() == record:
-                self._num_issued += 1
-                self._num_taken += 1
-            else:
-                # Out of the schedule's order: what was read ahead must not hold the ring.
-                self._withdraw_reads()
-            return self._borrow(record, keeps_loan=keeps_loan)
-        self._num_taken += 1
-        loan = lent.popleft()
-        if not lent:
-            del self._lent[record]
+        for index, read in enumerate(self._reads):
+            if read.action.target == record:
+                del self._reads[index]
+                return read.loan or self._borrow(record, keeps_loan=keeps_loan)
+            if _is_fetch(read):
+                break
+        # Out of the schedule's order: what was read ahead must not hold the ring.
+        self._withdraw_reads()
+        return self._borrow(record, keeps_loan=keeps_loan)
+
+    def _borrow_now(self, record: str, parts: Collection[Part], *, is_fresh: bool = False) -> Loan:
+        """A loan that no schedule foresees, to be waited for at once."""
+        loan = self.store.borrow(record, parts, fresh=parts if is_fresh else ())
+        if not loan.is_ready:
+            # What waits its turn must not hold the ring, or this loan would wait for ever.
+            while self._queue and not self._threads:
+                self._serve(self._queue.popleft())
+            self._withdraw_reads()
         return loan
 
-    def _next_read(self) -> str | None:
-        if self._num_issued >= len(self._reads):
-            return None
-        return self._reads[self._num_issued].target
-
     def _withdraw_reads(self) -> None:
-        for lent in self._lent.values():
-            for loan in lent:
-                loan.release()
-        self._lent.clear()
-        self._num_issued = self._num_taken
+        for read in self._reads:
+            if read.loan is not None:
+                read.loan.release()
+                read.loan = None
 
     # Fetches.
 
@@ -203,7 +222,7 @@ class StoreLink:
 
     def _serve(self, fetch: _Fetch) -> Transfer:
         """Begin the copy and give the loan back; compute waits for the transfer returned."""
-        fetch.loan.wait()
+        _wait_for(fetch.loan)
         dirty: frozenset[Part] = frozenset()
         if self._is_due(fetch.record):
             dirty = self._apply_pending(fetch.record, fetch.loan)
@@ -223,17 +242,19 @@ class StoreLink:
         """See :class:`HostLink`."""
         self.watch_gradients(gradients)
         self.traffic.push_bytes += _num_bytes(gradients)
+        # One push under way at a time bounds the gradients that wait on the device.
+        self._finish_pushes()
         if self._timing is UpdateTiming.ON_PUSH:
             loan = self._held.pop(record, None) or self._take_loan(record, keeps_loan=True)
             take: _Take = partial(self._update_now, loan)
         else:
-            take = self._keep
+            is_first = not self._pending.names.get(record)
+            loan = self._borrow_now(record, (Part.GRADIENTS,), is_fresh=is_first)
+            take = partial(self._keep, loan)
         after = self._device.submitted()
         if not self._threads:
             take(record, gradients, after)
             return
-        # One push under way at a time bounds the gradients that wait on the device.
-        self._finish_pushes()
         push = partial(self._push_behind, take, record, dict(gradients), after)
         self._pushes.append(self._threads["push"].submit(push))
 
@@ -252,7 +273,7 @@ class StoreLink:
     def _update_now(
         self, loan: Loan, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted
     ) -> None:
-        loan.wait()
+        _wait_for(loan)
         on_host = gradients
         if self._threads:
             with self._recorder.host("push", record, _num_bytes(gradients)):
@@ -265,13 +286,11 @@ class StoreLink:
         self._device.download(gradient, on_host, after).wait()
         return on_host
 
-    def _keep(self, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted) -> None:
+    def _keep(
+        self, loan: Loan, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted
+    ) -> None:
         names = self._pending.names.setdefault(record, [])
-        is_first = not names
-        loan = self.store.borrow(
-            record, (Part.GRADIENTS,), fresh=(Part.GRADIENTS,) if is_first else ()
-        )
-        loan.wait()
+        _wait_for(loan)
         with self._recorder.host("push", record, _num_bytes(gradients)), torch.no_grad():
             for name, gradient in gradients.items():
                 kept = loan.tensor(name, Part.GRADIENTS)
@@ -289,7 +308,7 @@ class StoreLink:
         for loan in self._held.values():
             loan.release()
         self._held.clear()
-        self._reads = ()
+        self._reads.clear()
 
     def abandon(self) -> None:
         """Give back every loan and forget the gradients of the pass under way."""
@@ -337,10 +356,13 @@ class StoreLink:
         self._finish_pushes()
         # A fetch under way applies the update of its record itself.
         wait([fetch.served for fetch in self._queue if fetch.served is not None])
-        for record in list(self._pending.names) if self._pending.is_due else ():
-            loan = self.store.borrow(record, ALL)
-            loan.wait()
-            loan.release(dirty=self._apply_pending(record, loan))
+        for record in list(self._pending.names):
+            if self._is_due(record):
+                loan = self._borrow_now(record, ALL)
+                _wait_for(loan)
+                # Making room may have served a fetch of this very record.
+                is_due = self._is_due(record)
+                loan.release(dirty=self._apply_pending(record, loan) if is_due else ())
 
     def kept_gradients(self, record: str) -> Mapping[str, torch.Tensor]:
         """Copies of the gradients kept for a record, by parameter name."""
@@ -381,6 +403,19 @@ class StoreLink:
         """End the threads."""
         for thread in self._threads.values():
             thread.shutdown()
+
+
+def _is_fetch(read: _Read) -> bool:
+    return read.action.kind is Kind.FETCH
+
+
+def _wait_for(loan: Loan) -> None:
+    """Wait for a loan; give it back when its read fails."""
+    try:
+        loan.wait()
+    except OpenwaferError:
+        loan.release()
+        raise
 
 
 def _num_bytes(gradients: Mapping[str, torch.Tensor]) -> int:

@@ -1,0 +1,27 @@
+"""The command line: ``openwafer train``, ``resume``, ``export`` and so on.
+
+Commands import what they need when they run, so that help is quick and loads no torch.
+"""
+
+import sys
+
+from openwafer.cli.app import app
+from openwafer.diagnostics import OpenwaferError, render
+
+EXIT_MISTAKE = 2
+EXIT_INTERRUPTED = 130
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command of ``sys.argv``; a mistake ends with its diagnostics and exit code 2."""
+    try:
+        app()
+    except OpenwaferError as found:
+        color = sys.stderr.isatty()
+        text = "\n\n".join(render(diagnostic, color=color) for diagnostic in found.diagnostics)
+        print(text, file=sys.stderr)
+        sys.exit(EXIT_MISTAKE)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

@@ -1,0 +1,198 @@
+"""The commands."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import openwafer
+
+if TYPE_CHECKING:
+    from openwafer.training.session import TrainResult
+
+app = typer.Typer(
+    name="openwafer",
+    help=openwafer.__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What to train.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run, such as runs/NAME.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Replace a value of the config, a.b=value; repeatable."
+    ),
+]
+
+
+class WeightFormat(StrEnum):
+    """Number formats of exported weights."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"openwafer {openwafer.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    config: ConfigFile,
+    overrides: Overrides = [],  # noqa: B006 - typer copies it
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Show the plan and train nothing.")
+    ] = False,
+) -> None:
+    """Train the model that a config describes."""
+    if plan_only:
+        plan(config, overrides)
+        return
+    from openwafer.training.session import Session
+
+    _tell_result(Session(config, overrides).train())
+
+
+@app.command()
+def plan(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG.yaml|RUN", help="A config, or the folder of a run.")
+    ],
+    overrides: Overrides = [],  # noqa: B006
+) -> None:
+    """Show where everything lives, the peak of memory and the time of a step; train nothing."""
+    from rich.console import Console
+
+    from openwafer.training.session import Session, show_plan
+
+    show_plan(Session(config, overrides).plan(), Console())
+
+
+@app.command()
+def resume(
+    run: Run,
+    overrides: Overrides = [],  # noqa: B006
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Go on from this checkpoint; what is newer is set aside."),
+    ] = None,
+) -> None:
+    """Go on with a run where it ended, bit for bit as if it had not."""
+    from openwafer.training.session import Session
+
+    _tell_result(Session(run, overrides).resume(checkpoint))
+
+
+@app.command()
+def export(
+    run: Run,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made; must not exist yet.")],
+    dtype: Annotated[WeightFormat, typer.Option(help="Format of weights.")] = WeightFormat.FP32,
+    shard_size: Annotated[str, typer.Option(help="Largest file.")] = "2GiB",
+    average: Annotated[
+        bool, typer.Option("--average", help="Write the moving average of the weights.")
+    ] = False,
+) -> None:
+    """Write the weights in the Hugging Face layout: safetensors, configs, tokenizer."""
+    from openwafer.config import parse_bytes
+    from openwafer.diagnostics import error
+    from openwafer.training.session import ExportFormat, Precision, Session
+
+    try:
+        shard_bytes = parse_bytes(shard_size)
+    except ValueError as cause:
+        raise error("option-value", f"--shard-size: {cause}", help="such as 500MB") from cause
+    form = ExportFormat(Precision(dtype).weight_dtype, shard_bytes, average)
+    print(f"wrote {Session(run).export(folder, form)}")
+
+
+@app.command()
+def report(
+    run: Run,
+    step: Annotated[
+        int | None, typer.Option(help="The traced step to show; by default a late one.")
+    ] = None,
+) -> None:
+    """Write the report of a run, one HTML file with pictures."""
+    from openwafer.training.metrics import write_report
+
+    print(f"wrote {write_report(run, step=step)}")
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    batches: Annotated[
+        int | None, typer.Option(min=1, help="How many batches of held-out documents.")
+    ] = None,
+    overrides: Overrides = [],  # noqa: B006
+) -> None:
+    """Take the loss on held-out documents."""
+    from openwafer.training.session import Session
+
+    print(f"validation loss {Session(run, overrides).evaluate(batches):.4f}")
+
+
+@app.command()
+def generate(  # noqa: PLR0913 - a parameter is an option
+    run: Run,
+    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 128,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among so many.")] = None,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share to choose from.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+) -> None:
+    """Write text with the model of a run."""
+    from openwafer.training.session import Sampling, Session
+
+    sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+    print(prompt + Session(run).generate(prompt, sampling))
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("runs"),
+    overrides: Overrides = [],  # noqa: B006
+) -> None:
+    """Train a small transformer on Python's own library, streaming it through a small device."""
+    from openwafer.cli.demo import run_demo
+
+    run_demo(folder, overrides)
+
+
+def _tell_result(result: "TrainResult") -> None:
+    if result.is_complete:
+        print(
+            f"done: {result.steps_done} steps, loss {result.loss:.4f}, in {result.folder}\n"
+            f"next: openwafer generate {result.folder} --prompt TEXT | "
+            f"openwafer report {result.folder} | openwafer export {result.folder} FOLDER"
+        )
+        return
+    print(
+        f"{result.interrupted_by}: ended after step {result.steps_done}, which is saved\n"
+        f"go on with: openwafer resume {result.folder}",
+        file=sys.stderr,
+    )
+    from openwafer.cli import EXIT_INTERRUPTED
+
+    raise typer.Exit(EXIT_INTERRUPTED)

@@ -1,0 +1,88 @@
+"""The demonstration: a model larger than its device, from sources to a report."""
+
+from collections.abc import Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from rich.console import Console
+
+from openwafer.training.metrics import RunRecord, load_run, write_report
+from openwafer.training.metrics.units import format_bytes
+from openwafer.training.session import Sampling, Session
+
+NAME = "demo"
+PROMPT = "def __init__(self"
+SAMPLING = Sampling(max_new_tokens=120, temperature=0.7, top_k=50)
+
+
+def run_demo(folder: Path, overrides: Sequence[str] = ()) -> None:
+    """Train, sample, export, load the export with transformers, and write the report."""
+    console = Console()
+    with as_file(files("openwafer.cli") / "demo.yaml") as path:
+        session = Session(path, [f"folder={folder}", f"name={_free_name(folder)}", *overrides])
+    run = session.folder.path
+    console.print("training a transformer on the sources of Python's own library\n")
+    result = session.train()
+    if not result.is_complete:
+        console.print(f"ended early; go on with: openwafer resume {run}", highlight=False)
+        return
+    _show_sample(session.generate(PROMPT, SAMPLING), console)
+    exported = session.export(run / "exported")
+    _load(exported, console)
+    report = write_report(run)
+    _sum_up(load_run(run), console)
+    for name, place in (
+        ("report", report),
+        ("model", exported),
+        ("checkpoint", result.checkpoint),
+        ("trace", f"{run / 'trace.json'}, for https://ui.perfetto.dev"),
+    ):
+        console.print(f"{name:<12} {place}", highlight=False, soft_wrap=True)
+
+
+def _free_name(folder: Path) -> str:
+    """``demo``, with a number where earlier demos are."""
+    name, number = NAME, 1
+    while (folder / name).exists():
+        number += 1
+        name = f"{NAME}-{number}"
+    return name
+
+
+def _show_sample(text: str, console: Console) -> None:
+    console.rule("what the model writes")
+    console.print(PROMPT + text, markup=False, highlight=False)
+    console.rule()
+
+
+def _load(exported: Path, console: Console) -> None:
+    transformers.utils.logging.disable_progress_bar()
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(exported)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    with torch.no_grad():
+        logits = model(torch.tensor([tokenizer.encode(PROMPT)])).logits
+    expected = tokenizer.decode([int(logits[0, -1].argmax())])
+    console.print(
+        f"AutoModelForCausalLM.from_pretrained loads it as {type(model).__name__}, "
+        f"{model.num_parameters():,} parameters; after {PROMPT!r} it expects {expected!r}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _sum_up(run: RunRecord, console: Console) -> None:
+    weights = sum(layer.weights_bytes for layer in run.plan.layers)
+    states = sum(layer.states_bytes for layer in run.plan.layers)
+    rows = run.metrics.rows
+    most_held = max(row.device_bytes_peak for row in rows)
+    console.print(
+        f"{format_bytes(weights)} of weights and {format_bytes(states)} of optimizer state "
+        f"trained on a device of {format_bytes(run.plan.device_budget_bytes)}, which held "
+        f"{format_bytes(most_held)} at most; loss {rows[0].loss:.2f} to {rows[-1].loss:.2f}\n",
+        highlight=False,
+        soft_wrap=True,
+    )

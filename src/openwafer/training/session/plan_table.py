@@ -1,0 +1,82 @@
+"""The plan of a run as a table for the terminal."""
+
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+
+from openwafer.training.metrics.plan_record import PlannedLayer, PlanRecord, StepBytes
+from openwafer.training.metrics.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_share,
+)
+
+PLAIN_WIDTH = 140
+HEAD = ("layers", "parameters", "weights", "states", "gradients", "activations")
+
+
+def show_plan(plan: PlanRecord, console: Console) -> None:
+    """Print where everything lives, and what a step is predicted to take."""
+    if not console.is_terminal:
+        # A file or a pipe has no width of its own.
+        console = Console(file=console.file, width=PLAIN_WIDTH, quiet=console.quiet)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, title in enumerate(HEAD):
+        table.add_column(title, justify="right" if column == 1 else "left", no_wrap=True)
+    for _, alike in groupby(plan.layers, key=_treatment):
+        table.add_row(*_row(list(alike)))
+    console.print(table)
+    console.print()
+    for name, text in _facts(plan):
+        console.print(f"{name:<12} {text}", highlight=False)
+    console.print()
+
+
+def _treatment(layer: PlannedLayer) -> tuple[object, ...]:
+    """What neighbouring layers have in common to share a row: all but the name."""
+    return tuple(value for key, value in vars(layer).items() if key != "name")
+
+
+def _row(layers: list[PlannedLayer]) -> tuple[str, ...]:
+    first, last = layers[0], layers[-1]
+    names = first.name if len(layers) == 1 else f"{first.name} … {last.name} ({len(layers)})"
+    return (
+        names,
+        format_count(first.parameters),
+        f"{format_bytes(first.weights_bytes)} {first.weights_tier}",
+        f"{format_bytes(first.states_bytes)} {first.states_tier}",
+        str(first.gradients_tier),
+        f"{first.activations} {format_bytes(first.activation_bytes)}",
+    )
+
+
+def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
+    peak, budget = plan.predicted_peak_bytes, plan.device_budget_bytes
+    held = f"{format_bytes(peak)} of {format_bytes(budget)} ({format_share(peak / budget)})"
+    facts = [
+        ("mode", f"{plan.mode} on {plan.device}"),
+        ("parameters", format_count(plan.parameters)),
+        ("device peak", held),
+        ("a step moves", _traffic(plan.step_bytes)),
+    ]
+    if plan.predicted_step_seconds is not None:
+        facts.append(("a step takes", f"about {_duration(plan.predicted_step_seconds)}"))
+    return facts
+
+
+def _traffic(moved: StepBytes) -> str:
+    return ", ".join(
+        f"{name} {format_bytes(num_bytes)}"
+        for name, num_bytes in (
+            ("fetch", moved.fetch),
+            ("push", moved.push),
+            ("disk read", moved.disk_read),
+            ("disk write", moved.disk_write),
+        )
+    )
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(seconds) if seconds >= 60 else f"{seconds:.2g} s"

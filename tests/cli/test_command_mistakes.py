@@ -1,0 +1,59 @@
+"""Mistakes end with a diagnostic and exit code 2, never with a traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import run_command, settings
+
+
+def test_a_mistake_in_a_config_is_shown_where_it_stands(config_file: Path) -> None:
+    path = config_file.with_name("wrong.yaml")
+    path.write_text(config_file.read_text().replace("steps:", "stpes:", 1))
+    done = run_command("train", path)
+    assert done.code == 2
+    assert done.err.startswith(f"error[config-unknown-key]: no key 'stpes' here\n --> {path}:1:1\n")
+    assert "= help: did you mean 'steps'?" in done.err
+
+
+def test_a_mistake_on_the_command_line_is_shown_where_it_stands(config_file: Path) -> None:
+    done = run_command("plan", config_file, *settings(["clip_norm=-1"]))
+    assert (done.code, done.out) == (2, "")
+    assert "1 | clip_norm=-1\n  |           ^^\n" in done.err
+
+
+def test_a_plan_that_cannot_fit_is_refused_with_numbers(config_file: Path) -> None:
+    done = run_command("train", config_file, "--plan-only", *settings(["device_memory=50kB"]))
+    assert done.code == 2
+    assert "bytes on the device, and the budget is 50,000 bytes" in done.err
+    assert "help: raise the device budget" in done.err
+
+
+@pytest.mark.parametrize(
+    "command", [("resume",), ("evaluate",), ("generate",), ("export", "out"), ("report",)]
+)
+def test_a_folder_without_a_run_is_told(tmp_path: Path, command: tuple[str, ...]) -> None:
+    name, *rest = command
+    done = run_command(name, tmp_path, *rest)
+    assert done.code == 2
+    assert f"{tmp_path}" in done.err
+    assert "give the folder of a run" in done.err
+
+
+def test_a_file_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    done = run_command("train", tmp_path / "none.yaml")
+    assert (done.code, done.err) == (
+        2,
+        f"error[config-file]: cannot read {tmp_path / 'none.yaml'}: No such file or directory\n",
+    )
+
+
+def test_a_size_without_sense_is_told(run: Path, tmp_path: Path) -> None:
+    done = run_command("export", run, tmp_path / "out", "--shard-size", "2 gigs")
+    assert (done.code, "--shard-size: '2 gigs' is not a byte size" in done.err) == (2, True)
+
+
+def test_a_command_that_does_not_exist_is_told() -> None:
+    done = run_command("trian")
+    assert done.code == 2
+    assert "No such command 'trian'" in done.err

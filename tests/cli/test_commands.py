@@ -1,0 +1,84 @@
+"""The commands, from a config to an exported model."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+import openwafer
+from tests.cli.command import Done, run_command
+from tests.training.session.test_failing_training import InterruptingFile
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run_command("--version").out == f"openwafer {openwafer.__version__}\n"
+
+
+def test_help_lists_every_command() -> None:
+    out = run_command("--help").out
+    commands = ("train", "plan", "resume", "export", "report", "evaluate", "generate", "demo")
+    assert [name for name in commands if f" {name} " not in out] == []
+
+
+def test_training_shows_the_plan_the_steps_and_what_comes_next(trained: Done, run: Path) -> None:
+    assert (trained.code, trained.err) == (0, "")
+    assert re.search(r"^layers +parameters +weights +states +gradients", trained.out, re.MULTILINE)
+    assert re.search(r"^step 2/2  loss \d\.\d{4}  ", trained.out, re.MULTILINE)
+    assert f"openwafer generate {run} --prompt TEXT" in trained.out
+
+
+def test_a_trained_run_is_not_trained_again(config_file: Path, run: Path) -> None:
+    done = run_command("train", config_file)
+    assert done.code == 2
+    assert f"openwafer resume {run}" in done.err
+
+
+def test_resuming_a_complete_run_says_that_it_is_done(run: Path) -> None:
+    done = run_command("resume", run)
+    assert (done.code, done.err) == (0, "")
+    assert "done: 2 steps" in done.out
+
+
+def test_generation_prints_the_prompt_and_what_follows(run: Path) -> None:
+    arguments = ("generate", run, "--prompt", "3 squared", "--tokens", 4, "--temperature", 0)
+    done = run_command(*arguments)
+    assert done.out.startswith("3 squared")
+    assert run_command(*arguments).out == done.out
+
+
+def test_evaluation_prints_the_loss(run: Path) -> None:
+    done = run_command("evaluate", run, "--batches", 1)
+    assert re.fullmatch(r"validation loss \d\.\d{4}\n", done.out)
+
+
+def test_the_export_can_be_loaded(run: Path, tmp_path: Path) -> None:
+    done = run_command("export", run, tmp_path / "out", "--dtype", "bf16", "--shard-size", "9kB")
+    assert done.out == f"wrote {tmp_path / 'out'}\n"
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert str(model.dtype) == "torch.bfloat16"
+
+
+def test_the_report_is_one_file_in_the_run(run: Path) -> None:
+    assert run_command("report", run).out == f"wrote {run / 'report.html'}\n"
+    assert (run / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_an_interrupted_run_says_how_to_go_on(config_file: Path) -> None:
+    done = run_command("train", config_file, "--set", "name=stopped", out=InterruptingFile(1))
+    run = config_file.parent / "runs/stopped"
+    assert done.code == 130
+    assert done.err == (
+        f"SIGINT: ended after step 1, which is saved\ngo on with: openwafer resume {run}\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_a_plan_is_shown_without_a_run(config_file: Path, command: str) -> None:
+    flags = ["--plan-only"] if command == "train" else []
+    done = run_command(command, config_file, "--set", "name=planned", *flags)
+    assert done.code == 0
+    assert re.search(r"^layers\.0 … layers\.1 \(2\) +\d.*MiB disk|KiB disk", done.out, re.MULTILINE)
+    assert re.search(r"^device peak +\d+ KiB of ", done.out, re.MULTILINE)
+    assert not (config_file.parent / "runs/planned").exists()

@@ -1,0 +1,34 @@
+"""The demonstration, on less of the library and with fewer steps."""
+
+import re
+from pathlib import Path
+
+from tests.cli.command import run_command, settings
+
+SMALL = settings(
+    [
+        "steps=2",
+        "data.source.paths=[json/*.py, email/*.py]",
+        "data.tokenizer.vocab_size=300",
+        "data.validation_share=0.2",
+        "model={hidden_size: 16, num_layers: 2, num_heads: 2, context_length: 32}",
+        "batch={size: 2, sequence_length: 32}",
+        "device_memory=1MiB",
+        "trace_steps=[0, 1]",
+    ]
+)
+
+
+def test_the_demo_ends_with_a_model_a_sample_and_a_report(tmp_path: Path) -> None:
+    done = run_command("demo", "--folder", tmp_path, *SMALL)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"─ what the model writes ─+\ndef __init__\(self", done.out)
+    assert "AutoModelForCausalLM.from_pretrained loads it as LlamaForCausalLM" in done.out
+    for name in ("report.html", "trace.json", "exported/model.safetensors"):
+        assert str(tmp_path / "demo" / name).removesuffix("/model.safetensors") in done.out
+        assert (tmp_path / "demo" / name).is_file()
+
+
+def test_the_demos_config_is_whole(tmp_path: Path) -> None:
+    done = run_command("demo", "--folder", tmp_path, "--set", "device_memory=1kB")
+    assert "device-budget-too-small" in done.err

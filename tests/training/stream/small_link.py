@@ -1,0 +1,102 @@
+"""A store link over three matrices of 16 KiB, for tests that walk a pass by hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.options import StoreOptions, Transfer
+from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.stream.device import CpuDevice
+from openwafer.training.stream.layers import partition
+from openwafer.training.stream.records import lay_out_records, weights_of, write_weights
+from openwafer.training.stream.recorder import Recorder
+from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
+from openwafer.training.stream.store_link import StoreLink
+from openwafer.training.stream.updates import Updater
+
+NUM_RECORDS = 3
+WEIGHT_BYTES = 64 * 64 * 4
+
+
+def three_matrices() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(NUM_RECORDS)))
+
+
+def fetches(order: Sequence[int]) -> list[Action]:
+    """A pass that fetches those records, one after the other."""
+    return [Action(Kind.FETCH, str(index), WEIGHT_BYTES) for index in order]
+
+
+@dataclass
+class SmallLink:
+    """Records "0", "1" and "2" on disk, each with a matrix and the momentum of SGD."""
+
+    folder: Path
+    timing: UpdateTiming = UpdateTiming.ON_FETCH
+    ring_records: float = NUM_RECORDS
+    options: StoreOptions = StoreOptions(stall_seconds=10)  # noqa: RUF009 - frozen
+    reads: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = three_matrices()
+        self.weights = [layer.weight.detach().clone() for layer in self.model]
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=0.5, fused=True)
+        self.updater = Updater(optimizer, self.model)
+        self._create()
+        self.store = ParameterStore.open(
+            self.folder, ring_bytes=self.ring_bytes, options=self.options
+        )
+        device = CpuDevice()
+        self.link = StoreLink(self.store, self.updater, device, self.timing, Recorder(device))
+
+    @property
+    def layouts(self) -> dict[str, RecordLayout]:
+        return lay_out_records(
+            partition(self.model, min_layer_bytes=0),
+            parameters=dict(self.model.named_parameters()),
+            updater=self.updater,
+            keeps_gradients=True,
+        )
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of that many whole records."""
+        record = next(iter(self.layouts.values()))
+        return int(self.ring_records * sum(record.part_bytes(part) for part in Part))
+
+    def _create(self) -> None:
+        layouts = self.layouts
+        tiers = {(name, part): Tier.DISK for name in layouts for part in Part}
+        with ParameterStore.create(
+            layouts.values(), tiers, folder=self.folder, ring_bytes=1 << 20
+        ) as store:
+            write_weights(store, dict(self.model.named_parameters()))
+            store.commit(0, {})
+
+    def fetch(self, index: int) -> Tensor:
+        """Bring a record to the device; its weights there."""
+        slot = torch.empty(WEIGHT_BYTES, dtype=torch.uint8)
+        self.link.fetch(str(index), slot, keeps_loan=False)
+        self.link.complete(str(index))
+        return slot.view(torch.float32).view(64, 64)
+
+    def push(self, index: int, value: float) -> None:
+        """Push a gradient that has the same value everywhere."""
+        self.link.push(str(index), {f"{index}.weight": torch.full((64, 64), value)})
+
+    def stored(self, index: int) -> Tensor:
+        return next(w.clone() for n, w in weights_of(self.store) if n == f"{index}.weight")
+
+    def close(self) -> None:
+        self.link.close()
+        self.store.close()
+
+
+def reads_of(transfers: Sequence[Transfer]) -> list[str]:
+    """Records in the order in which they were read."""
+    return [transfer.record for transfer in transfers if transfer.kind == "read"]

@@ -1,0 +1,214 @@
+"""The link over a store: reads run ahead in order, updates happen when due, failures leave it."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.store.layout import Part
+from openwafer.training.store.options import StoreOptions, Transfer
+from openwafer.training.stream.schedule import UpdateTiming
+from tests.faults.failing_io import Call, FailingIo, Fault
+from tests.training.stream.small_link import SmallLink, fetches, reads_of
+
+MakeLink = Callable[..., SmallLink]
+
+
+@pytest.fixture
+def make_link(tmp_path: Path) -> Iterator[MakeLink]:
+    """Makes links over stores of their own, and closes them."""
+    made: list[SmallLink] = []
+
+    def make(**options: object) -> SmallLink:
+        made.append(SmallLink(tmp_path / str(len(made)), **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for link in made:
+        link.close()
+
+
+def test_reads_run_ahead_in_the_order_of_the_schedule(make_link: MakeLink) -> None:
+    transfers: list[Transfer] = []
+    one_reader = StoreOptions(num_readers=1, on_transfer=transfers.append)
+    small = make_link(options=one_reader)
+    small.link.begin_pass(fetches([2, 0, 1]))
+    small.store.drain()
+    assert reads_of(transfers) == ["2", "0", "1"]
+
+
+def test_a_fetch_brings_the_weights_of_its_record(make_link: MakeLink) -> None:
+    small = make_link()
+    small.link.begin_pass(fetches([0, 1, 2]))
+    assert all(torch.equal(small.fetch(index), small.weights[index]) for index in range(3))
+
+
+def test_a_demand_out_of_order_is_served_in_a_ring_full_of_reads(make_link: MakeLink) -> None:
+    small = make_link(ring_records=2 / 3)
+    small.link.begin_pass(fetches([0, 1, 2]))
+    demanded = small.fetch(2)
+    assert torch.equal(demanded, small.weights[2])
+
+
+def test_the_order_goes_on_after_a_demand_out_of_order(make_link: MakeLink) -> None:
+    small = make_link(ring_records=2 / 3)
+    small.link.begin_pass(fetches([0, 1, 2]))
+    fetched = [small.fetch(index) for index in (2, 0, 1, 2)]
+    assert torch.equal(torch.stack(fetched[1:]), torch.stack(small.weights))
+
+
+def test_an_update_on_push_is_in_the_store_at_once(make_link: MakeLink) -> None:
+    small = make_link(timing=UpdateTiming.ON_PUSH)
+    small.link.begin_pass(fetches([1]))
+    small.fetch(1)
+    small.push(1, 0.25)
+    assert torch.equal(small.stored(1), small.weights[1] - 0.25)
+
+
+def test_an_update_on_fetch_waits_for_the_end_of_the_step(make_link: MakeLink) -> None:
+    small = make_link()
+    small.link.begin_pass(fetches([1]))
+    small.push(1, 0.25)
+    small.link.end_pass()
+    assert torch.equal(small.stored(1), small.weights[1])
+
+
+def test_an_update_on_fetch_is_made_before_the_next_fetch(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(1, 0.25)
+    small.link.complete_step(0.5)
+    small.link.begin_pass(fetches([1]))
+    assert torch.equal(small.fetch(1), small.weights[1] - 0.125)
+
+
+def test_gradients_of_one_record_that_come_apart_are_added_up(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(1, 0.25)
+    small.push(1, 0.5)
+    small.link.complete_step()
+    small.link.flush()
+    assert torch.equal(small.stored(1), small.weights[1] - 0.75)
+
+
+def test_a_second_fetch_of_the_same_record_waits_for_its_update(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(0, 0.25)
+    small.link.complete_step()
+    small.link.begin_pass(fetches([0, 1, 0]))
+    first, _, second = small.fetch(0), small.fetch(1), small.fetch(0)
+    assert torch.equal(first, second)
+
+
+def test_flush_applies_what_no_fetch_has_applied(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(0, 0.25)
+    small.push(2, 0.5)
+    small.link.complete_step()
+    small.link.flush()
+    assert torch.equal(small.stored(2), small.weights[2] - 0.5)
+
+
+def test_gradients_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1)
+    small.link.begin_pass(fetches([0, 1, 2, 1, 0]))
+    small.fetch(0)
+    small.push(0, 0.25)
+    assert small.link.has_gradients
+
+
+def test_updates_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1)
+    small.push(2, 0.25)
+    small.link.complete_step()
+    small.link.begin_pass(fetches([0, 1, 0, 1]))
+    small.link.flush()
+    assert torch.equal(small.stored(2), small.weights[2] - 0.25)
+
+
+def test_a_step_completed_twice_is_refused(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(0, 0.25)
+    small.link.complete_step()
+    with pytest.raises(OpenwaferError, match="call backward between two optimizer steps"):
+        small.link.complete_step()
+
+
+def test_discarded_gradients_change_nothing(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(0, 0.25)
+    small.link.discard_gradients()
+    small.link.flush()
+    assert torch.equal(small.stored(0), small.weights[0])
+
+
+def test_a_pass_that_is_abandoned_gives_every_loan_back(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1)
+    small.link.begin_pass(fetches([0, 1, 2]))
+    small.link.fetch("0", torch.empty(64 * 64 * 4, dtype=torch.uint8), keeps_loan=False)
+    small.link.abandon()
+    small.store.borrow("2", tuple(Part)).wait()
+
+
+def test_a_pass_that_is_abandoned_forgets_its_gradients(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(0, 0.25)
+    small.link.abandon()
+    assert not small.link.has_gradients
+
+
+def test_a_pass_that_is_abandoned_keeps_the_updates_of_the_step_before(make_link: MakeLink) -> None:
+    small = make_link()
+    small.push(0, 0.25)
+    small.link.complete_step()
+    small.link.begin_pass(fetches([1]))
+    small.link.abandon()
+    small.link.flush()
+    assert torch.equal(small.stored(0), small.weights[0] - 0.25)
+
+
+def failing_reads(failing: int) -> StoreOptions:
+    return StoreOptions(stall_seconds=10, file_io=FailingIo(Call.READ, failing, Fault.REFUSE))
+
+
+def test_a_fetch_whose_read_fails_gives_its_loan_back(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1, options=failing_reads(0))
+    small.link.begin_pass(fetches([0]))
+    with pytest.raises(OpenwaferError, match="cannot read the weights of record '0'"):
+        small.fetch(0)
+    small.link.abandon()
+    small.store.borrow("2", tuple(Part)).wait()
+
+
+def test_a_record_can_be_fetched_after_its_read_has_failed(make_link: MakeLink) -> None:
+    small = make_link(options=failing_reads(0))
+    small.link.begin_pass(fetches([0]))
+    with pytest.raises(OpenwaferError, match="cannot read the weights of record '0'"):
+        small.fetch(0)
+    small.link.abandon()
+    assert torch.equal(small.fetch(0), small.weights[0])
+
+
+def test_traffic_counts_bytes_each_way(make_link: MakeLink) -> None:
+    small = make_link()
+    small.fetch(0)
+    small.fetch(1)
+    small.push(1, 0.25)
+    traffic = dataclasses.asdict(small.link.traffic)
+    assert (traffic["fetch_bytes"], traffic["push_bytes"]) == (2 * 16384, 16384)
+
+
+def test_watchers_may_change_gradients_on_their_way(make_link: MakeLink) -> None:
+    small = make_link(timing=UpdateTiming.ON_PUSH)
+    small.link.watch_gradients = lambda gradients: gradients["0.weight"].mul_(2)
+    small.push(0, 0.25)
+    assert torch.equal(small.stored(0), small.weights[0] - 0.5)
+
+
+def test_a_fetch_that_was_not_needed_gives_its_room_back(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1 / 3)
+    small.link.begin_pass(fetches([0, 1]))
+    small.link.advance(1)
+    assert torch.equal(small.fetch(1), small.weights[1])

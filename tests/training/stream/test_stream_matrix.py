@@ -1,0 +1,164 @@
+"""Streamed training gives the bits of the plain loop: every tier, depth, number, policy, clip.
+
+Each cell of the table trains the reference GPT for 20 steps. The cells of one number of
+micro-batches, one policy and one depth of prefetch share a dry run, whose peak knows neither where
+the store keeps its records nor when it updates them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+
+import pytest
+import torch
+
+from openwafer.training.stream import schedule as schedules
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.assemble import Planned
+from openwafer.training.stream.dry_run import DryRun, Treatment, Workload, dry_run
+from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import StreamPlan, record_bytes
+from openwafer.training.stream.schedule import Schedule
+from tests.training.stream.both_loops import (
+    STREAMED,
+    Parameters,
+    Run,
+    differing,
+    on_tier,
+    plan,
+    train_plainly,
+    train_streamed,
+)
+from tests.training.stream.small_gpt import gpt_run
+
+# On disk: room for the largest record on its way, and for next to nothing else.
+HOST_BYTES = {StoreTier.DRAM: 1 << 30, StoreTier.DISK: 300_000}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the table."""
+
+    tier: StoreTier
+    prefetch_layers: int | None
+    num_micro_batches: int
+    policy: Activations
+    clips: bool
+
+    def __str__(self) -> str:
+        clip = "clipped" if self.clips else "unclipped"
+        ahead = f"prefetch {self.prefetch_layers}"
+        return f"{self.tier}, {ahead}, {self.num_micro_batches} batches, {self.policy}, {clip}"
+
+    @property
+    def run(self) -> Run:
+        return gpt_run(num_micro_batches=self.num_micro_batches, clips=self.clips)
+
+
+TIERS = (StoreTier.DRAM, StoreTier.DISK)
+CELLS = [Cell(*axes) for axes in product(TIERS, (0, 1, None), (1, 3), Activations, (False, True))]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell's run left behind."""
+
+    cell: Cell
+    parameters: Parameters
+    unplanned: list[str]
+    predicted_peak_bytes: int
+    budget_bytes: int
+    peak_bytes: int
+    num_losses: int
+
+
+@cache
+def plain_parameters(run: Run) -> Parameters:
+    return train_plainly(run)
+
+
+@cache
+def default_plan(*, clips: bool) -> Planned:
+    """Layers and records, which the number of micro-batches leaves alone."""
+    return plan(gpt_run(clips=clips), STREAMED)
+
+
+def schedule_of(planned: StreamPlan, prefetch_layers: int | None) -> Schedule:
+    """A schedule with room for two of the largest layers, so that depths of prefetch differ."""
+    assert planned.schedule is not None
+    return schedules.build(
+        planned.dry.visits,
+        record_bytes(planned.split, planned.layouts, planned.dry.received),
+        timing=planned.schedule.timing,
+        capacity_bytes=2 * planned.schedule.capacity_bytes,
+        prefetch_layers=prefetch_layers,
+    )
+
+
+@cache
+def dry_run_of(num_micro_batches: int, policy: Activations, prefetch_layers: int | None) -> DryRun:
+    run = gpt_run(num_micro_batches=num_micro_batches)
+    chosen = default_plan(clips=False).plan
+    treatment = Treatment(
+        dict.fromkeys(chosen.policies, policy), schedule_of(chosen, prefetch_layers)
+    )
+    workload = Workload(run.build(), run.batches(0), run.loss_of)
+    return dry_run(workload, chosen.split, chosen.layouts, torch.device("cpu"), treatment)
+
+
+def plan_of(cell: Cell) -> Planned:
+    planned = default_plan(clips=cell.clips)
+    dry = dry_run_of(cell.num_micro_batches, cell.policy, cell.prefetch_layers)
+    forced = replace(
+        planned.plan,
+        policies=dict.fromkeys(planned.plan.policies, cell.policy),
+        schedule=schedule_of(planned.plan, cell.prefetch_layers),
+        predicted_peak_bytes=dry.peak_bytes,
+        dry=dry,
+    )
+    options = replace(planned.options, device_memory_bytes=dry.peak_bytes)
+    return on_tier(
+        replace(planned, plan=forced, options=options), cell.tier, HOST_BYTES[cell.tier]
+    )
+
+
+def test_the_depths_of_prefetch_make_different_schedules() -> None:
+    planned = default_plan(clips=False).plan
+    assert len({schedule_of(planned, depth).actions for depth in (0, 1, None)}) == 3
+
+
+@pytest.fixture(scope="module", params=CELLS, ids=str)
+def outcome(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Outcome]:
+    """One run of 20 steps, under a budget of what was predicted to be its peak."""
+    cell: Cell = request.param
+    planned = plan_of(cell)
+    streamed = train_streamed(cell.run, planned, folder=tmp_path_factory.mktemp("run") / "store")
+    yield Outcome(
+        cell,
+        streamed.parameters(),
+        streamed.unplanned,
+        planned.plan.predicted_peak_bytes,
+        planned.options.device_memory_bytes or 0,
+        streamed.execution.device.peak_bytes,
+        len(streamed.losses),
+    )
+    streamed.close()
+
+
+def test_parameters_after_20_steps_are_those_of_the_plain_loop(outcome: Outcome) -> None:
+    assert differing(outcome.parameters, plain_parameters(outcome.cell.run)) == []
+
+
+def test_the_peak_is_the_predicted_one_within_5_percent(outcome: Outcome) -> None:
+    assert outcome.peak_bytes == pytest.approx(outcome.predicted_peak_bytes, rel=0.05)
+
+
+def test_the_peak_stays_under_the_budget(outcome: Outcome) -> None:
+    assert outcome.peak_bytes <= outcome.budget_bytes
+
+
+def test_the_schedule_foresees_every_layer(outcome: Outcome) -> None:
+    assert outcome.unplanned == []
