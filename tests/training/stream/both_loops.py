@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ from openwafer.training.stream.records import weights_of
 from openwafer.training.stream.updates import Updater
 
 Parameters = Mapping[str, Tensor]
-LossOf = Callable[[nn.Module, Tensor], Tensor]
+LossOf = Callable[[nn.Module, Any], Tensor]
 STREAMED = StreamOptions(device="cpu", mode=Mode.STREAMED, host_memory_bytes=1 << 30)
 
 
@@ -60,8 +61,9 @@ class Run:
         return [self.batch(step, index) for index in range(self.num_micro_batches)]
 
     def start_step(self, optimizer: Optimizer, step: int) -> None:
-        for group in optimizer.param_groups if self.learning_rate else ():
-            group["lr"] = self.learning_rate(step)
+        if self.learning_rate is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate(step)
 
 
 def seed_of(step: int, index: int) -> None:

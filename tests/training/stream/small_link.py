@@ -12,8 +12,8 @@ from openwafer.training.store.options import StoreOptions, Transfer
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.stream.device import CpuDevice
 from openwafer.training.stream.layers import partition
-from openwafer.training.stream.records import lay_out_records, weights_of, write_weights
 from openwafer.training.stream.recorder import Recorder
+from openwafer.training.stream.records import lay_out_records, weights_of, write_weights
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from openwafer.training.stream.store_link import StoreLink
 from openwafer.training.stream.updates import Updater
@@ -44,7 +44,7 @@ class SmallLink:
 
     def __post_init__(self) -> None:
         self.model = three_matrices()
-        self.weights = [layer.weight.detach().clone() for layer in self.model]
+        self.weights = [weight.detach().clone() for weight in self.model.parameters()]
         optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=0.5, fused=True)
         self.updater = Updater(optimizer, self.model)
         self._create()

@@ -1,7 +1,7 @@
 """The link over a store: reads run ahead in order, updates happen when due, failures leave it."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -202,7 +202,11 @@ def test_traffic_counts_bytes_each_way(make_link: MakeLink) -> None:
 
 def test_watchers_may_change_gradients_on_their_way(make_link: MakeLink) -> None:
     small = make_link(timing=UpdateTiming.ON_PUSH)
-    small.link.watch_gradients = lambda gradients: gradients["0.weight"].mul_(2)
+
+    def double(gradients: Mapping[str, torch.Tensor]) -> None:
+        gradients["0.weight"].mul_(2)
+
+    small.link.watch_gradients = double
     small.push(0, 0.25)
     assert torch.equal(small.stored(0), small.weights[0] - 0.5)
 

@@ -118,9 +118,7 @@ def plan_of(cell: Cell) -> Planned:
         dry=dry,
     )
     options = replace(planned.options, device_memory_bytes=dry.peak_bytes)
-    return on_tier(
-        replace(planned, plan=forced, options=options), cell.tier, HOST_BYTES[cell.tier]
-    )
+    return on_tier(replace(planned, plan=forced, options=options), cell.tier, HOST_BYTES[cell.tier])
 
 
 def test_the_depths_of_prefetch_make_different_schedules() -> None:
