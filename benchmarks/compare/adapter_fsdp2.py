@@ -1,6 +1,5 @@
 """PyTorch FSDP2, fully_shard a decoder layer, with CPUOffloadPolicy, one process on gloo."""
 
-import tempfile
 from collections.abc import Iterator
 
 import torch
@@ -15,8 +14,8 @@ class Fsdp2:
     """Weights, gradients and optimizer state are offloaded, layer by layer."""
 
     def __init__(self, setup: Setup) -> None:
-        rendezvous = tempfile.mktemp(dir=setup.folder)
-        dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=0, world_size=1)
+        meeting = (setup.folder / "meeting").resolve().as_uri()
+        dist.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
         self._model = build_model(setup.workload)
         mesh = init_device_mesh("cpu", (1,))
         # Pinned memory needs an accelerator; without one torch refuses to pin.

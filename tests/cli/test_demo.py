@@ -1,8 +1,11 @@
 """The demonstration, on less of the library and with fewer steps."""
 
 import re
+from importlib.resources import as_file, files
 from pathlib import Path
 
+from openwafer.training.metrics.plan_record import Mode, Tier
+from openwafer.training.session import Session
 from tests.cli.command import run_command, settings
 
 SMALL = settings(
@@ -13,7 +16,7 @@ SMALL = settings(
         "data.validation_share=0.2",
         "model={hidden_size: 16, num_layers: 2, num_heads: 2, context_length: 32}",
         "batch={size: 2, sequence_length: 32}",
-        "device_memory=1MiB",
+        "streaming.mode=streamed",
         "trace_steps=[0, 1]",
     ]
 )
@@ -29,6 +32,9 @@ def test_the_demo_ends_with_a_model_a_sample_and_a_report(tmp_path: Path) -> Non
         assert (tmp_path / "demo" / name).is_file()
 
 
-def test_the_demos_config_is_whole(tmp_path: Path) -> None:
-    done = run_command("demo", "--folder", tmp_path, "--set", "device_memory=1kB")
-    assert "device-budget-too-small" in done.err
+def test_the_demos_device_is_smaller_than_its_weights() -> None:
+    with as_file(files("openwafer.cli") / "demo.yaml") as path:
+        plan = Session(path).plan()
+    assert plan.mode is Mode.STREAMED
+    assert plan.device_budget_bytes < sum(layer.weights_bytes for layer in plan.layers)
+    assert {layer.states_tier for layer in plan.layers} == {Tier.DISK}

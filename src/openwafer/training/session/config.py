@@ -136,7 +136,7 @@ class RunConfig:
         streaming: how to stream; planned when left out.
         checkpoint: when to write checkpoints.
         evaluate: when to evaluate; ``null`` never does.
-        trace_steps: steps whose times go to trace.json.
+        trace_steps: steps whose times go to trace.json, where weights stream.
     """
 
     steps: int

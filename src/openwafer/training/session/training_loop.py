@@ -30,6 +30,7 @@ from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.step_meter import StepMeter
 from openwafer.training.session.trainer import NotFiniteError
+from openwafer.training.stream.plan import Mode
 from openwafer.training.stream.plan_report import to_json
 
 
@@ -179,7 +180,8 @@ class _Loop:
     def _traced(self, step: int) -> Iterator[None]:
         recorder = self._run.execution.recorder
         recorder.step = step
-        if step not in self._run.config.trace_steps:
+        is_streamed = self._run.planned.plan.mode is Mode.STREAMED
+        if not is_streamed or step not in self._run.config.trace_steps:
             yield
             return
         recorder.trace = self._trace
