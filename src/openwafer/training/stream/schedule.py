@@ -6,7 +6,8 @@ set aside for weights; :func:`check` verifies any schedule against its rules, an
 prints it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -249,52 +250,100 @@ def check(schedule: Schedule, sizes: Mapping[str, RecordBytes], visits: Sequence
     """Verify a schedule.
 
     Every compute action has its weights on the device and comes in the order of the visits; the
-    device never holds more than the capacity; a trained record is pushed once, after its last
-    backward, and updated once; nothing is fetched twice or released unheld; the device ends empty.
+    device never holds more than the capacity and ends empty; nothing is fetched twice or released
+    unheld. A trained record is pushed once, after its last backward, and updated once: after its
+    push or, where updates wait for the next fetch, while its old weights are not on the device.
 
     Raises:
         OpenwaferError: ``schedule-invalid``, naming the first action that breaks a rule.
     """
-    expected = _compute_order(visits)
-    records_of = {visit.layer: visit.records for visit in visits}
-    held: dict[str, int] = {}
-    counts: dict[tuple[Kind, str], int] = {}
+    replay = _Replay(schedule, sizes, visits)
     for position, action in enumerate(schedule.actions):
-        key = (action.kind, action.target)
-        counts[key] = counts.get(key, 0) + 1
+        problem = replay.take(action)
+        if problem is not None:
+            name = f"{action.kind} {action.target}"
+            raise error("schedule-invalid", f"action {position}, {name}: {problem}")
+    problem = replay.end()
+    if problem is not None:
+        raise error("schedule-invalid", f"the schedule ends, and {problem}")
+
+
+class _Replay:
+    """The state of :func:`check`: what the device holds and what is still to come."""
+
+    def __init__(
+        self, schedule: Schedule, sizes: Mapping[str, RecordBytes], visits: Sequence[Visit]
+    ) -> None:
+        self._schedule = schedule
+        self._sizes = sizes
+        self._records_of = {visit.layer: visit.records for visit in visits}
+        self._compute = deque((Kind.FORWARD, visit.layer) for visit in visits)
+        backward = [visit for visit in reversed(visits) if visit.has_backward]
+        self._compute.extend((Kind.BACKWARD, visit.layer) for visit in backward)
+        self._num_backwards = Counter(record for visit in backward for record in visit.records)
+        self._trained = [name for name in self._num_backwards if sizes[name].is_trained]
+        self._held: dict[str, int] = {}
+        self._done: dict[Kind, set[str]] = {Kind.PUSH: set(), Kind.UPDATE: set()}
+
+    def take(self, action: Action) -> str | None:
+        """What is wrong with the next action."""
         match action.kind:
             case Kind.FETCH:
-                _require(action.target not in held, position, action, "is on the device already")
-                held[action.target] = sizes[action.target].weights
-                total = sum(held.values())
-                fits = total <= schedule.capacity_bytes
-                _require(fits, position, action, f"makes {total:,} bytes of weights")
+                return self._fetch(action.target)
             case Kind.RELEASE:
-                _require(held.pop(action.target, None) is not None, position, action, "is not held")
+                return "is not held" if self._held.pop(action.target, None) is None else None
             case Kind.FORWARD | Kind.BACKWARD:
-                wanted = next(expected, None)
-                _require(wanted == key, position, action, f"comes where {wanted} was due")
-                missing = [name for name in records_of[action.target] if name not in held]
-                _require(not missing, position, action, f"runs without {missing}")
+                return self._run(action.kind, action.target)
             case Kind.PUSH | Kind.UPDATE:
-                _require(counts[key] == 1, position, action, "comes a second time")
+                return self._give_back(action.kind, action.target)
             case Kind.READ:
-                pass
-    end = len(schedule.actions)
-    _require(not held, end, None, f"the device still holds {sorted(held)}")
-    due = next(expected, None)
-    _require(due is None, end, None, f"{due} never runs")
+                return None
+
+    def _fetch(self, record: str) -> str | None:
+        if record in self._held:
+            return "is on the device already"
+        self._held[record] = self._sizes[record].weights
+        total, capacity = sum(self._held.values()), self._schedule.capacity_bytes
+        if total > capacity:
+            return f"makes {total:,} bytes of weights, and {capacity:,} are set aside"
+        return None
+
+    def _run(self, kind: Kind, layer: str) -> str | None:
+        due = self._compute.popleft() if self._compute else None
+        if due != (kind, layer):
+            return f"comes where {_words(due)} was due"
+        missing = [name for name in self._records_of[layer] if name not in self._held]
+        if missing:
+            return f"runs without {', '.join(missing)}"
+        if kind is Kind.BACKWARD:
+            self._num_backwards.subtract(self._records_of[layer])
+        return None
+
+    def _give_back(self, kind: Kind, record: str) -> str | None:
+        if record in self._done[kind]:
+            return "comes a second time"
+        self._done[kind].add(record)
+        if kind is Kind.PUSH:
+            return "comes before its last backward" if self._num_backwards[record] else None
+        if self._schedule.timing is UpdateTiming.ON_PUSH:
+            return None if record in self._done[Kind.PUSH] else "comes before its push"
+        return "comes while its old weights are on the device" if record in self._held else None
+
+    def end(self) -> str | None:
+        """What is wrong once no action is left."""
+        if self._held:
+            return f"the device still holds {', '.join(self._held)}"
+        if self._compute:
+            return f"{_words(self._compute[0])} never runs"
+        for kind, words in ((Kind.PUSH, "pushed"), (Kind.UPDATE, "updated")):
+            missing = [name for name in self._trained if name not in self._done[kind]]
+            if missing:
+                return f"{missing[0]} is never {words}"
+        return None
 
 
-def _compute_order(visits: Sequence[Visit]) -> Iterator[tuple[Kind, str]]:
-    yield from ((Kind.FORWARD, visit.layer) for visit in visits)
-    yield from ((Kind.BACKWARD, visit.layer) for visit in reversed(visits) if visit.has_backward)
-
-
-def _require(condition: bool, position: int, action: Action | None, problem: str) -> None:
-    if not condition:
-        subject = "the end" if action is None else f"{action.kind} {action.target}"
-        raise error("schedule-invalid", f"action {position}, {subject}: {problem}")
+def _words(compute: tuple[Kind, str] | None) -> str:
+    return "nothing" if compute is None else f"{compute[0]} {compute[1]}"
 
 
 def text(schedule: Schedule) -> str:
