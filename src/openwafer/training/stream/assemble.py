@@ -1,6 +1,6 @@
 """From a model, an optimizer and a device budget to a planned execution."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,9 @@ from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.cuda_device import CudaDevice
 from openwafer.training.stream.device import CpuDevice, Device
+from openwafer.training.stream.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.dry_run import Workload, autocast
 from openwafer.training.stream.execution import (
     Execution,
@@ -147,10 +149,10 @@ def plan_run(
             torch_device=device.torch_device,
             budget_bytes=budget,
             timing=options.timing,
-            resident_state_bytes=sum(layout.part_bytes(Part.STATES) for layout in layouts.values()),
+            resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device),
             overhead_bytes=device.overhead_bytes,
             overlaps=device.is_asynchronous,
-            mode=options.mode,
+            mode=_mode(options, updater, device),
             activations=options.activations,
             default_activations=options.default_activations,
             prefetch_layers=options.prefetch_layers,
@@ -198,9 +200,38 @@ def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execut
     """Execute a plan over a store that holds the model's records."""
     casting = partial(autocast, planned.device.torch_device, planned.autocast_dtype)
     context = StepContext(planned.options.timing, casting)
-    if planned.plan.mode is Mode.RESIDENT:
-        return ResidentExecution(model, store, planned.updater, planned.device, context)
-    return StreamedExecution(model, planned.plan, store, planned.updater, planned.device, context)
+    if _has_own_memory(planned.device):
+        for buffer in model.buffers():
+            # The same tensor object, so that whoever holds it sees the values of training.
+            buffer.data = buffer.to(planned.device.torch_device)
+    if planned.plan.mode is Mode.STREAMED:
+        return StreamedExecution(
+            model, planned.plan, store, planned.updater, planned.device, context
+        )
+    kind = DeviceResidentExecution if _has_own_memory(planned.device) else ResidentExecution
+    return kind(model, store, planned.updater, planned.device, context)
+
+
+def _has_own_memory(device: Device) -> bool:
+    return device.torch_device.type != "cpu"
+
+
+def _mode(options: StreamOptions, updater: Updater, device: Device) -> Mode | None:
+    if not (updater.keeps_masters and _has_own_memory(device)):
+        return options.mode
+    if options.mode is Mode.RESIDENT:
+        raise error(
+            "resident-masters",
+            f"fp32 masters of bf16 weights are updated in host memory, and resident weights "
+            f"would stay on {device.torch_device}",
+            help="leave the mode to the plan, or keep fp32 weights",
+        )
+    return Mode.STREAMED
+
+
+def _resident_state_bytes(layouts: Iterable[RecordLayout], updater: Updater, device: Device) -> int:
+    states = sum(layout.part_bytes(Part.STATES) for layout in layouts)
+    return states + (foreach_bytes(updater.optimizers) if _has_own_memory(device) else 0)
 
 
 def make_device(options: StreamOptions) -> Device:
@@ -215,6 +246,8 @@ def make_device(options: StreamOptions) -> Device:
     torch_device = torch.device(name)
     if torch_device.type == "cpu":
         return CpuDevice(options.device_memory_bytes, options.link_bytes_per_second)
+    if torch_device.type == "cuda" and (torch_device.index or 0) < torch.cuda.device_count():
+        return CudaDevice(torch_device, options.device_memory_bytes)
     raise error(
         "device-missing",
         f"the device {options.device!r} is not here",

@@ -45,11 +45,11 @@ class Updater:
         keeps_masters: bool = False,
     ) -> None:
         self.num_updates: dict[str, int] = {}
-        self._optimizers = (optimizers,) if isinstance(optimizers, Optimizer) else optimizers
-        self._average_decay = average_decay
-        self._keeps_masters = keeps_masters
+        self.optimizers = (optimizers,) if isinstance(optimizers, Optimizer) else optimizers
+        self.average_decay = average_decay
+        self.keeps_masters = keeps_masters
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
         self._group_of = {
             _name_of(parameter, names): index
             for index, group in enumerate(groups)
@@ -59,7 +59,7 @@ class Updater:
 
     def rules(self) -> tuple[UpdateRule, ...]:
         """The rules of all groups with the hyper-parameters of this moment."""
-        return tuple(rule for optimizer in self._optimizers for rule in from_torch(optimizer))
+        return tuple(rule for optimizer in self.optimizers for rule in from_torch(optimizer))
 
     def trains(self, name: str) -> bool:
         """Whether the optimizer has the parameter."""
@@ -84,8 +84,8 @@ class Updater:
             rule,
             shape,
             dtype,
-            keeps_master=self._keeps_masters and dtype is torch.bfloat16,
-            keeps_average=self._average_decay is not None,
+            keeps_master=self.keeps_masters and dtype is torch.bfloat16,
+            keeps_average=self.average_decay is not None,
         )
 
     def initialise(self, store: ParameterStore) -> None:
@@ -129,8 +129,8 @@ class Updater:
                 [self._update(loan, name, gradient, count)],
                 gradient_scale=coefficient,
                 averaging=None
-                if self._average_decay is None
-                else Averaging(self._average_decay, count),
+                if self.average_decay is None
+                else Averaging(self.average_decay, count),
             )
             self.num_updates[name] = count + 1
 

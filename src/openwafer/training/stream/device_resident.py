@@ -1,0 +1,140 @@
+"""Execution of steps whose weights and optimizer state stay on a device with memory of its own."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.optim import Optimizer
+
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.parameter_store import Loan
+from openwafer.training.store.update_rules import AVERAGE, Averaging
+from openwafer.training.stream.execution import ResidentExecution
+from openwafer.training.stream.updates import state_name
+
+
+class DeviceResidentExecution(ResidentExecution):
+    """Weights stay on the device, beside the optimizers' own state; see ``Execution``.
+
+    The optimizers of the run step as in a plain loop, by torch's kernels for that device. The
+    store gets weights and states when :meth:`flush` asks for them. Update rules that keep fp32
+    masters in the store have no form on a device.
+    """
+
+    def _bind(self) -> None:
+        self._is_store_behind = False
+        self._averages: dict[str, torch.Tensor] = {}
+        self._owners = {
+            id(parameter): (optimizer, group)
+            for optimizer in self.updater.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        with self.device.active():
+            for record, layout in self.store.layouts.items():
+                loan = self.store.borrow(record, _kept_parts(layout), read_only=True)
+                loan.wait()
+                for place in layout.parts[Part.WEIGHTS]:
+                    self._bring(place.spec.name, loan)
+                loan.release()
+
+    def _bring(self, name: str, loan: Loan) -> None:
+        """Make the parameter's tensors on the device; a state begins with the first update."""
+        parameter = self._parameters[name]
+        parameter.data = self._on_device(loan.tensor(name, Part.WEIGHTS))
+        count = self.updater.num_updates.get(name, 0)
+        if not count:
+            return
+        states = {
+            state: self._on_device(loan.tensor(state_name(state, name), Part.STATES))
+            for state in self._states_of(name)
+        }
+        if AVERAGE in states:
+            self._averages[name] = states.pop(AVERAGE)
+        optimizer, group = self._owners[id(parameter)]
+        # torch counts on the device for its fused kernels, and in host memory for the others.
+        where = parameter.device if group.get("fused") else torch.device("cpu")
+        states["step"] = torch.tensor(float(count), dtype=torch.float32, device=where)
+        optimizer.state[parameter] = states
+
+    def _on_device(self, on_host: torch.Tensor) -> torch.Tensor:
+        device = self.device
+        on_device = torch.empty_like(on_host, device=device.torch_device)
+        transfer = device.upload(on_device, on_host, device.submitted())
+        transfer.wait()
+        transfer.wait_until_read()
+        return on_device
+
+    def _states_of(self, name: str) -> list[str]:
+        """What the store keeps for a parameter beside its weights."""
+        parameter = self._parameters[name]
+        arrays = self.updater.state_arrays(name, tuple(parameter.shape), parameter.dtype)
+        return [array.name.removesuffix(state_name("", name)) for array in arrays]
+
+    def complete_step(self, coefficient: float) -> None:
+        """See ``Execution``."""
+        gradients = self._gradients()
+        with self.device.active(), torch.no_grad():
+            if coefficient != 1.0:
+                for gradient in gradients.values():
+                    gradient.mul_(coefficient)
+            for optimizer in self.updater.optimizers:
+                optimizer.step()
+            for name in filter(self.updater.trains, gradients):
+                self._note_update(name)
+        self.discard_gradients()
+        self._is_store_behind = True
+
+    def _note_update(self, name: str) -> None:
+        count = self.updater.num_updates.get(name, 0)
+        if self.updater.average_decay is not None:
+            weight = self._parameters[name].detach()
+            if name not in self._averages:
+                self._averages[name] = torch.empty_like(weight)
+            Averaging(self.updater.average_decay, count).move(self._averages[name], weight)
+        self.updater.num_updates[name] = count + 1
+
+    def flush(self) -> None:
+        """See ``Execution``. Copies weights and states into the store."""
+        if not self._is_store_behind:
+            return
+        after = self.device.submitted()
+        for record, layout in self.store.layouts.items():
+            parts = _kept_parts(layout)
+            loan = self.store.borrow(record, parts)
+            loan.wait()
+            for place in layout.parts[Part.WEIGHTS]:
+                for on_device, on_host in self._copies(place.spec.name, loan):
+                    self.device.download(on_device, on_host, after).wait()
+            loan.release(dirty=parts)
+        self._is_store_behind = False
+        self.on_updates_applied()
+
+    def _copies(self, name: str, loan: Loan) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The parameter's tensors on the device, each with its place in the store."""
+        parameter = self._parameters[name]
+        yield parameter.detach(), loan.tensor(name, Part.WEIGHTS)
+        if not self.updater.num_updates.get(name):
+            return
+        held = self._owners[id(parameter)][0].state[parameter]
+        for state in self._states_of(name):
+            on_device = self._averages[name] if state == AVERAGE else held[state]
+            yield on_device, loan.tensor(state_name(state, name), Part.STATES)
+
+
+def foreach_bytes(optimizers: Sequence[Optimizer]) -> int:
+    """Device bytes that the optimizers' steps take for themselves.
+
+    The foreach form, torch's choice on a GPU where nothing else is asked for, makes one more
+    tensor for every parameter.
+    """
+    return sum(
+        parameter.nbytes
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        if group.get("foreach", False) is not False and not group.get("fused")
+        for parameter in group["params"]
+    )
+
+
+def _kept_parts(layout: RecordLayout) -> tuple[Part, ...]:
+    return tuple(part for part in (Part.WEIGHTS, Part.STATES) if layout.part_bytes(part))
