@@ -181,7 +181,8 @@ def _named(children: list[nn.Module]) -> nn.Module:
 @st.composite
 def module_trees(draw: st.DrawFn) -> nn.Module:
     """Trees of lists, sequences, dicts and plain modules, with some weights tied."""
-    leaves = st.sampled_from([matrix, nn.ReLU, lambda: nn.LayerNorm(8)]).map(lambda make: make())
+    makers: list[Callable[[], nn.Module]] = [matrix, nn.ReLU, lambda: nn.LayerNorm(8)]
+    leaves = st.sampled_from(makers).map(lambda make: make())
     tree = draw(
         st.recursive(
             leaves,

@@ -1,40 +1,21 @@
-"""Weights that stay on a device with memory of its own, which the store gets when asked for them.
+"""Weights that stay on a device with memory of its own; the store gets them when it is asked to.
 
-The CPU device with a slow link stands on the far side of a link as a GPU does: what the model
-computes with are copies, and the store's own bytes change by a flush alone.
+The CPU device with a slow link stands behind a link as a GPU does: the model computes with copies,
+and the store's own bytes change by a flush alone.
 """
-
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.training.store.layout import Part
-from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.update_rules import Lion
-from openwafer.training.stream.assemble import Planned, make_device
+from openwafer.training.stream.device import CpuDevice
 from openwafer.training.stream.device_resident import DeviceResidentExecution, foreach_bytes
-from openwafer.training.stream.execution import Execution, ResidentExecution, StepContext
-from openwafer.training.stream.plan import Mode
-from openwafer.training.stream.records import borrowed_parts, weights_of, write_weights
-from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.updates import Updater
-from tests.training.stream.both_loops import (
-    STREAMED,
-    Parameters,
-    Run,
-    differing,
-    plan,
-    seed_of,
-    train_plainly,
-)
-from tests.training.stream.small_gpt import build_gpt, draw_tokens, gpt_loss, gpt_run
-
-RESIDENT = replace(STREAMED, mode=Mode.RESIDENT, link_bytes_per_second=1e9)
+from openwafer.training.stream.execution import ResidentExecution
+from tests.training.stream.both_loops import differing, seed_of
+from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
+from tests.training.stream_cuda.one_store import COEFFICIENT, OneStore, Optimize
 
 
 def muon_beside_adamw(model: nn.Module) -> list[Optimizer]:
@@ -43,7 +24,6 @@ def muon_beside_adamw(model: nn.Module) -> list[Optimizer]:
     return [torch.optim.Muon(matrices, lr=1e-2), torch.optim.AdamW(vectors, lr=1e-2)]
 
 
-Optimize = Callable[[nn.Module], list[Optimizer]]
 OPTIMIZERS: dict[str, Optimize] = {
     "fused adamw": lambda m: [torch.optim.AdamW(m.parameters(), lr=1e-2, fused=True)],
     "amsgrad": lambda m: [torch.optim.Adam(m.parameters(), lr=1e-2, amsgrad=True)],
@@ -52,24 +32,71 @@ OPTIMIZERS: dict[str, Optimize] = {
     "adafactor": lambda m: [torch.optim.Adafactor(m.parameters(), lr=1e-2)],
     "muon": muon_beside_adamw,
 }
+WAYS = (DeviceResidentExecution, ResidentExecution)
 
 
-class Resident:
-    """A model whose weights stay on a device, over a store that may outlive it."""
+def device() -> CpuDevice:
+    return CpuDevice(link_bytes_per_second=1e9)
 
-    def __init__(
-        self,
-        kind: type[ResidentExecution],
-        optimize: Optimize,
-        store: ParameterStore | None = None,
-        num_updates: dict[str, int] | None = None,
-        average_decay: float | None = None,
-    ) -> None:
-        self.model = build_gpt()
-        self.updater = Updater(optimize(self.model), self.model, average_decay=average_decay)
-        self.updater.num_updates = dict(num_updates or {})
-        self.planned = planned_run(average_decay)
-        self.store = store or self._filled_store()
-        device = make_device(self.planned.options)
-        context = StepContext(UpdateTiming.ON_PUSH, torch.enable_grad)
-        self.execution: Execution = kind(self.model, self.store, self.updater, device, context)
+
+def train_plainly(optimize: Optimize, num_steps: int) -> dict[str, torch.Tensor]:
+    model = build_gpt()
+    optimizers = optimize(model)
+    for step in range(num_steps):
+        seed_of(step, 0)
+        gpt_loss(model, gpt_run().batch(step, 0)).backward()
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.mul_(COEFFICIENT)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_weights_are_those_of_the_plain_loop(name: str) -> None:
+    run = OneStore(OPTIMIZERS[name])
+    run.go_on(DeviceResidentExecution, device(), 3)
+    expected = train_plainly(OPTIMIZERS[name], 3)
+    assert differing({key: run.arrays()[key] for key in expected}, expected) == []
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("first", WAYS)
+@pytest.mark.parametrize("second", WAYS)
+def test_a_run_may_go_on_in_the_other_way(
+    name: str, first: type[ResidentExecution], second: type[ResidentExecution]
+) -> None:
+    mixed, whole = (OneStore(OPTIMIZERS[name], average_decay=0.9) for _ in range(2))
+    mixed.go_on(first, device(), 2)
+    mixed.go_on(second, device(), 2)
+    whole.go_on(ResidentExecution, CpuDevice(), 4)
+    assert differing(mixed.arrays(), whole.arrays()) == []
+
+
+def test_the_store_changes_by_a_flush_alone() -> None:
+    run = OneStore(OPTIMIZERS["sgd"])
+    before = run.arrays()
+    run.execute(DeviceResidentExecution, device(), 2)
+    assert differing(run.arrays(), before) == []
+
+
+def test_updates_count_as_applied_when_the_store_has_them() -> None:
+    run = OneStore(OPTIMIZERS["sgd"])
+    execution = run.execute(DeviceResidentExecution, device(), 1)
+    calls: list[str] = []
+    execution.on_updates_applied = lambda: calls.append("applied")
+    execution.flush()
+    execution.flush()
+    assert calls == ["applied"]
+
+
+@pytest.mark.parametrize(("options", "has_copies"), [({}, True), ({"fused": True}, False)])
+def test_a_step_in_the_foreach_form_takes_a_tensor_a_parameter(
+    options: dict[str, bool], has_copies: bool
+) -> None:
+    model = build_gpt()
+    num_bytes = sum(parameter.nbytes for parameter in model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), **options)  # type: ignore[arg-type]
+    assert foreach_bytes([optimizer]) == (num_bytes if has_copies else 0)

@@ -1,0 +1,83 @@
+"""A training run that is executed now in one way and now in another, over one store."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from openwafer.training.store.layout import Part
+from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.stream.device import Device
+from openwafer.training.stream.dry_run import autocast
+from openwafer.training.stream.execution import ResidentExecution, StepContext
+from openwafer.training.stream.layers import partition
+from openwafer.training.stream.records import borrowed_parts, lay_out_records, write_weights
+from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.updates import Updater
+from tests.training.stream.both_loops import seed_of
+from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
+
+Optimize = Callable[[nn.Module], list[Optimizer]]
+COEFFICIENT = 0.5
+
+
+@dataclass
+class OneStore:
+    """The small GPT's weights and states in DRAM, and the number of the next step."""
+
+    optimize: Optimize
+    average_decay: float | None = None
+    num_updates: dict[str, int] = field(default_factory=dict)
+    steps_done: int = 0
+
+    def __post_init__(self) -> None:
+        model = build_gpt()
+        parameters = dict(model.named_parameters())
+        updater = self._updater(model)
+        layouts = lay_out_records(
+            partition(model), parameters=parameters, updater=updater, keeps_gradients=False
+        )
+        places = dict.fromkeys(product(layouts, Part), Tier.DRAM)
+        self.store = ParameterStore.create(layouts.values(), places, folder=None, ring_bytes=0)
+        write_weights(self.store, parameters)
+        updater.initialise(self.store)
+
+    def _updater(self, model: nn.Module) -> Updater:
+        return Updater(self.optimize(model), model, average_decay=self.average_decay)
+
+    def execute(
+        self, kind: type[ResidentExecution], device: Device, num_steps: int
+    ) -> ResidentExecution:
+        """Go on for some steps with a model of its own; every gradient is multiplied first."""
+        model = build_gpt()
+        updater = self._updater(model)
+        updater.num_updates = self.num_updates
+        to_fp32 = partial(autocast, device.torch_device, None)
+        execution = kind(
+            model, self.store, updater, device, StepContext(UpdateTiming.ON_PUSH, to_fp32)
+        )
+        for step in range(self.steps_done, self.steps_done + num_steps):
+            batch = gpt_run().batch(step, 0).to(device.torch_device)
+            forward = partial(gpt_loss, model, batch)
+            execution.run([forward], lambda loss: loss, partial(seed_of, step))
+            execution.complete_step(COEFFICIENT)
+        self.steps_done += num_steps
+        return execution
+
+    def go_on(self, kind: type[ResidentExecution], device: Device, num_steps: int) -> None:
+        """The same, with the store up to date in the end."""
+        execution = self.execute(kind, device, num_steps)
+        execution.flush()
+        execution.close()
+
+    def arrays(self) -> Mapping[str, Tensor]:
+        """Weights and states by name."""
+        return {
+            place.spec.name: loan.tensor(place.spec.name, part).clone()
+            for part in (Part.WEIGHTS, Part.STATES)
+            for layout, loan in borrowed_parts(self.store, part)
+            for place in layout.parts[part]
+        }
