@@ -7,15 +7,19 @@ and come back on the link, and compute waits for nothing but the copies it needs
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 
 import pytest
+import torch
 
-from openwafer.training.models.reference_gpt import GptConfig
+from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.assemble import Planned
+from openwafer.training.stream.dry_run import Treatment, Workload, dry_run
 from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import StreamPlan, record_bytes
+from openwafer.training.stream.schedule import Schedule
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,
@@ -27,10 +31,9 @@ from tests.training.stream.both_loops import (
     train_plainly,
     train_streamed,
 )
-from tests.training.stream.small_gpt import CONFIG, build_gpt, gpt_run
+from tests.training.stream.small_gpt import gpt_run
 
-DEEP = GptConfig(**{**vars(CONFIG), "num_layers": 4})
-LINK_BYTES_PER_SECOND = 50e6
+THROTTLED = replace(STREAMED, link_bytes_per_second=50e6)
 # On disk: room for the largest record on its way, and for next to nothing else.
 HOST_BYTES = {StoreTier.DRAM: 1 << 30, StoreTier.DISK: 300_000}
 
@@ -48,34 +51,70 @@ class Case:
         clip = "clipped" if self.clips else "unclipped"
         return f"{self.tier}, prefetch {self.prefetch_layers}, {self.policy}, {clip}"
 
+    @property
+    def run(self) -> Run:
+        return run_of(clips=self.clips)
+
 
 TIERS = (StoreTier.DRAM, StoreTier.DISK)
 CASES = [Case(*axes) for axes in product(TIERS, (0, 1, None), Activations, (False, True))]
 
 
 @cache
-def deep_run(*, clips: bool) -> Run:
-    run = gpt_run(num_steps=5, num_micro_batches=2, clips=clips)
-    return replace(run, build=partial(build_gpt, DEEP))
+def run_of(*, clips: bool) -> Run:
+    return gpt_run(num_steps=5, num_micro_batches=2, clips=clips)
 
 
 @cache
 def plain_parameters(*, clips: bool) -> Parameters:
-    return train_plainly(deep_run(clips=clips))
+    return train_plainly(run_of(clips=clips))
 
 
 @cache
-def plan_of(prefetch_layers: int | None, policy: Activations, *, clips: bool) -> Planned:
-    """A plan whose budget is the very peak that it predicts."""
-    options = replace(
-        STREAMED,
-        link_bytes_per_second=LINK_BYTES_PER_SECOND,
+def default_plan(*, clips: bool) -> Planned:
+    return plan(run_of(clips=clips), THROTTLED)
+
+
+def schedule_of(planned: StreamPlan, prefetch_layers: int | None) -> Schedule:
+    assert planned.schedule is not None
+    return schedules.build(
+        planned.dry.visits,
+        record_bytes(planned.split, planned.layouts, planned.dry.received),
+        timing=planned.schedule.timing,
+        capacity_bytes=planned.schedule.capacity_bytes,
         prefetch_layers=prefetch_layers,
-        default_activations=policy,
     )
-    planned = plan(deep_run(clips=clips), options)
-    budget = planned.plan.predicted_peak_bytes
-    return replace(planned, options=replace(planned.options, device_memory_bytes=budget))
+
+
+@cache
+def peak_of(prefetch_layers: int | None, policy: Activations) -> int:
+    """The peak that a dry run foresees, which does not depend on when records are updated."""
+    run, chosen = run_of(clips=False), default_plan(clips=False).plan
+    policies = dict.fromkeys(chosen.policies, policy)
+    treatment = Treatment(policies, schedule_of(chosen, prefetch_layers), overlaps=True)
+    workload = Workload(run.build(), run.batches(0), run.loss_of)
+    return dry_run(
+        workload, chosen.split, chosen.layouts, torch.device("cpu"), treatment
+    ).peak_bytes
+
+
+def plan_of(case: Case) -> Planned:
+    """The case's plan, whose budget is the very peak that it foresees."""
+    planned = default_plan(clips=case.clips)
+    peak = peak_of(case.prefetch_layers, case.policy)
+    forced = replace(
+        planned.plan,
+        policies=dict.fromkeys(planned.plan.policies, case.policy),
+        schedule=schedule_of(planned.plan, case.prefetch_layers),
+        predicted_peak_bytes=peak,
+    )
+    options = replace(planned.options, device_memory_bytes=peak)
+    return on_tier(replace(planned, plan=forced, options=options), case.tier, HOST_BYTES[case.tier])
+
+
+def test_the_depths_of_prefetch_make_different_schedules() -> None:
+    planned = default_plan(clips=False).plan
+    assert len({schedule_of(planned, depth).actions for depth in (0, 1, None)}) == 3
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -83,22 +122,17 @@ def trained(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Case, StreamedRun]]:
     case: Case = request.param
-    planned = plan_of(case.prefetch_layers, case.policy, clips=case.clips)
-    streamed = train_streamed(
-        deep_run(clips=case.clips),
-        on_tier(planned, case.tier, HOST_BYTES[case.tier]),
-        folder=tmp_path_factory.mktemp("run") / "store",
-    )
+    folder = tmp_path_factory.mktemp("run") / "store"
+    streamed = train_streamed(case.run, plan_of(case), folder=folder)
     yield case, streamed
     streamed.close()
 
 
 def test_parameters_are_those_of_the_plain_loop(trained: tuple[Case, StreamedRun]) -> None:
     case, streamed = trained
-    expected = plain_parameters(clips=case.clips)
-    assert differing(streamed.parameters(), expected) == []
+    assert differing(streamed.parameters(), plain_parameters(clips=case.clips)) == []
 
 
-def test_what_copies_hold_on_the_device_was_planned(trained: tuple[Case, StreamedRun]) -> None:
+def test_copies_hold_no_more_of_the_device_than_planned(trained: tuple[Case, StreamedRun]) -> None:
     _, streamed = trained
     assert streamed.execution.device.peak_bytes <= streamed.planned.plan.predicted_peak_bytes
