@@ -1,0 +1,1 @@
+"""The wafer SDK: a CSL compiler, a cycle-level fabric simulator and the host runtime."""

@@ -1,0 +1,1 @@
+"""The numbers of each wafer generation and the names of its operations."""

@@ -1,0 +1,95 @@
+"""WSE-2 and WSE-3 as numbers.
+
+Sources: the SDK's public documentation (queues, ids, colors, memory) and published measurements of
+its simulator (cycles); docs/design/wafer-model.md lists each with its class.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+NUM_COLORS: Final = 24
+NUM_TASK_IDS: Final = 64
+NUM_MICROTHREADS: Final = 8
+NUM_DSRS: Final = 16
+"""Registers in each of the three files: destination, first and second source."""
+
+WORD_BYTES: Final = 2
+MEMORY_WORDS: Final = 48 * 1024 // WORD_BYTES
+
+TEARDOWN_TASK: Final = 29
+TIMER_TASK: Final = 30
+NO_TASK: Final = 31
+
+
+class Arch(StrEnum):
+    """A wafer generation, by the name that the compiler's option takes."""
+
+    WSE2 = "wse2"
+    WSE3 = "wse3"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What differs between generations.
+
+    Attributes:
+        input_queue_words: depth of each input queue, in wavelets.
+        output_queue_words: depth of each output queue, in wavelets.
+        first_local_task_id: lowest id that a local task may have.
+        switch_colors: colors that may have switch positions.
+        hop_cycles: from landing at one router to landing at the next.
+        ramp_cycles: between core and router, each way.
+        branch_cycles: cost of a branch that is not taken, and of one that is.
+        loop_cycles: cost of a loop's back edge.
+        divide_cycles: cost of a 32-bit float division.
+        max_fabric: columns and rows of the usable fabric.
+        clock_hertz: cycles a second.
+    """
+
+    arch: Arch
+    input_queue_words: tuple[int, ...]
+    output_queue_words: tuple[int, ...]
+    first_local_task_id: int
+    switch_colors: frozenset[int]
+    hop_cycles: int
+    ramp_cycles: int
+    branch_cycles: tuple[int, int]
+    loop_cycles: int
+    divide_cycles: int
+    max_fabric: tuple[int, int]
+    clock_hertz: float
+
+
+WSE2: Final = Generation(
+    arch=Arch.WSE2,
+    input_queue_words=(6, 6, 4, 4, 2, 2, 2, 2),
+    output_queue_words=(2, 2, 6, 6, 2, 2),
+    first_local_task_id=0,
+    switch_colors=frozenset(range(NUM_COLORS)),
+    hop_cycles=1,
+    ramp_cycles=2,
+    branch_cycles=(3, 6),
+    loop_cycles=9,
+    divide_cycles=50,
+    max_fabric=(757, 996),
+    clock_hertz=0.85e9,
+)
+WSE3: Final = Generation(
+    arch=Arch.WSE3,
+    input_queue_words=(8, 8, 4, 4, 4, 4, 4, 4),
+    output_queue_words=(8,) * 8,
+    first_local_task_id=8,
+    switch_colors=frozenset((*range(10), 12, 13, 16, 17, 20, 21)),
+    hop_cycles=2,
+    ramp_cycles=2,
+    branch_cycles=(3, 6),
+    loop_cycles=9,
+    divide_cycles=50,
+    max_fabric=(762, 1176),
+    clock_hertz=0.875e9,
+)
+
+GENERATIONS: Final = MappingProxyType({Arch.WSE2: WSE2, Arch.WSE3: WSE3})
+"""Every generation by its name."""

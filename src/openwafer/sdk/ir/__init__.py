@@ -1,0 +1,1 @@
+"""The typed intermediate representation of PE code: contract, verifier, text form, interpreter."""

@@ -1,0 +1,150 @@
+"""What each instruction of the intermediate representation takes, gives and means.
+
+Letters of the operands and results: ``T`` any scalar type (the same wherever it stands), ``S`` and
+``N`` any scalar type of their own, ``I`` an integer, ``B`` bool, ``P`` a pointer, ``D`` a
+descriptor, ``*`` more values of any type, ``.`` nothing.
+
+Names are the immediate words of an instruction. `vector` takes the operation's name, then the word
+``fabric`` when an operand is a fabric or FIFO or mem4d descriptor or a DSR, then options;
+`load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row of the contract.
+
+    Attributes:
+        args: letters of the operands.
+        result: letter of the result.
+        names: what the immediate words are; a trailing ``*`` takes more.
+        meaning: in a sentence.
+        may_suspend: the machine may have to serve a request before the code goes on.
+        is_terminator: ends a block.
+    """
+
+    args: str
+    result: str
+    names: tuple[str, ...]
+    meaning: str
+    may_suspend: bool = False
+    is_terminator: bool = False
+
+
+MATH_FUNCTIONS: Final = frozenset(
+    ("sqrt", "exp", "log", "sin", "cos", "tanh", "pow", "floor", "ceil", "trunc", "abs")
+)
+"""Names of `math`; `pow` takes two operands. Computed in double precision, rounded once."""
+
+FABRIC: Final = "fabric"
+"""Marks a vector operation that only the machine can do."""
+
+VECTOR_OPTIONS: Final[Mapping[str, bool]] = MappingProxyType(
+    {
+        "async": False,
+        "activate": True,
+        "unblock": True,
+        "terminate_on_control": False,
+        "control_activate": True,
+        "control_unblock": True,
+        "index": True,
+        "microthread": True,
+        "priority": True,
+        "save_address": False,
+        "single_step": False,
+        "filter": False,
+    }
+)
+"""Options of `vector` and `load_dsr`, and whether each takes one more operand, in their order.
+
+`activate` and `control_activate` take a task id, `unblock` and `control_unblock` a target of
+``kind << 8 | id``, `index` a u16, `microthread` and `priority` a number.
+"""
+
+_TABLE = """
+add                TT   T  -                    sum
+sub                TT   T  -                    difference
+mul                TT   T  -                    product
+div                TT   T  -                    quotient; integers truncate; by zero all bits set
+rem                TT   T  -                    remainder, sign of the dividend; by 0 the dividend
+and                TT   T  -                    bitwise and
+or                 TT   T  -                    bitwise or
+xor                TT   T  -                    bitwise exclusive or
+shl                TI   T  -                    shift left; by the width or more gives 0
+shr                TI   T  -                    shift right, arithmetic where the type is signed
+eq                 TT   B  -                    equal
+ne                 TT   B  -                    not equal; true for NaN
+lt                 TT   B  -                    less
+le                 TT   B  -                    less or equal
+gt                 TT   B  -                    greater
+ge                 TT   B  -                    greater or equal
+neg                T    T  -                    negation
+not                B    B  -                    logical not
+bitnot             T    T  -                    all bits inverted
+cast               S    N  -                    conversion; floats truncate and saturate to integers
+bitcast            S    N  -                    the same bits as another type of that width
+math               T*   T  function             a function of the real numbers
+get                .    T  slot                 value of a register slot
+set                T    .  slot                 a register slot takes a value
+slot_address       .    P  slot                 address of a memory slot
+ptr_add            PI   P  -                    pointer moved by a signed number of words
+load               P    T  -                    value at an address
+store              PT   .  -                    an address takes a value
+copy               PPI  .  -                    words from the second address to the first
+call               *    T  function             call, arguments in order
+call_indirect      *    T  -                    call of the function that is the first operand
+dsd_get            D    N  word                 a 16-bit word of a descriptor, as u16
+dsd_set            DI   D  word                 the descriptor with one 16-bit word replaced
+vector             *    B  operation,*          destination, sources, options; false: ended early
+load_dsr           D*   .  file,number,*        a DSR takes a descriptor and options
+activate           I    .  -                    mark a task id active
+block              I    .  -                    block a target, kind << 8 | id
+unblock            I    .  -                    unblock a target
+read_register      I    N  -                    a config register by word address, as u16
+write_register     II   .  -                    a config register takes a value
+flush_queue        I    .  -                    run the empty-queue handler once a queue is empty
+set_fifo_lengths   II   .  fifo                 read and write length of a FIFO; negative leaves it
+timestamp          .    N  word                 16 bits of the timestamp counter, as u16
+timestamp_control  .    .  action               enable, disable or reset the counter
+random             .    N  -                    next 16 bits of the generator, as u16
+coordinate         .    N  axis                 x, y, fabric_x or fabric_y, as u16
+parameter          .    T  number               the PE's own value of a parameter
+open_stream        .    .  -                    the next host command may run
+print              PI   .  -                    write 16-bit characters to the simulation log
+assert             B    .  -                    stop the simulation when false
+jump               .    .  block                go on there
+branch             B    .  then,else            go on there or there
+switch             T*   .  default,*            go on at the block of the equal constant
+return             *    .  -                    end the function
+unreachable        .    .  -                    a trap
+"""
+
+_SUSPENDING = frozenset(
+    (
+        "vector",
+        "load_dsr",
+        "read_register",
+        "write_register",
+        "flush_queue",
+        "set_fifo_lengths",
+        "print",
+    )
+)
+_TERMINATORS = frozenset(("jump", "branch", "switch", "return", "unreachable"))
+
+
+def _rows() -> Iterator[tuple[str, Operation]]:
+    for line in _TABLE.strip().splitlines():
+        name, args, result, names, meaning = line.split(maxsplit=4)
+        words = () if names == "-" else tuple(names.split(","))
+        suspends, ends = name in _SUSPENDING, name in _TERMINATORS
+        yield name, Operation(args.replace(".", ""), result, words, meaning, suspends, ends)
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(dict(_rows()))
+"""The contract of every instruction."""

@@ -1,0 +1,164 @@
+"""One image: the code and memory that all PEs with the same source and parameters share."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from openwafer.sdk.program.routing import ColorConfig
+
+
+class TaskKind(StrEnum):
+    """What activates a task."""
+
+    LOCAL = "local"
+    DATA = "data"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named place in a PE's memory.
+
+    Attributes:
+        name: as an ELF symbol table would have it: ``x`` or ``module.x``.
+        address: first word.
+        num_words: length.
+        element_type: name of a scalar type, or ``struct``, ``dsd``.
+        shape: of an array; empty for a scalar.
+    """
+
+    name: str
+    address: int
+    num_words: int
+    element_type: str
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function that the machine starts; its number is its place in the image.
+
+    Attributes:
+        function: name in the image's code.
+        parameters: scalar types of its parameters.
+    """
+
+    function: str
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskBinding:
+    """A task id's entry; ``task_id`` counts colors or queues for data tasks (by generation)."""
+
+    kind: TaskKind
+    task_id: int
+    entry: int
+
+
+@dataclass(frozen=True)
+class QueueBinding:
+    """A queue's color from start-up on."""
+
+    is_input: bool
+    queue: int
+    color: int
+    priority: int = -1
+
+
+@dataclass(frozen=True)
+class Fifo:
+    """A FIFO over an array of the PE's memory; its number is its place in the image."""
+
+    symbol: str
+    address: int
+    num_words: int
+    element_words: int
+    activate_push: int = -1
+    activate_pop: int = -1
+    is_simd: bool = False
+
+
+@dataclass(frozen=True)
+class DsrLoad:
+    """Content of a DSR at start-up: the words of a DSD and options as in the mailbox."""
+
+    file: int
+    number: int
+    words: tuple[int, ...]
+    options: int = 0
+    activate: int = -1
+    unblock: int = -1
+    control_activate: int = -1
+    control_unblock: int = -1
+    microthread: int = -1
+    priority: int = -1
+
+
+@dataclass(frozen=True)
+class RegisterWrite:
+    """A config register's value at load."""
+
+    address: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source line that a request or a trap names."""
+
+    file: str
+    line: int
+    column: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """State of a PE before its first cycle: bit masks as in the mailbox."""
+
+    active: int = 0
+    blocked: int = 0
+    blocked_queues: int = 0
+
+
+@dataclass(frozen=True)
+class Image:
+    """See the module.
+
+    Attributes:
+        name: file and parameters, for people.
+        code: text of the intermediate representation (:mod:`openwafer.sdk.ir`).
+        data: bytes of memory from word 0 on.
+        stack_base: first word behind data and code; frames grow from there.
+        code_words: memory words that the machine's code would take, as estimated.
+        exported_symbols: host's name and symbol of each exported variable or pointer.
+        exported_functions: host's name and entry of each exported function.
+        teardown_handlers: color and entry.
+        empty_queue_handlers: queue and entry.
+        colors: configurations that the code makes for the PE it runs on.
+        has_separate_control_table: control tasks do not share their ids with other tasks.
+        parameters: name and scalar type of the parameters that each PE has a value of its own of,
+            in the order of its record.
+    """
+
+    name: str
+    code: str
+    data: bytes
+    stack_base: int
+    code_words: int
+    symbols: tuple[Symbol, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    tasks: tuple[TaskBinding, ...] = ()
+    queues: tuple[QueueBinding, ...] = ()
+    fifos: tuple[Fifo, ...] = ()
+    dsrs: tuple[DsrLoad, ...] = ()
+    registers: tuple[RegisterWrite, ...] = ()
+    places: tuple[Place, ...] = ()
+    start: Start = Start()
+    exported_symbols: tuple[tuple[str, str], ...] = ()
+    exported_functions: tuple[tuple[str, int], ...] = ()
+    teardown_handlers: tuple[tuple[int, int], ...] = ()
+    empty_queue_handlers: tuple[tuple[int, int], ...] = ()
+    colors: tuple[tuple[int, ColorConfig], ...] = ()
+    has_separate_control_table: bool = False
+    parameters: tuple[tuple[str, str], ...] = ()

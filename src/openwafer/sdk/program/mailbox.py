@@ -1,0 +1,162 @@
+"""The mailbox of a PE: the binary interface between compiled code and the simulator.
+
+One row of 64-bit integers a PE. Compiled code of an image is one native function::
+
+    int32 run(int32 image, int64 *mailbox, uint16 *memory, int32 entry, int32 is_resume)
+
+It runs the entry of that number (a task, a launched function, a handler) from its beginning, or
+goes on behind the request that it made last. It returns an :class:`Outcome`.
+
+Time: code adds the cycles of what it executes to ``CYCLE``, which the simulator sets to the present
+before each call; so a task runs ahead of the fabric until its end or its next request. Requests are
+served when the fabric has reached that cycle. What does not reach the fabric (memory operations,
+activation, blocking) happens inside compiled code.
+
+A second native function computes one element of a vector operation, on raw bits::
+
+    int64 element(int32 operation, int64 source0, int64 source1, int64 source2)
+"""
+
+from enum import IntEnum, IntFlag
+from typing import Final
+
+CYCLE: Final = 0
+"""Local clock of the main thread."""
+ACTIVE: Final = 1
+"""Bit by task id: activated, not yet run."""
+BLOCKED: Final = 2
+"""Bit by task id (WSE-2: colors and local tasks share the numbers)."""
+BLOCKED_QUEUES: Final = 3
+"""Bits 0-7 by input queue, bits 8-15 by microthread (WSE-3)."""
+STREAM_OPEN: Final = 4
+"""1 when the next host command may run."""
+TRAP: Final = 5
+"""A :class:`Trap`."""
+TRAP_VALUE: Final = 6
+"""What trapped: an address, an extent."""
+PLACE: Final = 7
+"""Index into the image's places: source line of the request or trap."""
+RANDOM: Final = 8
+"""State of the pseudo-random generator."""
+TIMESTAMP_BASE: Final = 9
+"""Cycle at which the timestamp counter was zero."""
+TIMESTAMP_IS_ON: Final = 10
+X: Final = 11
+Y: Final = 12
+"""Coordinates in the rectangle."""
+PARAMS: Final = 13
+"""Native address of the PE's record of run-time parameters (64-bit raw bits each)."""
+FABRIC_X: Final = 14
+FABRIC_Y: Final = 15
+"""Coordinates on the whole fabric."""
+
+ARGUMENTS: Final = 16
+"""Raw bits of an entry's arguments; a wavelet's 32 bits are the first."""
+NUM_ARGUMENTS: Final = 16
+
+REQUEST: Final = 32
+"""A :class:`Request`."""
+OPERATION: Final = 33
+"""Number of a vector operation, or address of a config register, or queue."""
+OPTIONS: Final = 34
+"""A set of :class:`Option`."""
+ACTIVATE: Final = 35
+"""Task id to activate at the end; -1 is none."""
+UNBLOCK: Final = 36
+"""Target to unblock at the end, ``kind << 8 | id`` (:class:`BlockKind`); -1 is none."""
+CONTROL_ACTIVATE: Final = 37
+CONTROL_UNBLOCK: Final = 38
+"""The same at the end by a control wavelet."""
+MICROTHREAD: Final = 39
+"""Microthread asked for; -1 leaves the choice to the machine's rule."""
+INDEX: Final = 40
+PRIORITY: Final = 41
+"""0 low, 1 medium, 2 high; -1 is the default."""
+RESULT: Final = 42
+"""What a request gives back: a register's value, 1 when a FIFO operation ran to its end."""
+OPERANDS: Final = 44
+"""Destination, then sources: each an :class:`OperandKind` and four words of value."""
+OPERAND_WORDS: Final = 5
+NUM_OPERANDS: Final = 4
+MAILBOX_WORDS: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
+
+
+class Outcome(IntEnum):
+    """What `run` returns."""
+
+    SUSPENDED = 0
+    """A request waits in the mailbox."""
+    FINISHED = 1
+    TRAPPED = 2
+
+
+class Trap(IntEnum):
+    """Why compiled code stopped for good."""
+
+    NONE = 0
+    ASSERTION = 1
+    OUT_OF_BOUNDS = 2
+    STACK_OVERFLOW = 3
+    UNREACHABLE = 4
+
+
+class Request(IntEnum):
+    """What compiled code asks of the machine."""
+
+    NONE = 0
+    VECTOR = 1
+    READ_REGISTER = 2
+    """OPERATION is the word address; the value comes back in RESULT."""
+    WRITE_REGISTER = 3
+    """OPERATION is the word address, the first operand's value is written."""
+    FLUSH_QUEUE = 4
+    PRINT = 5
+    """Operand 0 and 1 are scalars: address and number of 16-bit characters."""
+    LOAD_DSR = 6
+    """OPERATION is file << 8 | number (:class:`DsrFile`); operand 0 the DSD; options apply."""
+    SET_FIFO_LENGTHS = 7
+    """OPERATION is the FIFO; operands 0 and 1 are read and write length, -1 leaves one."""
+
+
+class Option(IntFlag):
+    """Options of a vector operation or of a DSR."""
+
+    ASYNC = 1
+    SAVE_ADDRESS = 2
+    SINGLE_STEP = 4
+    TERMINATE_ON_CONTROL = 8
+    HAS_INDEX = 16
+    FILTER = 32
+    """Drop data wavelets until `extent` control wavelets came (``@dfilt``)."""
+
+
+class OperandKind(IntEnum):
+    """First word of an operand."""
+
+    NONE = 0
+    SCALAR = 1
+    """Raw bits in the first value word."""
+    DSD = 2
+    """Eight or sixteen 16-bit words (:mod:`~openwafer.sdk.program.descriptor`), packed."""
+    DSR = 3
+    """Number of the register; the file follows from the operand's place."""
+    POINTER = 4
+    """Address of a scalar destination."""
+    FIFO = 5
+    """Number of the FIFO in the image."""
+
+
+class BlockKind(IntEnum):
+    """Kind of a target of block and unblock."""
+
+    TASK = 0
+    INPUT_QUEUE = 1
+    MICROTHREAD = 2
+
+
+class DsrFile(IntEnum):
+    """The register files."""
+
+    DESTINATION = 0
+    SOURCE0 = 1
+    SOURCE1 = 2

@@ -1,0 +1,70 @@
+"""A whole program: images on a rectangle of PEs, routes, and what the host knows of it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.program.image import Image
+from openwafer.sdk.program.routing import ColorConfig
+
+
+@dataclass(frozen=True)
+class HostName:
+    """A name of ``@export_name``: a variable or pointer, or a function when `inputs` is not None.
+
+    Attributes:
+        type: as CSL writes it, for instance ``[*]f32``; a function's return type.
+        inputs: name and type of each parameter.
+    """
+
+    id: int
+    name: str
+    type: str
+    is_mutable: bool = False
+    inputs: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """See the module.
+
+    Attributes:
+        fabric: columns and rows of the whole fabric.
+        offset: column and row of the rectangle's north-west PE.
+        images: the distinct images.
+        image_of: shape (rows, columns) of the rectangle: number of each PE's image.
+        parameters: shape (rows, columns, n), int64: raw bits of each PE's own parameter values.
+        routes: the distinct sets of color configurations, color to configuration.
+        routes_of: shape (rows, columns): number of each PE's set.
+        streams: color of each streaming name of the host (``MEMCPYH2D_1`` ...).
+        params: values of the compile command, as text.
+        colors: values of the compile command, as text.
+        channels: memcpy channels; 0 without memcpy.
+    """
+
+    arch: Arch
+    fabric: tuple[int, int]
+    offset: tuple[int, int]
+    images: tuple[Image, ...]
+    image_of: NDArray[np.int32]
+    parameters: NDArray[np.int64]
+    routes: tuple[tuple[tuple[int, ColorConfig], ...], ...]
+    routes_of: NDArray[np.int32]
+    host_names: tuple[HostName, ...] = ()
+    streams: tuple[tuple[str, int], ...] = ()
+    params: tuple[tuple[str, str], ...] = ()
+    colors: tuple[tuple[str, str], ...] = ()
+    channels: int = 0
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def width(self) -> int:
+        """Columns of the rectangle."""
+        return int(self.image_of.shape[1])
+
+    @property
+    def height(self) -> int:
+        """Rows of the rectangle."""
+        return int(self.image_of.shape[0])
