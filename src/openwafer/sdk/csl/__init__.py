@@ -1,0 +1,1 @@
+"""The front end of CSL: from source text to a checked, typed program."""
