@@ -61,7 +61,6 @@ _TABLE = (
     ("fmovh", 3, "f16", ("f16",), _MOVE16),
     ("fmovs", 4, "f32", ("f32",), _MOVE32),
     ("add16", 5, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("addc16", 6, _ANY16, (_ANY16, _ANY16), _ADD16),
     ("sub16", 7, _ANY16, (_ANY16, _ANY16), _ADD16),
     ("and16", 8, _ANY16, (_ANY16, _ANY16), _ADD16),
     ("or16", 9, _ANY16, (_ANY16, _ANY16), _ADD16),
@@ -94,8 +93,6 @@ _TABLE = (
     ("fs2xp16", 36, "i16", ("f32",), _CONVERT),
     ("xp162fh", 37, "f16", ("i16",), _CONVERT),
     ("xp162fs", 38, "f32", ("i16",), _CONVERT),
-    ("fnormh", 39, "f16", ("f16",), _SLOW),
-    ("fnorms", 40, "f32", ("f32",), _SLOW),
     ("fscaleh", 41, "f16", ("f16", "i16"), _SLOW),
     ("fscales", 42, "f32", ("f32", "i16"), _SLOW),
 )
