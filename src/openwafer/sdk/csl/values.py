@@ -1,0 +1,213 @@
+"""Values that the compiler knows, places that hold values, and operands, which are either.
+
+How a known value is held: integers, ids, directions and enumerations as int; floats as a float that
+their type holds exactly; strings as bytes; arrays (flat, row-major) and structs as tuples; types as
+:class:`~openwafer.sdk.csl.types.Type`; descriptors as the words of their DSD; FIFOs and DSRs as
+their number; undefined as :data:`UNDEFINED`.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.types import VOID, Type
+from openwafer.sdk.ir import function as ir
+
+Value: TypeAlias = object
+
+
+class Undefined(Enum):
+    """Type of :data:`UNDEFINED`."""
+
+    UNDEFINED = "undefined"
+
+
+UNDEFINED: Final = Undefined.UNDEFINED
+"""Content of what was never assigned."""
+
+
+@dataclass(eq=False, slots=True)
+class Variable:
+    """A global of an image.
+
+    Attributes:
+        name: as in the symbol table.
+        address: first word in memory.
+        words: what memory holds at start-up.
+    """
+
+    name: str
+    type: Type
+    address: int
+    words: list[int]
+    is_mutable: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Cell:
+    """A variable that lives in the compiler; `content` holds lists where a value holds tuples.
+
+    Attributes:
+        variable: its copy in a PE's memory, once a constant was needed there.
+    """
+
+    name: str
+    type: Type
+    content: object
+    is_const: bool = False
+    variable: Variable | None = None
+
+
+@dataclass(eq=False)
+class Module:
+    """One import of a file.
+
+    Attributes:
+        path: of the file.
+        prefix: of the names of its symbols, with the dot; empty for the image's own file.
+        params: values given by the importer.
+        globals: what each name stands for, once it was asked for.
+    """
+
+    path: Path
+    tree: ast.Module
+    prefix: str
+    params: dict[str, "Comptime"]
+    declarations: dict[str, ast.Declaration] = field(default_factory=dict)
+    globals: dict[str, "Operand"] = field(default_factory=dict)
+    pending: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.path.name
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionValue:
+    """A function or task of a module."""
+
+    declaration: ast.Function
+    module: Module
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it was declared with `task`."""
+        return self.declaration.kind is ast.FunctionKind.TASK
+
+    def __hash__(self) -> int:
+        return hash((id(self.declaration), id(self.module)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FunctionValue)
+            and self.declaration is other.declaration
+            and self.module is other.module
+        )
+
+    def __str__(self) -> str:
+        return self.declaration.name.text
+
+
+@dataclass(frozen=True, slots=True)
+class PointerValue:
+    """A known address.
+
+    Attributes:
+        target: what it points into; None for an address made of a number.
+        path: indices from a cell to the element; empty for the whole.
+        offset: words from a variable's first, or the address itself.
+    """
+
+    target: Cell | Variable | FunctionValue | None
+    path: tuple[int, ...] = ()
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comptime:
+    """A value that the compiler knows."""
+
+    type: Type
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A scalar, pointer or descriptor that the PE computes."""
+
+    type: Type
+    value: ir.Value
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlace:
+    """A cell or a part of it."""
+
+    type: Type
+    cell: Cell
+    path: tuple[int, ...]
+    is_const: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlace:
+    """A local variable in a register slot."""
+
+    type: Type
+    slot: str
+    is_const: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlace:
+    """A run of words of the PE's memory; also how a run-time array or struct is held."""
+
+    type: Type
+    address: ir.Value
+    is_const: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RangeValue:
+    """`@range`: bounds may be known or not; `element` is the type of each."""
+
+    element: Type
+    start: "Comptime | Runtime"
+    stop: "Comptime | Runtime"
+    step: "Comptime | Runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`|i, j|{N, M} -> array[...]`.
+
+    Attributes:
+        array: the array's place.
+        extents: of each index, outermost first.
+        offset: elements from the array's first to the first visited.
+        strides: elements for each index.
+    """
+
+    array: MemoryPlace | CellPlace
+    extents: tuple["Comptime | Runtime", ...]
+    offset: "Comptime | Runtime"
+    strides: tuple["Comptime | Runtime", ...]
+
+
+Place: TypeAlias = CellPlace | SlotPlace | MemoryPlace
+Known: TypeAlias = Comptime | Runtime
+Operand: TypeAlias = Comptime | Runtime | Place
+
+NOTHING: Final = Comptime(VOID, None)
+"""The value of type void."""
+
+
+def thaw(value: Value) -> object:
+    """Content of a cell that holds `value`."""
+    return [thaw(item) for item in value] if isinstance(value, tuple) else value
+
+
+def freeze(content: object) -> Value:
+    """The value that a cell's content stands for."""
+    return tuple(freeze(item) for item in content) if isinstance(content, list) else content
