@@ -10,10 +10,10 @@ from openwafer.dtypes import DTYPES, DType
 from openwafer.sdk.ir.function import Type
 
 WIDTHS: Final = {
-    Type.BOOL: 1,
     Type.PTR: 16,
     Type.FN: 16,
-    **{kind: int(kind.value.lstrip("iubcf")) for kind in Type if kind.value[-1].isdigit()},
+    **{kind: DTYPES[kind.value].num_bits for kind in Type if kind.value in DTYPES},
+    Type.BOOL: 1,
     Type.DSD: 128,
     Type.DSD4: 256,
 }

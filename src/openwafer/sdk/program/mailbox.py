@@ -37,9 +37,9 @@ TRAP_VALUE: Final = 6
 PLACE: Final = 7
 """Index into the image's places: source line of the request or trap."""
 RANDOM: Final = 8
-"""State of the pseudo-random generator."""
+"""State of the generator: 32 bits, shifted left with the exclusive or of bits 22 and 17 fed in."""
 TIMESTAMP_BASE: Final = 9
-"""Cycle at which the timestamp counter was zero."""
+"""While the timestamp counter runs, the cycle at which it was zero; else its value."""
 TIMESTAMP_IS_ON: Final = 10
 X: Final = 11
 Y: Final = 12
@@ -78,6 +78,9 @@ OPERANDS: Final = 44
 """Destination, then sources: each an :class:`OperandKind` and four words of value."""
 OPERAND_WORDS: Final = 5
 NUM_OPERANDS: Final = 4
+RANDOM_SEED: Final = 0xDEADBEEF
+RANDOM_STEPS: Final = 128
+"""Shifts for each 16 bits drawn, which are the low ones."""
 MAILBOX_WORDS: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
 
 

@@ -1,0 +1,354 @@
+"""The reference interpreter: the plain meaning of a module, and the oracle of compiled code.
+
+It speaks the binary interface of :mod:`openwafer.sdk.program.mailbox`, so that the simulator runs
+it in the place of native code. It does not count cycles.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.ir import arithmetic
+from openwafer.sdk.ir.function import (
+    Address,
+    Block,
+    Constant,
+    Function,
+    FunctionName,
+    Instruction,
+    Module,
+    Register,
+    Resource,
+    Value,
+)
+from openwafer.sdk.ir.machine import Machine, TrapError
+from openwafer.sdk.ir.numbers import WIDTHS, convert, decode, num_words
+from openwafer.sdk.ir.requests import fill_request
+from openwafer.sdk.ir.vectors import run_inline
+from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.mailbox import Outcome, Trap
+
+Bits: TypeAlias = int | tuple[int, ...]
+"""Raw bits of a scalar, or the words of a descriptor."""
+Run: TypeAlias = Iterator[None]
+
+_COMPARE: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+_BINARY: Final = frozenset(("add", "sub", "mul", "div", "rem", "and", "or", "xor"))
+
+
+class Interpreter:
+    """Runs the entries of one module, each PE's on its own.
+
+    Args:
+        module: verified.
+        splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
+    """
+
+    def __init__(self, module: Module, splits_wavelet: tuple[bool, ...]) -> None:
+        self._module = module
+        self._splits_wavelet = splits_wavelet
+        self._addresses = {variable.name: variable.address for variable in module.globals}
+        self._numbers = {name: number for number, name in enumerate(module.functions)}
+        self._functions = list(module.functions.values())
+        self._running: dict[int, Run] = {}
+
+    def run(
+        self,
+        key: int,
+        box: NDArray[np.int64],
+        memory: NDArray[np.uint16],
+        entry: int,
+        *,
+        is_resume: bool,
+    ) -> Outcome:
+        """Run an entry until its end or its next request.
+
+        Args:
+            key: tells the PEs apart.
+            box: the PE's mailbox, shape (MAILBOX_WORDS,).
+            memory: the PE's memory, shape (memory_words,).
+            entry: number of the entry; ignored when `is_resume`.
+            is_resume: go on behind the request made last.
+        """
+        if not is_resume:
+            machine = Machine(box, memory)
+            self._running[key] = self._start(machine, entry)
+        try:
+            next(self._running[key])
+        except StopIteration:
+            del self._running[key]
+            return Outcome.FINISHED
+        except TrapError as trapped:
+            del self._running[key]
+            box[mailbox.TRAP], box[mailbox.TRAP_VALUE] = trapped.trap, trapped.value
+            return Outcome.TRAPPED
+        return Outcome.SUSPENDED
+
+    def _start(self, machine: Machine, entry: int) -> Run:
+        function = self._module.functions[self._module.entries[entry]]
+        raw = [int(word) for word in machine.box[mailbox.ARGUMENTS :][: mailbox.NUM_ARGUMENTS]]
+        kinds = [slot.type for slot in function.parameters]
+        if self._splits_wavelet[entry]:
+            shifts = np.cumsum([0, *(num_words(kind) * 16 for kind in kinds)])
+            raw = [(raw[0] & 0xFFFFFFFF) >> int(shift) for shift in shifts]
+        arguments: list[Bits] = [
+            raw[index] & ((1 << WIDTHS[kind]) - 1) for index, kind in enumerate(kinds)
+        ]
+        frame = _Frame(self, machine, function, arguments, self._module.stack_base)
+        yield from frame.run()
+
+    def function_of(self, number: int) -> Function:
+        """The function that a value of type FN stands for."""
+        return self._functions[number]
+
+    def constant(self, value: Value) -> Bits:
+        """Bits of a value that is no register."""
+        match value:
+            case Constant(tuple() as words):
+                return words
+            case Constant(int() as number, kind):
+                return number & ((1 << WIDTHS[kind]) - 1)
+            case Address(symbol, offset):
+                return (self._addresses[symbol] + offset) & 0xFFFF
+            case FunctionName(name):
+                return self._numbers[name]
+            case _:
+                raise ValueError(f"{value} has no bits")
+
+    @property
+    def memory_words(self) -> int:
+        """End of the memory that frames may use."""
+        return self._module.memory_words
+
+    @property
+    def module(self) -> Module:
+        """What is run."""
+        return self._module
+
+
+class _Frame:
+    """One activation of a function."""
+
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        machine: Machine,
+        function: Function,
+        arguments: list[Bits],
+        base: int,
+    ) -> None:
+        self._interpreter = interpreter
+        self._machine = machine
+        self._function = function
+        self._slots: dict[str, Bits] = {}
+        self._values: dict[int, Bits] = {}
+        self._places: dict[str, int] = {}
+        self.result: Bits = 0
+        self._end = base
+        for slot in function.slots:
+            if slot.is_memory:
+                self._places[slot.name] = self._end
+                self._end += slot.num_words
+            else:
+                self._slots[slot.name] = 0
+        for slot, bits in zip(function.parameters, arguments, strict=True):
+            self._slots[slot.name] = bits
+        if self._end > interpreter.memory_words:
+            raise TrapError(Trap.STACK_OVERFLOW, self._end)
+
+    def run(self) -> Run:
+        blocks = {block.label: block for block in self._function.blocks}
+        block: Block | None = self._function.blocks[0]
+        while block is not None:
+            for instruction in block.instructions[:-1]:
+                yield from self._execute(instruction)
+            label = self._terminate(block.instructions[-1])
+            block = blocks[label] if label is not None else None
+
+    def _bits(self, value: Value) -> Bits:
+        if isinstance(value, Register):
+            return self._values[value.number]
+        return self._interpreter.constant(value)
+
+    def _scalar(self, value: Value) -> int:
+        bits = self._bits(value)
+        if not isinstance(bits, int):
+            raise TypeError(f"{value} is a descriptor")
+        return bits
+
+    def _terminate(self, instruction: Instruction) -> str | None:
+        match instruction.op:
+            case "jump":
+                return instruction.names[0]
+            case "branch":
+                return instruction.names[0 if self._scalar(instruction.args[0]) else 1]
+            case "switch":
+                value = self._scalar(instruction.args[0])
+                for arg, label in zip(instruction.args[1:], instruction.names[1:], strict=True):
+                    if self._scalar(arg) == value:
+                        return label
+                return instruction.names[0]
+            case "return":
+                self.result = self._bits(instruction.args[0]) if instruction.args else 0
+                return None
+            case _:
+                self._machine.box[mailbox.PLACE] = instruction.place
+                raise TrapError(Trap.UNREACHABLE, 0)
+
+    def _execute(self, instruction: Instruction) -> Run:
+        if instruction.op in ("call", "call_indirect"):
+            yield from self._call(instruction)
+            return
+        self._machine.box[mailbox.PLACE] = instruction.place
+        if instruction.op in _REQUESTS or self._is_request(instruction):
+            args = [
+                arg if isinstance(arg, Resource) else self._bits(arg) for arg in instruction.args
+            ]
+            fill_request(self._machine.box, instruction, args)
+            yield
+            result: Bits = int(self._machine.box[mailbox.RESULT]) & 0xFFFF
+        else:
+            result = self._compute(instruction)
+        if instruction.result >= 0:
+            self._values[instruction.result] = result
+
+    @staticmethod
+    def _is_request(instruction: Instruction) -> bool:
+        return instruction.op == "vector" and len(instruction.names) > 1
+
+    def _call(self, instruction: Instruction) -> Run:
+        args = list(instruction.args)
+        if instruction.op == "call":
+            callee = self._interpreter.module.functions[instruction.names[0]]
+        else:
+            callee = self._interpreter.function_of(self._scalar(args.pop(0)))
+        bits = [self._bits(arg) for arg in args]
+        frame = _Frame(self._interpreter, self._machine, callee, bits, self._end)
+        yield from frame.run()
+        if instruction.result >= 0:
+            self._values[instruction.result] = frame.result
+
+    def _compute(self, instruction: Instruction) -> Bits:
+        op, args, kind = instruction.op, instruction.args, instruction.type
+        if op in _BINARY:
+            return arithmetic.binary(op, self._scalar(args[0]), self._scalar(args[1]), kind)
+        if op in _COMPARE:
+            sides = self._scalar(args[0]), self._scalar(args[1])
+            return arithmetic.compare(op, *sides, args[0].type)
+        if op == "vector":
+            operands = [(arg.type, self._bits(arg)) for arg in args]
+            run_inline(self._machine, instruction.names[0], operands)
+            return 1
+        return self._SIMPLE[op](self, instruction)
+
+    def _shift(self, instruction: Instruction) -> int:
+        bits, count = (self._scalar(arg) for arg in instruction.args)
+        amount = int(decode(count, instruction.args[1].type))
+        return arithmetic.shift(instruction.op, bits, amount & 0xFFFF, instruction.type)
+
+    def _unary(self, instruction: Instruction) -> int:
+        bits, kind = self._scalar(instruction.args[0]), instruction.type
+        match instruction.op:
+            case "neg":
+                return arithmetic.negate(bits, kind)
+            case "not":
+                return bits ^ 1
+            case "bitnot":
+                return ~bits & ((1 << WIDTHS[kind]) - 1)
+            case "cast":
+                return convert(bits, instruction.args[0].type, kind)
+            case _:
+                return bits
+
+    def _function_of_numbers(self, instruction: Instruction) -> int:
+        args = [self._scalar(arg) for arg in instruction.args]
+        return arithmetic.function(instruction.names[0], args, instruction.type)
+
+    def _get(self, instruction: Instruction) -> Bits:
+        return self._slots[instruction.names[0]]
+
+    def _set(self, instruction: Instruction) -> int:
+        self._slots[instruction.names[0]] = self._bits(instruction.args[0])
+        return 0
+
+    def _slot_address(self, instruction: Instruction) -> int:
+        return self._places[instruction.names[0]]
+
+    def _ptr_add(self, instruction: Instruction) -> int:
+        base, offset = (self._scalar(arg) for arg in instruction.args)
+        return (base + int(decode(offset, instruction.args[1].type))) & 0xFFFF
+
+    def _load(self, instruction: Instruction) -> Bits:
+        return self._machine.load(self._scalar(instruction.args[0]), instruction.type)
+
+    def _store(self, instruction: Instruction) -> int:
+        address, value = instruction.args
+        self._machine.store(self._scalar(address), value.type, self._bits(value))
+        return 0
+
+    def _copy(self, instruction: Instruction) -> int:
+        target, source, length = (self._scalar(arg) for arg in instruction.args)
+        self._machine.copy(target, source, length)
+        return 0
+
+    def _dsd_word(self, instruction: Instruction) -> Bits:
+        words = self._bits(instruction.args[0])
+        if not isinstance(words, tuple):
+            raise TypeError(f"{instruction} has no descriptor")
+        index = int(instruction.names[0])
+        if instruction.op == "dsd_get":
+            return words[index]
+        new = self._scalar(instruction.args[1]) & 0xFFFF
+        return (*words[:index], new, *words[index + 1 :])
+
+    def _schedule(self, instruction: Instruction) -> int:
+        self._machine.schedule(instruction.op, self._scalar(instruction.args[0]))
+        return 0
+
+    def _of_the_machine(self, instruction: Instruction) -> int:
+        machine = self._machine
+        match instruction.op:
+            case "timestamp":
+                return machine.timestamp(int(instruction.names[0]))
+            case "timestamp_control":
+                machine.control_timestamp(instruction.names[0])
+            case "random":
+                return machine.random()
+            case "coordinate":
+                return machine.coordinate(instruction.names[0])
+            case "parameter":
+                bits = machine.parameter(int(instruction.names[0]))
+                return bits & ((1 << WIDTHS[instruction.type]) - 1)
+            case "open_stream":
+                machine.box[mailbox.STREAM_OPEN] = 1
+            case _:
+                if not self._scalar(instruction.args[0]):
+                    raise TrapError(Trap.ASSERTION, 0)
+        return 0
+
+    _SIMPLE: ClassVar[dict[str, Callable[[Any, Instruction], Bits]]] = {
+        **dict.fromkeys(("shl", "shr"), _shift),
+        **dict.fromkeys(("neg", "not", "bitnot", "cast", "bitcast"), _unary),
+        **dict.fromkeys(("activate", "block", "unblock"), _schedule),
+        **dict.fromkeys(("dsd_get", "dsd_set"), _dsd_word),
+        **dict.fromkeys(
+            ("timestamp", "timestamp_control", "random", "coordinate", "parameter", "open_stream"),
+            _of_the_machine,
+        ),
+        "assert": _of_the_machine,
+        "math": _function_of_numbers,
+        "get": _get,
+        "set": _set,
+        "slot_address": _slot_address,
+        "ptr_add": _ptr_add,
+        "load": _load,
+        "store": _store,
+        "copy": _copy,
+    }
+
+
+_REQUESTS: Final = frozenset(
+    ("load_dsr", "read_register", "write_register", "flush_queue", "set_fifo_lengths", "print")
+)

@@ -1,0 +1,117 @@
+"""What code touches of its PE without the fabric: memory, mailbox, task bits, counters."""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.ir.function import Type
+from openwafer.sdk.ir.numbers import num_words
+from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.mailbox import BlockKind, Trap
+
+_DSDS = (Type.DSD, Type.DSD4)
+_COORDINATES = {
+    "x": mailbox.X,
+    "y": mailbox.Y,
+    "fabric_x": mailbox.FABRIC_X,
+    "fabric_y": mailbox.FABRIC_Y,
+}
+_WORD = (1 << 64) - 1
+
+
+class TrapError(Exception):
+    """The code stopped for good."""
+
+    def __init__(self, trap: Trap, value: int) -> None:
+        super().__init__(f"{trap.name.lower()} ({value})")
+        self.trap = trap
+        self.value = value
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One PE's mailbox, shape (MAILBOX_WORDS,), and memory, shape (memory_words,)."""
+
+    box: NDArray[np.int64]
+    memory: NDArray[np.uint16]
+
+    def load(self, address: int, kind: Type) -> int | tuple[int, ...]:
+        """Bits of a value in memory; traps outside of it."""
+        words = self._words(address, num_words(kind))
+        if kind in _DSDS:
+            return tuple(int(word) for word in words)
+        bits = sum(int(word) << (16 * index) for index, word in enumerate(words))
+        return bits & (1 if kind is Type.BOOL else 0xFF) if kind in _NARROW else bits
+
+    def store(self, address: int, kind: Type, bits: int | tuple[int, ...]) -> None:
+        """Write a value; traps outside of memory."""
+        words = self._words(address, num_words(kind))
+        if isinstance(bits, tuple):
+            words[:] = bits
+        else:
+            words[:] = [(bits >> (16 * index)) & 0xFFFF for index in range(len(words))]
+
+    def copy(self, target: int, source: int, length: int) -> None:
+        """Copy words; traps outside of memory."""
+        self._words(target, length)[:] = self._words(source, length)
+
+    def _words(self, address: int, length: int) -> NDArray[np.uint16]:
+        if address + length > len(self.memory):
+            raise TrapError(Trap.OUT_OF_BOUNDS, address)
+        return self.memory[address : address + length]
+
+    def schedule(self, op: str, target: int) -> None:
+        """Change the bits of a task, queue or microthread."""
+        if op == "activate":
+            self._change(mailbox.ACTIVE, 1 << target, is_set=True)
+            return
+        kind, number = target >> 8, target & 0xFF
+        if kind == BlockKind.TASK:
+            self._change(mailbox.BLOCKED, 1 << number, is_set=op == "block")
+        else:
+            bit = number + 8 * (kind == BlockKind.MICROTHREAD)
+            self._change(mailbox.BLOCKED_QUEUES, 1 << bit, is_set=op == "block")
+
+    def _change(self, field: int, mask: int, *, is_set: bool) -> None:
+        old = int(self.box[field]) & _WORD
+        new = old | mask if is_set else old & ~mask
+        self.box[field] = np.uint64(new).astype(np.int64)
+
+    def timestamp(self, word: int) -> int:
+        """16 bits of the counter, the lowest first."""
+        value = int(self.box[mailbox.TIMESTAMP_BASE])
+        if self.box[mailbox.TIMESTAMP_IS_ON]:
+            value = int(self.box[mailbox.CYCLE]) - value
+        return (value >> (16 * word)) & 0xFFFF
+
+    def control_timestamp(self, action: str) -> None:
+        """Enable, disable or reset the counter; what changes nothing is ignored."""
+        is_on = bool(self.box[mailbox.TIMESTAMP_IS_ON])
+        cycle = self.box[mailbox.CYCLE]
+        if action == "reset":
+            self.box[mailbox.TIMESTAMP_BASE] = cycle if is_on else 0
+        elif is_on is not (action == "enable"):
+            self.box[mailbox.TIMESTAMP_BASE] = cycle - self.box[mailbox.TIMESTAMP_BASE]
+            self.box[mailbox.TIMESTAMP_IS_ON] = action == "enable"
+
+    def random(self) -> int:
+        """The generator's next 16 bits."""
+        state = int(self.box[mailbox.RANDOM])
+        for _ in range(mailbox.RANDOM_STEPS):
+            state = ((state << 1) | ((state >> 22) ^ (state >> 17)) & 1) & 0xFFFFFFFF
+        self.box[mailbox.RANDOM] = state
+        return state & 0xFFFF
+
+    def coordinate(self, axis: str) -> int:
+        """A coordinate of the PE."""
+        return int(self.box[_COORDINATES[axis]]) & 0xFFFF
+
+    def parameter(self, number: int) -> int:
+        """Raw bits of the PE's own value of a parameter."""
+        address = int(self.box[mailbox.PARAMS]) + 8 * number
+        return ctypes.c_int64.from_address(address).value
+
+
+_NARROW = (Type.BOOL, Type.I8, Type.U8)

@@ -1,0 +1,64 @@
+"""The plain meaning of a vector operation on memory and scalars."""
+
+from collections.abc import Sequence
+
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
+from openwafer.sdk.ir.elements import element
+from openwafer.sdk.ir.function import Type
+from openwafer.sdk.ir.machine import Machine
+from openwafer.sdk.ir.numbers import decode
+from openwafer.sdk.program import descriptor as words
+
+_BY_WORDS = {1: Type.U16, 2: Type.U32}
+
+
+def run_inline(
+    machine: Machine, name: str, operands: Sequence[tuple[Type, int | tuple[int, ...]]]
+) -> None:
+    """Run an operation element by element, in order.
+
+    The length is the destination's, or the longest source's when the destination is a pointer.
+    With a pointer, a scalar in the first source's place is where the sum starts.
+
+    Args:
+        machine: the PE.
+        name: of the operation.
+        operands: type and bits of destination and sources.
+    """
+    op = VECTOR_OPS[name]
+    (_, target), *sources = operands
+    sizes = [element_words(kind) for kind in (op.destination, *op.sources)]
+    values: list[int] = [0] * 3
+    if isinstance(target, tuple):
+        length = _extent(target)
+    else:
+        length = max((_extent(bits) for _, bits in sources if isinstance(bits, tuple)), default=1)
+    accumulates = not isinstance(target, tuple) and not isinstance(sources[0][1], tuple)
+    result = 0
+    for index in range(length):
+        for place, (_, bits) in enumerate(sources):
+            values[place] = (
+                _read(machine, bits, index, sizes[1 + place]) if isinstance(bits, tuple) else bits
+            )
+        if accumulates and index and len(sources) > 1:
+            values[0] = result
+        result = element(op.code, *values)
+        if isinstance(target, tuple):
+            machine.store(_address(target, index), _BY_WORDS[sizes[0]], result)
+    if not isinstance(target, tuple) and length:
+        machine.store(target, _BY_WORDS[sizes[0]], result)
+
+
+def _read(machine: Machine, dsd: tuple[int, ...], index: int, num_words: int) -> int:
+    bits = machine.load(_address(dsd, index), _BY_WORDS[num_words])
+    assert isinstance(bits, int)
+    return bits
+
+
+def _extent(dsd: tuple[int, ...]) -> int:
+    return dsd[words.WORD_EXTENT] | dsd[words.WORD_EXTENT + 1] << 16
+
+
+def _address(dsd: tuple[int, ...], index: int) -> int:
+    stride = int(decode(dsd[words.WORD_STRIDE], Type.I16))
+    return (dsd[words.WORD_BASE] + index * stride) & 0xFFFF
