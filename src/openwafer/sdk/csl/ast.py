@@ -167,7 +167,7 @@ class Binary(Node):
 class Comptime(Node):
     """`comptime operand`, where the operand may be a block or a loop."""
 
-    operand: "Expression"
+    operand: "Body"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,36 +216,44 @@ class PointerType(Node):
     element: "Expression"
 
 
+class FunctionKind(StrEnum):
+    """The word that opens a function or its type."""
+
+    FN = "fn"
+    TASK = "task"
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionType(Node):
-    """`fn(A, B) R`."""
+    """`fn(A, B) R` or `task(A) R`."""
 
+    kind: FunctionKind
     parameters: tuple["Expression", ...]
     result: "Expression"
 
 
-class AggregateKind(StrEnum):
-    """How an aggregate lays its fields out."""
+class AggregateLayout(StrEnum):
+    """Who decides where the fields of an aggregate lie: the compiler, the C ABI, a bit count."""
 
-    STRUCT = "struct"
-    PACKED_STRUCT = "packed struct"
-    UNION = "union"
+    AUTO = ""
+    EXTERN = "extern"
+    PACKED = "packed"
 
 
 @dataclass(frozen=True, slots=True)
 class Field(Node):
-    """`name: type` or `name: type = default` inside an aggregate type."""
+    """`name: type` inside an aggregate type."""
 
     name: Name
     type: "Expression"
-    default: "Expression | None"
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateType(Node):
-    """`struct { ... }`, `packed struct { ... }`, `union { ... }`; each place is its own type."""
+    """`struct { ... }`, `packed struct { ... }`, `extern union { ... }`."""
 
-    kind: AggregateKind
+    layout: AggregateLayout
+    is_union: bool
     fields: tuple[Field, ...]
 
 
@@ -405,13 +413,6 @@ class Variable(Node):
     type: "Expression | None"
     attributes: Attributes
     initializer: "Expression | None"
-
-
-class FunctionKind(StrEnum):
-    """The word that opens a function."""
-
-    FN = "fn"
-    TASK = "task"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,3 +58,8 @@ PRECEDENCE = {
     )
     for operator in operators
 }
+
+# The operators that have a compound assignment, such as `+=`.
+COMPOUND = frozenset(
+    o for o, level in PRECEDENCE.items() if level > PRECEDENCE[BinaryOperator.EQUAL]
+)

@@ -1,0 +1,58 @@
+"""What to write instead, told from the words around a mistake."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from openwafer.sdk.csl.tokens import Token, TokenKind
+
+_FOREIGN_WORDS = {
+    "not": "negation is written '!'",
+    "let": "declare with 'const' or 'var'",
+    "def": "a function is declared with 'fn', or 'task' if wavelets start it",
+    "func": "a function is declared with 'fn', or 'task' if wavelets start it",
+    "function": "a function is declared with 'fn', or 'task' if wavelets start it",
+    "import": 'a module is imported with: const name = @import_module("file.csl");',
+    "elif": "write 'else if'",
+    "case": "a case of a switch is written: value => expression,",
+    "default": "the default of a switch is written: else => expression,",
+    "do": "a loop is written: while (condition) { ... }",
+    "int": "integers have a width: i16, u16, i32, u32",
+    "float": "floats have a width: f16, f32",
+}
+_PAIRS = {
+    "++": "CSL has no '++'; write '+= 1'",
+    "--": "CSL has no '--'; write '-= 1'",
+    "**": "CSL has no '**'; multiply, or call pow of <math>",
+}
+_STRAYS = {
+    "?": "a choice is written: if (condition) a else b",
+    "#": "comments start with //",
+}
+
+
+def remedy_for_words(words: Sequence[Token]) -> str:
+    """Remedy for a mistake noticed at the last of `words`, or ""."""
+    for word in reversed(words):
+        if word.text in _FOREIGN_WORDS:
+            return _FOREIGN_WORDS[word.text]
+    for first, second in pairwise(words):
+        if first.end == second.start and first.text + second.text in _PAIRS:
+            return _PAIRS[first.text + second.text]
+    return ""
+
+
+def remedy_for_name(token: Token) -> str:
+    """Remedy for `token` where a name belongs, or ""."""
+    if token.kind in {TokenKind.INT, TokenKind.FLOAT}:
+        return "names start with a letter or _"
+    if token.kind is TokenKind.BUILTIN:
+        return "only builtins start with @"
+    return ""
+
+
+def stray_remedy(characters: str) -> str:
+    """Remedy for characters that CSL has no use for."""
+    if not characters.isascii():
+        codes = " ".join(f"U+{ord(char):04X}" for char in characters)
+        return f"remove {codes}; outside of strings and comments CSL is written in ASCII"
+    return _STRAYS.get(characters, "remove it")
