@@ -148,6 +148,21 @@ def test_a_layer_over_the_limit_with_one_child_stays_whole() -> None:
     assert names(found) == ["0"]
 
 
+def test_a_pattern_that_names_a_list_means_its_elements() -> None:
+    assert names(split(Decoder(), patterns=("blocks",)))[1:3] == ["blocks.0", "blocks.1"]
+
+
+def test_a_block_over_the_limit_leaves_no_list_as_a_layer() -> None:
+    found = split(nn.Sequential(Routed()), max_layer_bytes=3 * MATRIX_BYTES)
+    assert names(found) == ["0.router", "0.experts.0", "0.experts.1", "0.experts.2"]
+
+
+def test_a_module_that_is_in_the_model_twice_is_one_layer() -> None:
+    block = matrix()
+    model = nn.Sequential(nn.ModuleList([block]), nn.ModuleList([block]))
+    assert split(model).records == {"0.0": ("0.0.weight",)}
+
+
 def test_pinning_moves_parameters_out_of_their_layer() -> None:
     found = pin(split(nn.Sequential(Routed())), ["0.router.weight"])
     assert found.layer("0").parameters == ("0.router.bias",)

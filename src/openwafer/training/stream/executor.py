@@ -87,13 +87,15 @@ class Executor:
         self._backward_visit: int | None = None
         self._fetching: set[str] = set()
         self._nested: dict[str, None] = {}
+        self._nested_records = _records_of(split, is_nested=True)
+        self._nested_records -= _records_of(split, is_nested=False)
         self._unplanned_records: set[str] = set()
         self._arrived: dict[str, int] = {}
         self._is_pushed: set[str] = set()
         self._record_of = {
             name: record for record, names in split.records.items() for name in names
         }
-        self._modules = dict(model.named_modules())
+        self._modules = dict(model.named_modules(remove_duplicate=False))
         self._undo: list[Callable[[], None]] = []
         self.expected = self._trained_by_record()
         self._attach(model)
@@ -204,10 +206,10 @@ class Executor:
         self._reach(Kind.FORWARD, layer)
         return len(self.log.visits) - 1
 
-    def leave(self, layer: Layer) -> None:
+    def leave(self) -> None:
         """Go on with the schedule after a layer's forward."""
         self.on_leave()
-        self._release_nested(layer)
+        self._release_nested()
         self._release_unplanned()
         self._run_to_compute()
 
@@ -218,7 +220,7 @@ class Executor:
         if self._backward_visit is None:
             torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
         else:
-            self._release_nested(self._layers[self.log.visits[self._backward_visit]])
+            self._release_nested()
             self._release_unplanned()
         self._backward_visit = visit
         self.log.backward.append(visit)
@@ -305,13 +307,20 @@ class Executor:
             self._fetching.discard(record)
         self.weights.drop(record)
 
-    def use_nested(self, layer: Layer) -> None:
-        """Bring the weights of a layer inside the running one, in the place of older ones."""
-        for record in layer.records:
-            if not self.weights.holds(record):
-                self._make_room(self.weights.num_bytes(record))
-            self._nested.pop(record, None)
+    def use_nested(self, record: str) -> None:
+        """Bring a record of a layer inside the running one, in the place of older ones."""
+        if not self.weights.holds(record):
+            self._make_room(self.weights.num_bytes(record))
             self._nested[record] = None
+        elif record in self._nested:
+            self._nested[record] = self._nested.pop(record)
+        self.ensure(record)
+
+    def _use_saved(self, record: str) -> None:
+        """Bring back a record whose weights the backward pass wants."""
+        if record in self._nested_records:
+            self.use_nested(record)
+        else:
             self.ensure(record)
 
     def _make_room(self, num_bytes: int) -> None:
@@ -324,11 +333,11 @@ class Executor:
             del self._nested[record]
             self.release(record)
 
-    def _release_nested(self, layer: Layer) -> None:
-        for record in list(self._nested):
-            if self._layers[record].parent == layer.name and self.weights.holds(record):
+    def _release_nested(self) -> None:
+        for record in self._nested:
+            if self.weights.holds(record):
                 self.release(record)
-            del self._nested[record]
+        self._nested.clear()
 
     def _release_unplanned(self) -> None:
         for record in self._unplanned_records:
@@ -366,7 +375,8 @@ class Executor:
         if not self._is_in_pass:
             return function(*args, **kwargs)
         if self._is_inside_layer:
-            self.use_nested(layer)
+            for record in layer.records:
+                self.use_nested(record)
             return function(*args, **kwargs)
         pause = self.pause
         visit = self.enter(layer) if pause is None else pause(layer)
@@ -380,7 +390,7 @@ class Executor:
         if torch.is_grad_enabled():
             self._watch(out, visit)
         if pause is None:
-            self.leave(layer)
+            self.leave()
         return out
 
     def _run_framed(
@@ -395,7 +405,7 @@ class Executor:
         changing = self.changing_buffers.get(layer.name, range(len(buffers)))
         rerun = partial(self._rerun, layer, function)
         call = Call(layer.name, rerun, args, kwargs, tuple(buffers[index] for index in changing))
-        with frame_for(policy, self.weights, self.ensure, call).hooks():
+        with frame_for(policy, self.weights, self._use_saved, call).hooks():
             out = function(*args, **kwargs)
         if not is_known:
             self.changing_buffers[layer.name] = changed_buffers(buffers, before)
@@ -423,6 +433,11 @@ class Executor:
             Visit(name, self._layers[name].records, index in reached)
             for index, name in enumerate(self.log.visits)
         )
+
+
+def _records_of(split: Partition, *, is_nested: bool) -> set[str]:
+    layers = [layer for layer in split.layers if (layer.parent is not None) is is_nested]
+    return {record for layer in layers for record in layer.records}
 
 
 def _begin_backward(executor: Executor, visit: int, _: torch.Tensor) -> None:

@@ -78,7 +78,7 @@ def partition(
         model: any module; its parameters may be on the meta device.
         patterns: paths or globs (``"encoder.block.*"``) of modules that are layers; given
             patterns replace the automatic choice where they match, and what they leave is split
-            automatically.
+            automatically. A module list stands for its elements.
         pinned: names of parameters that must stay on the device.
         max_layer_bytes: a larger layer is split into its children, where it has several.
         min_layer_bytes: a smaller one outside a module list is pinned instead.
@@ -143,15 +143,17 @@ def _layer_paths(
 ) -> dict[str, str | None]:
     """Paths of the layers with their parents, parents first."""
     chosen = _matches(model, patterns)
-    paths: dict[str, str | None] = {}
+    paths: dict[nn.Module, tuple[str, str | None]] = {}
     for path, module, in_list in _units(model, "", chosen):
         for unit_path, unit in _split_large(path, module, max_bytes):
             if not in_list and unit_path not in chosen and parameter_bytes(unit) < min_bytes:
                 continue
-            paths[unit_path] = None
+            # A module that is in the model twice is one layer, by its first path.
+            paths.setdefault(unit, (unit_path, None))
             for expert in _experts(unit):
-                paths[f"{unit_path}.{expert}"] = unit_path
-    return paths
+                place = f"{unit_path}.{expert}", unit_path
+                paths.setdefault(unit.get_submodule(expert), place)
+    return dict(paths.values())
 
 
 def _matches(model: nn.Module, patterns: Sequence[str]) -> set[str]:
@@ -184,7 +186,7 @@ def _units(module: nn.Module, path: str, chosen: set[str]) -> Iterator[tuple[str
         child_path = f"{path}.{name}" if path else name
         if not _has_parameters(child):
             continue
-        if child_path in chosen:
+        if child_path in chosen and not _is_list(child):
             yield child_path, child, True
         elif _holds_layers(child, child_path, chosen, is_element=is_list):
             yield from _units(child, child_path, chosen)
@@ -196,7 +198,7 @@ def _holds_layers(module: nn.Module, path: str, chosen: set[str], *, is_element:
     """Whether the layers lie below this module, so that it is none itself."""
     if any(other.startswith(path + ".") for other in chosen):
         return True
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+    if _is_list(module):
         return True
     if is_element and not isinstance(module, nn.Sequential):
         return False
@@ -204,17 +206,20 @@ def _holds_layers(module: nn.Module, path: str, chosen: set[str], *, is_element:
 
 
 def _contains_list(module: nn.Module) -> bool:
-    return any(
-        isinstance(inner, (nn.ModuleList, nn.ModuleDict)) and _has_parameters(inner)
-        for inner in module.modules()
-    )
+    return any(_is_list(inner) and _has_parameters(inner) for inner in module.modules())
+
+
+def _is_list(module: nn.Module) -> bool:
+    """Whether the module is never called, only its elements are."""
+    return isinstance(module, (nn.ModuleList, nn.ModuleDict))
 
 
 def _split_large(
     path: str, module: nn.Module, max_bytes: int | None
 ) -> Iterator[tuple[str, nn.Module]]:
     children = [(name, child) for name, child in module.named_children() if _has_parameters(child)]
-    if max_bytes is None or parameter_bytes(module) <= max_bytes or len(children) < 2:
+    is_small = max_bytes is None or parameter_bytes(module) <= max_bytes or len(children) < 2
+    if is_small and not _is_list(module):
         yield path, module
         return
     for name, child in children:
@@ -247,11 +252,13 @@ def _canonical_names(model: nn.Module) -> dict[str, str]:
 
 def _owners(model: nn.Module, paths: Mapping[str, str | None]) -> dict[str, str]:
     """The innermost layer that each parameter name lies in."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    layers = {modules[path]: path for path in paths}
     owners: dict[str, str] = {}
     for name, _ in model.named_parameters(remove_duplicate=False):
         parts = name.split(".")
-        prefixes = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
-        owner = next((prefix for prefix in prefixes if prefix in paths), None)
+        around = (modules[".".join(parts[:end])] for end in range(len(parts) - 1, 0, -1))
+        owner = next((layers[module] for module in around if module in layers), None)
         if owner is not None:
             owners[name] = owner
     return owners

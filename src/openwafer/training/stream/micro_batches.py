@@ -94,7 +94,7 @@ def run_forward(
             for fiber in reversed(fibers):
                 if fiber.waits_for is layer:
                     fiber.resume(visit, device)
-            executor.leave(layer)
+            executor.leave()
     finally:
         executor.pause = None
         for fiber in fibers:
