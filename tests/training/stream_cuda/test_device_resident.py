@@ -32,7 +32,11 @@ OPTIMIZERS: dict[str, Optimize] = {
     "adafactor": lambda m: [torch.optim.Adafactor(m.parameters(), lr=1e-2)],
     "muon": muon_beside_adamw,
 }
-WAYS = (DeviceResidentExecution, ResidentExecution)
+WAYS = [
+    (DeviceResidentExecution, DeviceResidentExecution),
+    (DeviceResidentExecution, ResidentExecution),
+    (ResidentExecution, DeviceResidentExecution),
+]
 
 
 def device() -> CpuDevice:
@@ -63,8 +67,7 @@ def test_weights_are_those_of_the_plain_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("first", WAYS)
-@pytest.mark.parametrize("second", WAYS)
+@pytest.mark.parametrize(("first", "second"), WAYS)
 def test_a_run_may_go_on_in_the_other_way(
     name: str, first: type[ResidentExecution], second: type[ResidentExecution]
 ) -> None:
