@@ -4,8 +4,8 @@ import re
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from openwafer.training.metrics.plan_record import Mode, Tier
 from openwafer.training.session import Session
+from openwafer.training.session.building import build_hollow_model, expected_vocab_size
 from tests.cli.command import run_command, settings
 
 SMALL = settings(
@@ -34,7 +34,7 @@ def test_the_demo_ends_with_a_model_a_sample_and_a_report(tmp_path: Path) -> Non
 
 def test_the_demos_device_is_smaller_than_its_weights() -> None:
     with as_file(files("openwafer.cli") / "demo.yaml") as path:
-        plan = Session(path).plan()
-    assert plan.mode is Mode.STREAMED
-    assert plan.device_budget_bytes < sum(layer.weights_bytes for layer in plan.layers)
-    assert {layer.states_tier for layer in plan.layers} == {Tier.DISK}
+        config = Session(path).config
+    model = build_hollow_model(config, expected_vocab_size(config))
+    assert config.device_memory is not None
+    assert config.device_memory < sum(parameter.nbytes for parameter in model.parameters())
