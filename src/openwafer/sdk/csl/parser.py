@@ -127,10 +127,10 @@ class _ModuleParser(BlockParser):
         start = self.token.start
         is_comptime = self.accept("comptime")
         following = self.ahead(1)
-        is_named = following.text in {":", "*"} or following.kind in {
-            TokenKind.NAME,
-            TokenKind.KEYWORD,
-        }
+        is_missing_colon = self.token.kind is TokenKind.NAME and (
+            following.kind in {TokenKind.NAME, TokenKind.KEYWORD} or following.text == "*"
+        )
+        is_named = following.text == ":" or is_missing_colon
         name = self.name("a parameter") if is_named else None
         declared = None if name is None else self.type_of(name)
         return ast.Parameter(

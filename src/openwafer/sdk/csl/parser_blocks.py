@@ -111,6 +111,10 @@ class BlockParser(ExpressionParser):
 
     def _for(self, label: ast.Name | None, start: int, *, is_inline: bool) -> ast.For:
         self.advance()
+        if self.ahead(2).text == "=":
+            remedy = "a loop over numbers is written: for (@range(i16, n)) |i| { ... }"
+            message = f"'for' runs over an array or a range, found {self.found()}"
+            raise self.failure("csl-expected-expression", message, remedy)
         iterable = self._condition("for")
         remedy = "name the element: for (...) |element| { ... }"
         self.expect("|", "after what a 'for' runs over", remedy)
@@ -207,11 +211,14 @@ class BlockParser(ExpressionParser):
         if self.starts_declaration():
             message = f"{self.found()} cannot stand inside a block"
             raise self.failure("csl-misplaced", message, "move it to the top of the file")
+        if text == "else":
+            remedy = "no ';' stands before 'else'"
+            raise self.failure("csl-misplaced", "this 'else' belongs to no 'if'", remedy)
         is_comptime = text == "comptime" and self.ahead(1).text in {"var", "const"}
         if is_comptime or text in {"var", "const"}:
             return [self.variable(self.token.start, ast.Storage.INTERNAL)]
         node = self.body()
-        if _ends_in_block(node):
+        if ends_in_block(node):
             self.accept(";")
         else:
             self.end_statement("the statement")
@@ -260,13 +267,14 @@ class BlockParser(ExpressionParser):
         )
 
 
-def _ends_in_block(node: ast.Statement) -> bool:
+def ends_in_block(node: ast.Statement) -> bool:
+    """Whether `node`, as a statement, needs no semicolon behind it."""
     match node:
         case ast.Block() | ast.Switch():
             return True
         case ast.If(then=then, otherwise=otherwise):
-            return _ends_in_block(then if otherwise is None else otherwise)
+            return ends_in_block(then if otherwise is None else otherwise)
         case ast.For(body=body) | ast.While(body=body) | ast.Comptime(operand=body):
-            return _ends_in_block(body)
+            return ends_in_block(body)
         case _:
             return False

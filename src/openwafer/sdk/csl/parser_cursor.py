@@ -18,7 +18,8 @@ MAX_NESTING = 80
 _DECLARATION_WORDS = frozenset({"param", "task", "export", "extern"})
 _STATEMENT_WORDS = frozenset({"const", "var", "return", "break", "continue", "for", "while"})
 _INSIDE_STATEMENT = frozenset({",", ")", "]", ".", ".*", "else"})
-_BRACE_STEP = {"{": 1, "}": -1}
+_BRACES = {"{": 1, "}": -1}
+_PARENTHESES = {"(": 1, ")": -1}
 _COMPARISON = {"=": "compare with '=='; an assignment is a statement of its own"}
 
 
@@ -87,9 +88,10 @@ class Cursor:
         self._keep(Diagnostic(Severity.ERROR, code, message, span, notes, help))
 
     def _keep(self, diagnostic: Diagnostic) -> None:
-        # A second report about the same place says nothing new.
+        # A second report about what touches the place of the first says nothing new.
         last = self.diagnostics[-1].span if self.diagnostics else None
-        if last is None or diagnostic.span is None or diagnostic.span.start != last.start:
+        span = diagnostic.span
+        if last is None or span is None or not last.start <= span.start <= last.end:
             self.diagnostics.append(diagnostic)
 
     def failure(self, code: str, message: str, help: str = "") -> AbandonedError:
@@ -139,6 +141,9 @@ class Cursor:
             found.append(item())
             if not self._separates(closer, inside):
                 break
+        if self.token.text != closer and not self._is_statement_over():
+            message = f"expected ',' or '{closer}' in {inside}, found {self.found()}"
+            raise self.failure("csl-expected-token", message, _COMPARISON.get(self.token.text, ""))
         self.close(opener, inside)
         return tuple(found)
 
@@ -200,7 +205,8 @@ class Cursor:
             return
         if not self.is_line_start() and self.token.text not in {"}", ""}:
             message = f"expected ';' or an operator after {after}, found {self.found()}"
-            raise self.failure("csl-expected-token", message)
+            help = "write ';' instead" if self.token.text == "," else ""
+            raise self.failure("csl-expected-token", message, help)
         self.report(
             "csl-missing-semicolon",
             f"expected ';' after {after}",
@@ -222,13 +228,18 @@ class Cursor:
     def abandon(self, error: AbandonedError, first: int) -> None:
         """Report `error`, then step to the end of what the token numbered `first` began."""
         self._keep(error.diagnostic)
-        depth = sum(_BRACE_STEP.get(token.text, 0) for token in self.tokens[first : self.index])
+        skipped = [token.text for token in self.tokens[first : self.index]]
+        braces = skipped.count("{") - skipped.count("}")
+        parentheses = skipped.count("(") - skipped.count(")")
         while self.token.kind is not TokenKind.END and not self.is_new_declaration():
-            if self.token.text == "}" and depth <= 0:
+            text = self.token.text
+            if text == "}" and braces <= 0:
                 return
-            text = self.advance().text
-            depth += _BRACE_STEP.get(text, 0)
-            is_over = text == "}" and self.token.text not in _INSIDE_STATEMENT
-            if depth <= 0 and (text == ";" or is_over):
+            braces += _BRACES.get(text, 0)
+            parentheses += _PARENTHESES.get(text, 0)
+            self.advance()
+            is_end = text == ";" and (parentheses <= 0 or self.is_line_start())
+            is_end |= text == "}" and self.token.text not in _INSIDE_STATEMENT
+            if braces <= 0 and is_end:
                 self.accept(";")
                 return

@@ -44,6 +44,8 @@ class ExpressionParser(TypeParser):
                 self._report_chain()
             was_comparison = tightness == _COMPARISON
             self.advance()
+            if self.token.text == "*" == self.previous.text:
+                raise self._no_expression()  # not `a * (*T)`: a product has no types
             right_start = self.token.start
             right = self._operations(self._prefixed(), right_start, tightness + 1)
             left = ast.Binary(operator, left, right, span=self.since(start))
@@ -105,7 +107,7 @@ class ExpressionParser(TypeParser):
                 arguments = self.items(self.advance(), "the arguments", self.expression)
                 node = ast.Call(node, arguments, span=self.since(start))
             elif text == "[":
-                indices = self.items(self.advance(), "the index", self.expression)
+                indices = self.expressions("the index")
                 node = ast.Index(node, indices, span=self.since(start))
             elif text == ".":
                 self.advance()
@@ -224,8 +226,9 @@ class ExpressionParser(TypeParser):
         while self.accept(","):
             indices.append(self.name("an index"))
         self.expect("|", "behind the indices of a tensor access")
-        opener = self.expect("{", "before the shape of a tensor access", "write |i|{N} -> A[i]")
-        shape = self.items(opener, "the shape of a tensor access", self.expression)
+        if self.token.text != "{":
+            self.expect("{", "before the shape of a tensor access", "write |i|{N} -> A[i]")
+        shape = self.expressions("the shape of a tensor access")
         self.arrow("->", "=>", "after the shape of a tensor access")
         element = self.expression()
         return ast.TensorAccess(tuple(indices), shape, element, span=self.since(start))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from openwafer.sdk.csl import ast
-from openwafer.sdk.csl.parser_cursor import Cursor
+from openwafer.sdk.csl.parser_cursor import CLOSERS, Cursor
 from openwafer.sdk.csl.tokens import TokenKind
 
 Item = TypeVar("Item")
@@ -37,13 +37,22 @@ class TypeParser(Cursor, ABC):
         element = self.type_expression()
         return ast.PointerType(is_many, is_const, element, span=self.since(start))
 
-    def _bracket_type(self) -> ast.Expression:
+    def expressions(self, inside: str) -> tuple[ast.Expression, ...]:
+        """Parse one or more expressions between the bracket that is here and its closer."""
         opener = self.advance()
-        if self.accept("*"):
-            self.close(opener, "the pointer type")
+        if self.token.text == CLOSERS[opener.text]:
+            message = f"expected an expression in {inside}, found {self.found()}"
+            raise self.failure("csl-expected-expression", message)
+        return self.items(opener, inside, self.expression)
+
+    def _bracket_type(self) -> ast.Expression:
+        opener = self.token
+        if self.ahead(1).text == "*" and self.ahead(2).text == "]":
+            for _ in "[*]":
+                self.advance()
             return self._pointer_type(opener.start, is_many=True)
-        dims = self.items(opener, "the size of an array", self.expression)
-        if not dims or self.token.text in {";", ",", ")", "}", "="}:
+        dims = self.expressions("the size of an array")
+        if self.token.text in {";", ",", ")", "}", "="}:
             message = f"expected the element type of an array, found {self.found()}"
             help = "an array type is [2]i16, an array [2]i16{ 1, 2 }, a tuple .{ 1, 2 }"
             raise self.failure("csl-expected-expression", message, help)
