@@ -321,6 +321,8 @@ class _Frame:
             case "parameter":
                 bits = machine.parameter(int(instruction.names[0]))
                 return bits & ((1 << WIDTHS[instruction.type]) - 1)
+            case "seed_random":
+                machine.seed(self._scalar(instruction.args[0]))
             case "open_stream":
                 machine.box[mailbox.STREAM_OPEN] = 1
             case _:
@@ -338,6 +340,7 @@ class _Frame:
             _of_the_machine,
         ),
         "assert": _of_the_machine,
+        "seed_random": _of_the_machine,
         "math": _function_of_numbers,
         "get": _get,
         "set": _set,

@@ -104,6 +104,10 @@ class Machine:
         self.box[mailbox.RANDOM] = state
         return state & 0xFFFF
 
+    def seed(self, state: int) -> None:
+        """Set the generator's state."""
+        self.box[mailbox.RANDOM] = state & 0xFFFFFFFF
+
     def coordinate(self, axis: str) -> int:
         """A coordinate of the PE."""
         return int(self.box[_COORDINATES[axis]]) & 0xFFFF

@@ -112,6 +112,7 @@ set_fifo_lengths   II   .  fifo                 read and write length of a FIFO;
 timestamp          .    N  word                 16 bits of the timestamp counter, as u16
 timestamp_control  .    .  action               enable, disable or reset the counter
 random             .    N  -                    next 16 bits of the generator, as u16
+seed_random        I    .  -                    the generator takes a state of 32 bits
 coordinate         .    N  axis                 x, y, fabric_x or fabric_y, as u16
 parameter          .    T  number               the PE's own value of a parameter
 open_stream        .    .  -                    the next host command may run
