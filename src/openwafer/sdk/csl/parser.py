@@ -70,8 +70,12 @@ class _ModuleParser(BlockParser):
             return self.failure("csl-unmatched-brace", "this '}' closes nothing", "remove it")
         message = f"expected a declaration, found {self.found()}"
         is_statement = self.token.kind is TokenKind.BUILTIN or self.ahead(1).text in {"=", "(", "."}
-        help = "statements stand in a fn, a task, comptime { ... } or layout { ... }"
-        return self.failure("csl-expected-declaration", message, help if is_statement else "")
+        remedy = "statements stand in a fn, a task, comptime { ... } or layout { ... }"
+        if self.token.text in {"struct", "union", "enum", "packed"}:
+            remedy = f"a type gets its name by: const Name = {self.token.text} ...;"
+        elif not is_statement:
+            remedy = ""
+        return self.failure("csl-expected-declaration", message, remedy)
 
     def _global(self, start: int, storage: ast.Storage) -> ast.Variable:
         variable = self.variable(start, storage)
@@ -96,6 +100,10 @@ class _ModuleParser(BlockParser):
         opener = self.expect("(", f"after the name '{name.text}'")
         parameters = self.items(opener, "the parameters", self._parameter)
         before = self.attributes(start)
+        if self.token.text == "->":
+            span = self.span_of(self.advance())
+            message = "the result type follows the parameters without an arrow"
+            self.report("csl-wrong-arrow", message, span, help="remove '->'")
         result = None if self.token.text in {"{", ";"} else self.type_expression()
         attributes = (
             self.attributes(start) if before == ast.Attributes(span=before.span) else before

@@ -8,7 +8,7 @@ from openwafer.sdk.csl.tokens import TokenKind
 
 _ASSIGNMENTS = {"=": None, **{f"{operator}=": operator for operator in COMPOUND}}
 _LABELLED = frozenset({"{", "for", "while", "inline"})
-_BLOCK_WORDS = frozenset({"{", "if", "switch", "for", "while", "inline"})
+_FOREIGN_ELSE = frozenset({"elif", "elsif", "elseif"})
 _NO_VALUE = frozenset({";", ",", ")", "]", "}", "else", ""})
 
 
@@ -113,7 +113,7 @@ class BlockParser(ExpressionParser):
         self.advance()
         if self.ahead(2).text == "=":
             remedy = "a loop over numbers is written: for (@range(i16, n)) |i| { ... }"
-            message = f"'for' runs over an array or a range, found {self.found()}"
+            message = "'for' runs over an array or a range, not while a condition holds"
             raise self.failure("csl-expected-expression", message, remedy)
         iterable = self._condition("for")
         remedy = "name the element: for (...) |element| { ... }"
@@ -204,16 +204,10 @@ class BlockParser(ExpressionParser):
 
     def _statements(self) -> list[ast.Statement]:
         """Parse one statement; a lone semicolon is none."""
-        text = self.token.text
-        if text == ";":
-            self.advance()
+        if self.accept(";"):
             return []
-        if self.starts_declaration():
-            message = f"{self.found()} cannot stand inside a block"
-            raise self.failure("csl-misplaced", message, "move it to the top of the file")
-        if text == "else":
-            remedy = "no ';' stands before 'else'"
-            raise self.failure("csl-misplaced", "this 'else' belongs to no 'if'", remedy)
+        self._refuse_stranger()
+        text = self.token.text
         is_comptime = text == "comptime" and self.ahead(1).text in {"var", "const"}
         if is_comptime or text in {"var", "const"}:
             return [self.variable(self.token.start, ast.Storage.INTERNAL)]
@@ -221,8 +215,30 @@ class BlockParser(ExpressionParser):
         if ends_in_block(node):
             self.accept(";")
         else:
+            self._refuse_second_name(node)
             self.end_statement("the statement")
         return [node]
+
+    def _refuse_stranger(self) -> None:
+        """Raise a failure for what begins no statement but is often meant for one."""
+        text = self.token.text
+        if self.starts_declaration():
+            message = f"{self.found()} cannot stand inside a block"
+            raise self.failure("csl-misplaced", message, "move it to the top of the file")
+        if text == "else":
+            remedy = "no ';' stands before 'else'"
+            raise self.failure("csl-misplaced", "this 'else' belongs to no 'if'", remedy)
+        if text in _FOREIGN_ELSE and self.previous.text == "}":
+            raise self.failure(
+                "csl-misplaced", f"'{text}' has no meaning in CSL", "write 'else if'"
+            )
+
+    def _refuse_second_name(self, node: ast.Body) -> None:
+        if isinstance(node, ast.Identifier) and self.token.kind is TokenKind.NAME:
+            message = f"expected ';' or an operator after '{node.name}', found {self.found()}"
+            remedy = f"a variable is declared: var {self.token.text}: {node.name} = ...;"
+            if not self.is_line_start():
+                raise self.failure("csl-expected-token", message, remedy)
 
     def variable(self, start: int, storage: ast.Storage) -> ast.Variable:
         """Parse `comptime var name: type attributes = initializer;` behind its storage class."""
@@ -254,7 +270,8 @@ class BlockParser(ExpressionParser):
         values: dict[str, ast.Expression] = {}
         while (word := self.token.text) in {"align", "linksection", "linkname"}:
             if word in values:
-                self.report("csl-misplaced", f"a second '{word}'", self.span_of(self.token))
+                span = self.span_of(self.token)
+                self.report("csl-misplaced", f"a second '{word}'", span, help="keep one of them")
             self.advance()
             opener = self.expect("(", f"after '{word}'")
             values[word] = self.expression()

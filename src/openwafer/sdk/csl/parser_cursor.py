@@ -20,7 +20,6 @@ _STATEMENT_WORDS = frozenset({"const", "var", "return", "break", "continue", "fo
 _INSIDE_STATEMENT = frozenset({",", ")", "]", ".", ".*", "else"})
 _BRACES = {"{": 1, "}": -1}
 _PARENTHESES = {"(": 1, ")": -1}
-_COMPARISON = {"=": "compare with '=='; an assignment is a statement of its own"}
 
 
 class AbandonedError(Exception):
@@ -100,7 +99,7 @@ class Cursor:
         if self.token.kind is TokenKind.STRAY:
             code, message = "csl-stray-character", f"{self.found()} has no meaning in CSL"
             help = stray_remedy(self.token.text)
-        help = help or remedy_for_words(self.tokens[max(0, self.index - 2) : self.index + 1])
+        help = help or remedy_for_words(self.tokens[max(0, self.index - 3) : self.index + 1])
         return AbandonedError(Diagnostic(Severity.ERROR, code, message, span, help=help))
 
     def deeper(self) -> None:
@@ -143,7 +142,7 @@ class Cursor:
                 break
         if self.token.text != closer and not self._is_statement_over():
             message = f"expected ',' or '{closer}' in {inside}, found {self.found()}"
-            raise self.failure("csl-expected-token", message, _COMPARISON.get(self.token.text, ""))
+            raise self.failure("csl-expected-token", message)
         self.close(opener, inside)
         return tuple(found)
 
@@ -176,7 +175,7 @@ class Cursor:
             return
         message = f"expected '{closer}' to close {inside}, found {self.found()}"
         if not self._is_statement_over():
-            raise self.failure("csl-expected-token", message, _COMPARISON.get(self.token.text, ""))
+            raise self.failure("csl-expected-token", message)
         place = self.source.position(opener.start)
         self.report(
             "csl-unclosed-bracket",

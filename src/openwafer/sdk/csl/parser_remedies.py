@@ -12,7 +12,6 @@ _FOREIGN_WORDS = {
     "func": "a function is declared with 'fn', or 'task' if wavelets start it",
     "function": "a function is declared with 'fn', or 'task' if wavelets start it",
     "import": 'a module is imported with: const name = @import_module("file.csl");',
-    "elif": "write 'else if'",
     "case": "a case of a switch is written: value => expression,",
     "default": "the default of a switch is written: else => expression,",
     "do": "a loop is written: while (condition) { ... }",
@@ -38,7 +37,16 @@ def remedy_for_words(words: Sequence[Token]) -> str:
     for first, second in pairwise(words):
         if first.end == second.start and first.text + second.text in _PAIRS:
             return _PAIRS[first.text + second.text]
+    if len(words) > 2 and words[-1].text == "=":
+        return _remedy_for_equals(words[-3:])
     return ""
+
+
+def _remedy_for_equals(words: Sequence[Token]) -> str:
+    """Remedy for an '=', the last of three words, where no assignment can be."""
+    if words[0].text == ".":
+        return f"a ',' is missing before '.{words[1].text}'"
+    return "compare with '=='; an assignment is a statement of its own"
 
 
 def remedy_for_name(token: Token) -> str:

@@ -10,6 +10,8 @@ from openwafer.sdk.csl.tokens import TokenKind
 
 Item = TypeVar("Item")
 
+_OPERAND = 'an operand is written: [name] "=r" (value)'
+
 
 class TypeParser(Cursor, ABC):
     """Parses forms of types; the expressions inside are left to the class that knows them."""
@@ -145,7 +147,7 @@ class TypeParser(Cursor, ABC):
         return tuple(found)
 
     def _asm_operand(self) -> ast.AsmOperand:
-        start = self.expect("[", "before the name of an operand").start
+        start = self.expect("[", "before the name of an operand", _OPERAND).start
         name = self.name("an operand")
         self.expect("]", "after the name of an operand")
         constraint = self._string()
