@@ -1,0 +1,26 @@
+"""``cs_python``: a Python that knows the vendor's modules, for unmodified host scripts."""
+
+import sys
+from pathlib import Path
+
+from openwafer.diagnostics import OpenwaferError, render
+
+EXIT_MISTAKE = 2
+
+
+def main() -> None:
+    """Run the script of ``sys.argv``."""
+    from openwafer.sdk.compat.script import run_script
+
+    here = Path(sys.argv[0]).resolve().parent
+    commands = here if (here / "cslc").is_file() else None
+    try:
+        run_script(sys.argv[1:], commands)
+    except OpenwaferError as found:
+        for diagnostic in found.diagnostics:
+            print(render(diagnostic, color=sys.stderr.isatty()), file=sys.stderr)
+        sys.exit(EXIT_MISTAKE)
+
+
+if __name__ == "__main__":
+    main()

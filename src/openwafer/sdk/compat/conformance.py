@@ -1,0 +1,201 @@
+"""Runs a suite of public programs as their own command files say, and reports each."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from openwafer.diagnostics import error
+
+_COMMANDS: Final = {"cslc": "openwafer.cli.cslc", "cs_python": "openwafer.cli.cs_python"}
+# Some published suites name the host script's interpreter by a placeholder of their test harness.
+_PLACEHOLDER: Final = ("%python_sdk_paint", "cs_python run.py")
+_CYCLES: Final = re.compile(r'"cycle_count": (\d+)')
+_REASON: Final = re.compile(
+    r"^(error\b.*|\w*(?:Error|Exception)\b.*|Segmentation fault.*)$", re.MULTILINE
+)
+_EXIT_TIMEOUT: Final = 124
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one program.
+
+    Attributes:
+        name: its folder below the suite's.
+        exit_code: of its command file; 124 when it ran out of time.
+        cycles: of its last simulation; None when there was none.
+        reason: first line of the diagnostic; empty when it passed.
+        output: all that it printed.
+    """
+
+    name: str
+    exit_code: int
+    seconds: float
+    cycles: int | None
+    reason: str
+    output: str
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether its commands ended with 0."""
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """Which programs of a suite run, and how.
+
+    Attributes:
+        arch: generation whose command files run.
+        name_filter: part of the names of the programs that run; empty runs all.
+        jobs: programs at a time.
+        timeout_seconds: of one program.
+        keep: folder that the programs' folders stay in; None removes them.
+    """
+
+    arch: str
+    name_filter: str = ""
+    jobs: int = 2
+    timeout_seconds: float = 300.0
+    keep: Path | None = None
+
+
+def find_programs(suite: Path, options: SuiteOptions) -> tuple[Path, ...]:
+    """Return the command files of a suite. Raises OpenwaferError when there are none."""
+    found = sorted(suite.rglob(f"commands_{options.arch}.sh"))
+    if not found:
+        raise error("suite-empty", f"{suite} has no commands_{options.arch}.sh at any depth")
+    chosen = tuple(
+        path for path in found if options.name_filter in str(path.parent.relative_to(suite))
+    )
+    if not chosen:
+        raise error("suite-filter", f"none of {len(found)} names holds {options.name_filter!r}")
+    return chosen
+
+
+def run_suite(
+    suite: Path, options: SuiteOptions, tell: Callable[[Outcome], None]
+) -> tuple[Outcome, ...]:
+    """Run the programs of a suite and return their outcomes, sorted by name.
+
+    Args:
+        suite: folder with programs at any depth.
+        options: which, and how.
+        tell: called with each outcome as soon as it is there.
+    """
+    files = find_programs(suite, options)
+    with _workplace(options.keep) as place:
+        copy = place / "suite"
+        # Programs reach files beside their own folder, so each works in a copy of the whole suite.
+        commands = _write_commands(place / "commands")
+
+        def run(path: Path) -> Outcome:
+            name = str(path.parent.relative_to(suite))
+            folder = copy / name.replace(os.sep, "__")
+            outcome = _run_program(suite, path, folder, commands, options)
+            tell(outcome)
+            return outcome
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            return tuple(pool.map(run, files))
+
+
+@contextmanager
+def _workplace(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="openwafer-conform-") as folder:
+        yield Path(folder)
+
+
+def _write_commands(folder: Path) -> Path:
+    """Write the two commands, for this interpreter, to a folder of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, module in _COMMANDS.items():
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        path.chmod(0o755)
+    return folder
+
+
+def _run_program(
+    suite: Path, path: Path, folder: Path, commands: Path, options: SuiteOptions
+) -> Outcome:
+    name = path.parent.relative_to(suite)
+    shutil.copytree(_needed(path.parent), folder, dirs_exist_ok=True)
+    place = folder / path.parent.relative_to(_needed(path.parent))
+    script = place / path.name
+    script.write_text(script.read_text().replace(*_PLACEHOLDER))
+    start = time.monotonic()
+    exit_code, output = _shell(script.name, place, commands, options.timeout_seconds)
+    seconds = time.monotonic() - start
+    reason = "" if exit_code == 0 else _reason(exit_code, output)
+    return Outcome(str(name), exit_code, seconds, _cycles(place), reason, output)
+
+
+def _needed(program: Path) -> Path:
+    """Folder to copy: the one above when the program refers to files beside its own folder."""
+    texts = (
+        path.read_text(errors="replace") for path in program.rglob("*") if path.suffix in _SOURCES
+    )
+    return program.parent if any("../" in text for text in texts) else program
+
+
+_SOURCES: Final = (".csl", ".py", ".sh")
+
+
+def _shell(script: str, place: Path, commands: Path, timeout_seconds: float) -> tuple[int, str]:
+    environment = os.environ | {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+    with subprocess.Popen(
+        ["bash", script],
+        cwd=place,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            # The whole group: the shell's children would go on without it.
+            os.killpg(process.pid, 9)
+            output, _ = process.communicate()
+            return _EXIT_TIMEOUT, output
+    return process.returncode, output
+
+
+def _reason(exit_code: int, output: str) -> str:
+    if exit_code == _EXIT_TIMEOUT:
+        return "out of time"
+    found = _REASON.findall(output)
+    if found:
+        return str(found[0] if found[0].startswith("error") else found[-1])
+    lines = output.strip().splitlines()
+    return lines[-1] if lines else f"exit code {exit_code}"
+
+
+def _cycles(place: Path) -> int | None:
+    statistics = place / "sim_stats.json"
+    found = _CYCLES.search(statistics.read_text()) if statistics.is_file() else None
+    return int(found[1]) if found else None
+
+
+def totals(outcomes: Sequence[Outcome]) -> str:
+    """Return the last line of a report."""
+    passed = sum(outcome.has_passed for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    return f"{passed} of {len(outcomes)} passed, {seconds:.1f} s in all"

@@ -1,0 +1,75 @@
+"""Provides the vendor's modules to the scripts of this process."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import MappingProxyType, ModuleType
+from typing import Final
+
+PACKAGES: Final = frozenset(
+    (
+        "cerebras",
+        "cerebras.sdk",
+        "cerebras.sdk.debug",
+        "cerebras.sdk.runtime",
+        "cerebras.geometry",
+        "cerebras.appliance",
+        "cerebras.appliance.pb",
+        "cerebras.appliance.pb.sdk",
+    )
+)
+"""Names that only hold other modules."""
+
+MODULES: Final = MappingProxyType(
+    {
+        "cerebras.sdk.runtime.sdkruntimepybind": "openwafer.sdk.compat.sdkruntimepybind",
+        "cerebras.sdk.sdk_utils": "openwafer.sdk.compat.sdk_utils",
+        "cerebras.sdk.debug.debug_util": "openwafer.sdk.compat.debug_util",
+        "cerebras.sdk.client": "openwafer.sdk.compat.client",
+        "cerebras.geometry.geometry": "openwafer.sdk.compat.geometry",
+        "cerebras.appliance.logger": "openwafer.sdk.compat.logger",
+        "cerebras.appliance.pb.sdk.sdk_common_pb2": "openwafer.sdk.compat.transfer_enums",
+    }
+)
+"""The vendor's modules and ours in their place."""
+
+
+class _Loader(Loader):
+    """Fills a module with the public names of another."""
+
+    def __init__(self, source: str | None) -> None:
+        self._source = source
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self._source is not None:
+            source = importlib.import_module(self._source)
+            vars(module).update({name: getattr(source, name) for name in source.__all__})
+            module.__doc__ = source.__doc__
+
+
+class VendorFinder(MetaPathFinder):
+    """Finds the modules of `PACKAGES` and `MODULES`."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return a spec for the vendor's names, None for all others."""
+        if fullname in PACKAGES:
+            return ModuleSpec(fullname, _Loader(None), is_package=True)
+        if fullname in MODULES:
+            return ModuleSpec(fullname, _Loader(MODULES[fullname]))
+        return None
+
+
+def install() -> None:
+    """Provide the vendor's modules from now on, before any that is installed."""
+    if not any(isinstance(finder, VendorFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, VendorFinder())

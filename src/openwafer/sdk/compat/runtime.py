@@ -1,0 +1,251 @@
+"""The vendor's runtime class."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import did_you_mean, error
+from openwafer.sdk.compat.finished_runs import remember
+from openwafer.sdk.compat.platform import (
+    SdkCompileArtifacts,
+    SdkExecutionPlatform,
+    check_threads,
+    no_system,
+)
+from openwafer.sdk.compat.transfer_enums import MemcpyDataType, MemcpyOrder
+from openwafer.sdk.host import (
+    Region,
+    Runtime,
+    RuntimeOptions,
+    Task,
+    fill,
+    from_region,
+    host_words,
+)
+
+_MESSAGE_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+_TRANSFER_OPTIONS: Final = {
+    "streaming": False,
+    "data_type": MemcpyDataType.MEMCPY_32BIT,
+    "order": MemcpyOrder.ROW_MAJOR,
+    "nonblock": False,
+}
+
+
+class SdkRuntime:
+    """Runs a compiled program; methods as the vendor documents them.
+
+    Args:
+        bindir: the compiler's output folder, or artifacts of a layout in Python.
+        platform: where to run.
+        options: `cmaddr` (must be empty), `suppress_simfab_trace`, `simfab_numthreads`,
+            `msg_level`, `memcpy_required`.
+    """
+
+    def __init__(
+        self,
+        bindir: Path | str | SdkCompileArtifacts,
+        platform: SdkExecutionPlatform | None = None,
+        **options: Any,
+    ) -> None:
+        _check_options(options)
+        path = bindir.artifacts_path if isinstance(bindir, SdkCompileArtifacts) else bindir
+        self._folder = Path(path)
+        self._platform = platform
+        needs_memcpy = options.get("memcpy_required", True)
+        self._runtime = Runtime(self._folder, RuntimeOptions(can_idle=not needs_memcpy))
+        if needs_memcpy and self._runtime.program.channels == 0:
+            raise error(
+                "no-memcpy",
+                "n_channels=0 corresponds to the deprecated runtime CSELFRunner",
+                help="compile with --memcpy --channels=1, or give memcpy_required=False",
+            )
+
+    def load(self) -> None:
+        """Put the program on the fabric."""
+        self._runtime.load()
+
+    def run(self) -> None:
+        """Start the PEs."""
+        self._runtime.run()
+
+    def stop(self) -> None:
+        """Finish all operations and end the run."""
+        self._runtime.stop()
+        remember(self._folder, self._runtime.memory_dump())
+        if self._platform is not None and self._platform.config.dump_core:
+            self.dump_core(str(self._platform.config.core_path or "out.core"))
+
+    def get_id(self, symbol: str) -> int:
+        """Return the id of an exported name."""
+        return self._runtime.get_id(symbol)
+
+    def launch(self, symbol: str | int, *args: Any, nonblock: bool = False) -> Task:
+        """Start an exported function."""
+        return self._runtime.launch(symbol, *args, nonblock=nonblock)
+
+    def call(self, sym: str, params: Any = (), nonblock: bool = False) -> Task:
+        """Start an exported function with 32-bit words as arguments."""
+        return self._runtime.call(sym, [int(word) for word in params], nonblock)
+
+    def memcpy_h2d(  # noqa: PLR0913 - the vendor's parameters
+        self,
+        dest: int,
+        src: NDArray[Any],
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        **kwargs: Any,
+    ) -> Task:
+        """Copy or stream a host tensor to a region of PEs."""
+        region = Region(px, py, w, h, elem_per_pe)
+        return self._to_device(dest, src, region, region, kwargs)
+
+    def memcpy_h2d_rowbcast(  # noqa: PLR0913 - the vendor's parameters
+        self,
+        dest: int,
+        src: NDArray[Any],
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        **kwargs: Any,
+    ) -> Task:
+        """The same from one column's data, A[h][elem_per_pe], for every column."""
+        region = Region(px, py, w, h, elem_per_pe)
+        return self._to_device(dest, src, region, Region(px, py, 1, h, elem_per_pe), kwargs)
+
+    def memcpy_h2d_colbcast(  # noqa: PLR0913 - the vendor's parameters
+        self,
+        dest: int,
+        src: NDArray[Any],
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        **kwargs: Any,
+    ) -> Task:
+        """The same from one row's data, A[w][elem_per_pe], for every row."""
+        region = Region(px, py, w, h, elem_per_pe)
+        return self._to_device(dest, src, region, Region(px, py, w, 1, elem_per_pe), kwargs)
+
+    def memcpy_h2d_stride(  # noqa: PLR0913 - the vendor's parameters
+        self,
+        dest: int,
+        src: NDArray[Any],
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        row_stride: int,
+        col_stride: int,
+        **kwargs: Any,
+    ) -> Task:
+        """The same to every `row_stride`-th PE of a row and every `col_stride`-th of a column."""
+        region = Region(px, py, w, h, elem_per_pe, row_stride, col_stride)
+        return self._to_device(dest, src, region, region, kwargs)
+
+    def memcpy_d2h(  # noqa: PLR0913 - the vendor's parameters
+        self,
+        dest: NDArray[Any],
+        src: int,
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        **kwargs: Any,
+    ) -> Task:
+        """Copy from, or take what is streamed by, a region of PEs."""
+        options = _transfer_options(kwargs)
+        region = Region(px, py, w, h, elem_per_pe)
+        order = options["order"].order
+        host_words(dest, region, order, "dest")
+
+        def take(words: NDArray[np.uint32]) -> None:
+            fill(dest, from_region(words, order))
+
+        nonblock = options["nonblock"]
+        if options["streaming"]:
+            return self._runtime.receive(take, int(src), region, nonblock)
+        data_type = options["data_type"].data_type
+        return self._runtime.copy_from_device(take, int(src), region, data_type, nonblock)
+
+    def task_wait(self, task_handle: Task) -> None:
+        """Wait for a task."""
+        self._runtime.task_wait(task_handle)
+
+    def is_task_done(self, task_handle: Task) -> bool:
+        """Whether a task is done."""
+        return self._runtime.is_task_done(task_handle)
+
+    def read_symbol(self, x: int, y: int, symbol_name: str, dtype: str = "uint8") -> NDArray[Any]:
+        """Return the values of a symbol of PE (x, y) of the rectangle."""
+        return self._runtime.read_symbol(x, y, symbol_name).view(dtype)
+
+    def dump_core(self, corefile: str) -> None:
+        """Write the memory of all PEs."""
+        self._runtime.memory_dump().write(Path(corefile))
+
+    def coord_logical_to_physical(self, logical_coords: tuple[int, int]) -> tuple[int, int]:
+        """Return fabric coordinates of a PE of the rectangle."""
+        offset = self._runtime.program.offset
+        return logical_coords[0] + offset[0], logical_coords[1] + offset[1]
+
+    def _to_device(
+        self,
+        dest: int,
+        src: NDArray[Any],
+        region: Region,
+        given: Region,
+        kwargs: dict[str, Any],
+    ) -> Task:
+        options = _transfer_options(kwargs)
+        words = host_words(src, given, options["order"].order, "src")
+        words = np.broadcast_to(words, region.shape)
+        nonblock = options["nonblock"]
+        if options["streaming"]:
+            return self._runtime.send(int(dest), words, region, nonblock)
+        data_type = options["data_type"].data_type
+        return self._runtime.copy_to_device(int(dest), words, region, data_type, nonblock)
+
+
+def _transfer_options(given: dict[str, Any]) -> dict[str, Any]:
+    for name in given:
+        if name not in _TRANSFER_OPTIONS:
+            raise error(
+                "transfer-option",
+                f"a transfer has no option {name!r}",
+                help=did_you_mean(name, _TRANSFER_OPTIONS),
+            )
+    return _TRANSFER_OPTIONS | given
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = (
+        "cmaddr",
+        "suppress_simfab_trace",
+        "simfab_numthreads",
+        "msg_level",
+        "memcpy_required",
+    )
+    for name in options:
+        if name not in known:
+            raise error(
+                "runtime-option",
+                f"SdkRuntime has no option {name!r}",
+                help=did_you_mean(name, known),
+            )
+    if options.get("cmaddr"):
+        raise no_system(options["cmaddr"])
+    check_threads(options.get("simfab_numthreads", 5))
+    level = options.get("msg_level", "WARNING")
+    if level not in _MESSAGE_LEVELS:
+        raise error("message-level", f"msg_level is {level!r}, not one of {_MESSAGE_LEVELS}")

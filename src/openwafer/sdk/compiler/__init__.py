@@ -1,0 +1,1 @@
+"""From CSL text to a program in its output folder, each stage inspectable."""

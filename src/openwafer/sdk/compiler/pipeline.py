@@ -1,0 +1,63 @@
+"""The stages in order: layout and images, checks of the intermediate code, native code."""
+
+from pathlib import Path
+
+from openwafer.diagnostics import OpenwaferError, Severity, error
+from openwafer.sdk.codegen import compile_images, llvm_text
+from openwafer.sdk.compiler.command_line import Command, Stage
+from openwafer.sdk.csl.layout import build_program
+from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.parser import parse
+from openwafer.sdk.csl.text import render_module
+from openwafer.sdk.ir import text
+from openwafer.sdk.ir.verifier import verify
+from openwafer.sdk.program.program import Program
+from openwafer.source import SourceText
+
+
+def compile_program(layout: Path, options: CompileOptions) -> Program:
+    """Compile a layout file and what it imports.
+
+    Native code is made as well, so that the first run finds it on disk.
+
+    Raises:
+        OpenwaferError: the program is wrong, or a file is missing.
+    """
+    program = _build_verified(layout, options)
+    compile_images(program.images, program.arch)
+    return program
+
+
+def render_stage(command: Command) -> str:
+    """Return what ``--emit`` asks for: the layout file's tree, or the code of every image.
+
+    Raises OpenwaferError where the program is wrong.
+    """
+    if command.emit is Stage.AST:
+        return _render_tree(command.layout)
+    program = _build_verified(command.layout, command.options)
+    if command.emit is Stage.LLVM:
+        return "\n".join(llvm_text(image, program.arch) for image in program.images)
+    return "\n".join(image.code for image in program.images)
+
+
+def _build_verified(layout: Path, options: CompileOptions) -> Program:
+    _check_file(layout)
+    program = build_program(layout, options)
+    for image in program.images:
+        verify(text.parse(image.code, image.name))
+    return program
+
+
+def _render_tree(layout: Path) -> str:
+    _check_file(layout)
+    module, diagnostics = parse(SourceText(str(layout), layout.read_text(encoding="utf-8")))
+    errors = [found for found in diagnostics if found.severity is Severity.ERROR]
+    if errors:
+        raise OpenwaferError(*errors)
+    return render_module(module)
+
+
+def _check_file(layout: Path) -> None:
+    if not layout.is_file():
+        raise error("source-missing", f"there is no file {layout}")

@@ -1,0 +1,21 @@
+"""The host's side: runs compiled programs, moves data, launches functions."""
+
+from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
+from openwafer.sdk.host.region import Region
+from openwafer.sdk.host.runtime import Runtime, RuntimeOptions, Task, host_words, read_program
+from openwafer.sdk.host.tensors import DataType, Order, fill, from_region
+
+__all__ = [
+    "DataType",
+    "MemoryDump",
+    "Order",
+    "Region",
+    "Runtime",
+    "RuntimeOptions",
+    "Task",
+    "fill",
+    "from_region",
+    "host_words",
+    "read_memory_dump",
+    "read_program",
+]

@@ -1,0 +1,107 @@
+"""What runs PE code for the simulator: native code, or the reference interpreter as its oracle."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+
+from openwafer.diagnostics import did_you_mean, error
+from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.codegen import compile_images
+from openwafer.sdk.ir import text
+from openwafer.sdk.ir.elements import element
+from openwafer.sdk.ir.interpreter import Interpreter
+from openwafer.sdk.program.image import Image, TaskKind
+from openwafer.sdk.program.mailbox import MAILBOX_WORDS
+from openwafer.sdk.program.program import Program
+
+ENGINE_VARIABLE: Final = "OPENWAFER_ENGINE"
+"""Environment variable that chooses the engine of programs that name none."""
+
+_RUN = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_int32,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.POINTER(ctypes.c_uint16),
+    ctypes.c_int32,
+    ctypes.c_int32,
+)
+_ELEMENT = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class EngineKind(StrEnum):
+    """The engines."""
+
+    NATIVE = "native"
+    INTERPRETER = "interpreter"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Addresses of the two functions of the mailbox's interface.
+
+    Attributes:
+        run_address: of `run`.
+        element_address: of `element`.
+        alive: what the addresses point into.
+    """
+
+    run_address: int
+    element_address: int
+    alive: Any
+
+
+def engine_kind_of_environment() -> EngineKind:
+    """Return the engine that the environment names, native code otherwise.
+
+    Raises OpenwaferError when there is none of that name.
+    """
+    name = os.environ.get(ENGINE_VARIABLE, EngineKind.NATIVE)
+    if name not in list(EngineKind):
+        raise error(
+            "engine-unknown",
+            f"{ENGINE_VARIABLE} is {name!r}",
+            help=did_you_mean(name, [str(kind) for kind in EngineKind]),
+        )
+    return EngineKind(name)
+
+
+def build_engine(program: Program, kind: EngineKind) -> Engine:
+    """Make a program's code ready to run."""
+    if kind is EngineKind.INTERPRETER:
+        return _interpret(program.images)
+    code = compile_images(program.images, program.arch)
+    return Engine(code.run_address, code.element_address, code)
+
+
+def _interpret(images: Sequence[Image]) -> Engine:
+    interpreters = [
+        Interpreter(text.parse(image.code, image.name), _splits(image)) for image in images
+    ]
+
+    def run(image: int, box: Any, memory: Any, entry: int, is_resume: int) -> int:
+        return int(
+            interpreters[image].run(
+                ctypes.addressof(box.contents),
+                np.ctypeslib.as_array(box, (MAILBOX_WORDS,)),
+                np.ctypeslib.as_array(memory, (MEMORY_WORDS,)),
+                entry,
+                is_resume=bool(is_resume),
+            )
+        )
+
+    functions = _RUN(run), _ELEMENT(element)
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
+    return Engine(addresses[0], addresses[1], functions)
+
+
+def _splits(image: Image) -> tuple[bool, ...]:
+    """By entry: whether a wavelet's 32 bits are split over its parameters."""
+    by_wavelet = {task.entry for task in image.tasks if task.kind is not TaskKind.LOCAL}
+    return tuple(number in by_wavelet for number in range(len(image.entries)))

@@ -1,0 +1,416 @@
+"""The host's side of a run: load a program, copy and stream data, launch functions.
+
+Operations run in the order in which they are asked for. One that does not block waits in a queue
+until one that does, or `stop`, comes; a queued receive lets launches and sends that stand behind it
+go first, since it only takes what the device sends.
+
+A copy moves its data between simulated cycles and then lets the fabric run for as many cycles as
+the transport of the data takes at best: one wavelet a cycle for each channel, plus the rectangle's
+columns and rows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.host import tensors
+from openwafer.sdk.host.arguments import raw_arguments
+from openwafer.sdk.host.engine import (
+    EngineKind,
+    build_engine,
+    engine_kind_of_environment,
+)
+from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
+from openwafer.sdk.host.region import Region
+from openwafer.sdk.host.sim_log import SimLog, wants_landings
+from openwafer.sdk.host.symbols import HostSymbols, check_in_memory, is_pointer
+from openwafer.sdk.host.tensors import DataType, Order
+from openwafer.sdk.program import file
+from openwafer.sdk.program.program import HostName, Program
+
+_SETTLE_CYCLES: Final = 100_000
+"""How long a copy, or the end of a run, waits for the fabric to come to rest."""
+_MAX_ARGUMENT: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """How a run is simulated.
+
+    Attributes:
+        engine: what runs PE code; None asks the environment.
+        log_folder: where ``sim.log`` and ``sim_stats.json`` go; None writes none.
+        can_idle: the program goes on by itself without commands, as those of a layout in Python
+            do: stopping waits until it is at rest, however long that takes.
+    """
+
+    engine: EngineKind | None = None
+    log_folder: Path | None = Path()
+    can_idle: bool = False
+
+
+class _Kind(Enum):
+    COPY = 1
+    LAUNCH = 2
+    SEND = 3
+    RECEIVE = 4
+
+
+class Task:
+    """An operation asked for."""
+
+    def __init__(self, kind: _Kind, action: Callable[[], None]) -> None:
+        self._kind = kind
+        self._action = action
+        self.is_done = False
+
+    def run(self) -> None:
+        """Carry the operation out."""
+        self._action()
+        self.is_done = True
+
+    @property
+    def is_receive(self) -> bool:
+        """Whether it only takes what the device sends."""
+        return self._kind is _Kind.RECEIVE
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it reads or writes memory of PEs."""
+        return self._kind is _Kind.COPY
+
+
+class Runtime:
+    """Runs one compiled program on the simulated fabric.
+
+    Args:
+        program: a program, or the compiler's output folder.
+        options: how to simulate.
+
+    Raises:
+        OpenwaferError: there is no program in the folder, or it is damaged.
+    """
+
+    def __init__(
+        self, program: Program | Path | str, options: RuntimeOptions = RuntimeOptions()
+    ) -> None:
+        if not isinstance(program, Program):
+            program = read_program(Path(program))
+        self.program = program
+        self.symbols = HostSymbols(program)
+        self._options = options
+        self._engine_kind = options.engine or engine_kind_of_environment()
+        self._simulator: Simulator | None = None
+        self._log: SimLog | None = None
+        self._pending: list[Task] = []
+        self._is_running = False
+        self._is_stopped = False
+
+    def load(self) -> None:
+        """Put code and data on the fabric; the first time, the code is compiled for this CPU."""
+        engine = build_engine(self.program, self._engine_kind)
+        landings = self._options.log_folder is not None and wants_landings()
+        # The simulator calls the engine by address: it has to live as long.
+        self._engine = engine
+        self._simulator = Simulator(
+            self.program,
+            engine.run_address,
+            engine.element_address,
+            SimulatorOptions(landing_log=landings),
+        )
+        if self._options.log_folder is not None:
+            self._log = SimLog(self.program, self._simulator, self._options.log_folder)
+
+    def run(self) -> None:
+        """Start the PEs and take commands. Raises OpenwaferError before `load`."""
+        self._loaded()
+        self._is_running = True
+
+    def stop(self) -> None:
+        """Finish what is queued, let the fabric come to rest, and write the logs.
+
+        Raises OpenwaferError when the program fails or cannot go on.
+        """
+        simulator = self._loaded()
+        self._watch(self._drain)
+        limit = None if self._options.can_idle else _SETTLE_CYCLES
+        self._watch(lambda: simulator.run_until_idle(limit))
+        self._is_running = False
+        self._is_stopped = True
+        self._write_log()
+
+    def get_id(self, name: str) -> int:
+        """Return the id of an exported name; the program need not be loaded."""
+        return self.symbols.named(name).id
+
+    def launch(self, function: str | int, *values: object, nonblock: bool = False) -> Task:
+        """Start an exported function on every PE that exports it.
+
+        Args:
+            function: name or id.
+            values: one number for each parameter, in the range of its type.
+            nonblock: only queue it.
+        """
+        found = self.symbols.function(function)
+        return self._launch(found, raw_arguments(found, values), nonblock)
+
+    def call(self, function: str, words: Sequence[int], nonblock: bool = False) -> Task:
+        """Start an exported function, its arguments given as unsigned 32-bit words."""
+        found = self.symbols.function(function)
+        for word in words:
+            if not 0 <= int(word) <= _MAX_ARGUMENT:
+                raise error("launch-argument-range", f"{function}: {word} is no 32-bit word")
+        return self._launch(found, tuple(int(word) for word in words), nonblock)
+
+    def copy_to_device(
+        self,
+        dest: int,
+        src: NDArray[np.uint32],
+        region: Region,
+        data_type: DataType = DataType.BITS_32,
+        nonblock: bool = False,
+    ) -> Task:
+        """Write a tensor to the memory of a region of PEs.
+
+        Args:
+            dest: id of the exported variable or pointer.
+            src: 32-bit words, shape (h, w, l); 16-bit data stands in the low halves.
+            region: which PEs, and how many elements of each.
+            data_type: size of an element on the device.
+            nonblock: only queue it; `src` must not change until it is done.
+        """
+        variable = self.symbols.variable(dest)
+        region.check(self.program)
+
+        def write() -> None:
+            simulator = self._settle()
+            for row, column, x, y in region.pes():
+                words = tensors.to_memory(src[row, column], data_type)
+                simulator.write(x, y, self._address(variable, x, y, len(words)), words)
+            self._transport(region)
+
+        return self._submit(Task(_Kind.COPY, write), nonblock)
+
+    def copy_from_device(
+        self,
+        dest: Callable[[NDArray[np.uint32]], None],
+        src: int,
+        region: Region,
+        data_type: DataType = DataType.BITS_32,
+        nonblock: bool = False,
+    ) -> Task:
+        """Read a tensor from the memory of a region of PEs.
+
+        Args:
+            dest: takes the 32-bit words, shape (h, w, l), once they are there.
+            src: id of the exported variable or pointer.
+            region: which PEs, and how many elements of each.
+            data_type: size of an element on the device.
+            nonblock: only queue it.
+        """
+        variable = self.symbols.variable(src)
+        region.check(self.program)
+
+        def read() -> None:
+            simulator = self._settle()
+            result = np.empty(region.shape, np.uint32)
+            num_words = region.num_elements * data_type.num_words
+            for row, column, x, y in region.pes():
+                words = simulator.read(x, y, self._address(variable, x, y, num_words), num_words)
+                result[row, column] = tensors.from_memory(words, data_type)
+            self._transport(region)
+            dest(result)
+
+        return self._submit(Task(_Kind.COPY, read), nonblock)
+
+    def send(
+        self, color: int, src: NDArray[np.uint32], region: Region, nonblock: bool = False
+    ) -> Task:
+        """Stream a tensor to the cores of a region on a streaming color.
+
+        Wavelets wait at the fabric's edge until a PE takes them, so sending never blocks.
+
+        Args:
+            color: of a ``MEMCPYH2D_*`` stream.
+            src: 32-bit words, shape (h, w, l).
+            region: which PEs, and how many wavelets for each.
+            nonblock: only queue it; `src` must not change until it is done.
+        """
+        self._check_stream(color, "MEMCPYH2D")
+        region.check(self.program)
+
+        def inject() -> None:
+            simulator = self._started()
+            for row, column, x, y in region.pes():
+                simulator.inject(color, x, y, np.ascontiguousarray(src[row, column]))
+
+        return self._submit(Task(_Kind.SEND, inject), nonblock)
+
+    def receive(
+        self,
+        dest: Callable[[NDArray[np.uint32]], None],
+        color: int,
+        region: Region,
+        nonblock: bool = False,
+    ) -> Task:
+        """Take what the cores of a region stream to the host.
+
+        Args:
+            dest: takes the 32-bit words, shape (h, w, l), once they are there.
+            color: of a ``MEMCPYD2H_*`` stream.
+            region: which PEs, and how many wavelets of each.
+            nonblock: only queue it.
+        """
+        self._check_stream(color, "MEMCPYD2H")
+        region.check(self.program)
+
+        def collect() -> None:
+            simulator = self._started()
+            pes = [(x, y) for _, _, x, y in region.pes()]
+            simulator.run_until_collected(color, pes, region.num_elements)
+            result = np.empty(region.shape, np.uint32)
+            for row, column, x, y in region.pes():
+                result[row, column] = simulator.take(color, x, y, region.num_elements)
+            dest(result)
+
+        return self._submit(Task(_Kind.RECEIVE, collect), nonblock)
+
+    def task_wait(self, task: Task) -> None:
+        """Finish everything queued up to a task."""
+        if not task.is_done:
+            self._watch(self._drain)
+
+    def is_task_done(self, task: Task) -> bool:
+        """Whether a task is finished; asking makes the simulation go on."""
+        self.task_wait(task)
+        return task.is_done
+
+    def read_symbol(self, x: int, y: int, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a symbol of PE (x, y) of the rectangle, as C would hold them."""
+        simulator = self._loaded()
+        symbol = self.symbols.symbol(name, x, y)
+        words = simulator.read(x, y, symbol.address, symbol.num_words)
+        if symbol.element_type in ("i8", "u8", "bool"):
+            return words.astype(np.uint8)
+        return np.asarray(words.view(np.uint8))
+
+    def memory_dump(self) -> MemoryDump:
+        """Return the memory of all PEs with the program's symbols."""
+        return dump_memory(self.program, self._loaded())
+
+    @property
+    def cycle(self) -> int:
+        """Present cycle of the fabric."""
+        return int(self._loaded().cycle)
+
+    def _launch(self, function: HostName, arguments: tuple[int, ...], nonblock: bool) -> Task:
+        entries = self.symbols.entries(function)
+
+        def start() -> None:
+            simulator = self._started()
+            simulator.run_until_command_done()
+            simulator.start_command(entries, arguments)
+
+        return self._submit(Task(_Kind.LAUNCH, start), nonblock)
+
+    def _submit(self, task: Task, nonblock: bool) -> Task:
+        self._started()
+        self._pending.append(task)
+        if not nonblock:
+            self._watch(self._drain)
+        return task
+
+    def _drain(self) -> None:
+        receives: list[Task] = []
+        pending, self._pending = self._pending, []
+        for task in pending:
+            if task.is_receive:
+                receives.append(task)
+                continue
+            if task.is_copy:
+                _run_all(receives)
+            task.run()
+        _run_all(receives)
+
+    def _watch(self, action: Callable[[], object]) -> None:
+        """Write the log also when the program fails: it says how it came there."""
+        try:
+            action()
+        except OpenwaferError:
+            self._write_log()
+            raise
+
+    def _write_log(self) -> None:
+        if self._log is not None:
+            self._log.write()
+
+    def _settle(self) -> Simulator:
+        simulator = self._started()
+        simulator.run_until_command_done()
+        simulator.run_until_idle(_SETTLE_CYCLES)
+        return simulator
+
+    def _transport(self, region: Region) -> None:
+        num_wavelets = int(np.prod(region.shape))
+        channels = max(1, self.program.channels)
+        cycles = -(-num_wavelets // channels) + self.program.width + self.program.height
+        self._started().run_cycles(cycles)
+
+    def _address(self, variable: HostName, x: int, y: int, num_words: int) -> int:
+        symbol = self.symbols.exported(variable, x, y)
+        address = symbol.address
+        if is_pointer(variable, symbol):
+            address = int(self._started().read(x, y, address, 1)[0])
+        check_in_memory(f"{variable.name} on PE ({x}, {y})", address, num_words)
+        return address
+
+    def _check_stream(self, color: int, prefix: str) -> None:
+        colors = {name: number for name, number in self.program.streams if name.startswith(prefix)}
+        if color not in colors.values():
+            known = ", ".join(f"{name} is {number}" for name, number in colors.items())
+            raise error(
+                "host-stream-unknown",
+                f"color {color} is no {prefix} stream of the program",
+                notes=(known or f"it has no {prefix} stream at all",),
+                help=f"give <memcpy/get_params> a field .{prefix}_1 with the color",
+            )
+
+    def _loaded(self) -> Simulator:
+        if self._simulator is None:
+            raise error("runtime-not-loaded", "the program is not loaded", help="call load() first")
+        return self._simulator
+
+    def _started(self) -> Simulator:
+        if self._is_stopped:
+            raise error(
+                "runtime-stopped", "the run is over", help="make a new runtime for another run"
+            )
+        if not self._is_running:
+            raise error("runtime-not-running", "the program does not run", help="call run() first")
+        return self._loaded()
+
+
+def _run_all(tasks: list[Task]) -> None:
+    while tasks:
+        tasks.pop(0).run()
+
+
+def read_program(folder: Path) -> Program:
+    """Read the program of a compiler's output folder, or of its ``bin`` folder."""
+    inside = folder / "bin" / file.FILE_NAME
+    return file.read(
+        inside if inside.is_file() or folder.name != "bin" else folder / file.FILE_NAME
+    )
+
+
+def host_words(array: NDArray[Any], region: Region, order: Order, name: str) -> NDArray[np.uint32]:
+    """Return the words of a host array as a tensor of the region's shape, (h, w, l)."""
+    words = tensors.words_of(array, int(np.prod(region.shape)), name)
+    return np.asarray(tensors.to_region(words, region.shape, order))

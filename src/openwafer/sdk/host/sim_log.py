@@ -1,0 +1,92 @@
+"""``sim.log`` and ``sim_stats.json``, in the form that scripts parse."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+import openwafer
+from openwafer.atomic_file import write_text
+from openwafer.sdk.fabric import Landing, Print, Simulator
+from openwafer.sdk.program.program import Program
+
+DEBUG_VARIABLES: Final = ("SIMFABRIC_DEBUG", "SINGULARITYENV_SIMFABRIC_DEBUG")
+
+
+def wants_landings() -> bool:
+    """Whether the environment asks for a line for each landing of a wavelet."""
+    words = ",".join(os.environ.get(name, "") for name in DEBUG_VARIABLES).split(",")
+    return "landing" in words or "router" in words
+
+
+class SimLog:
+    """Writes the records of a simulation to a folder."""
+
+    def __init__(self, program: Program, simulator: Simulator, folder: Path) -> None:
+        self._program = program
+        self._simulator = simulator
+        self._folder = folder
+        self._start_seconds = time.monotonic()
+
+    def write(self) -> None:
+        """Write both files, whole."""
+        write_text(self._folder / "sim.log", "\n".join(self._lines()) + "\n")
+        write_text(self._folder / "sim_stats.json", json.dumps(self._statistics(), indent=2) + "\n")
+
+    def _lines(self) -> Iterator[str]:
+        columns, rows = self._program.fabric
+        yield f"GITREV openwafer {openwafer.__version__}"
+        yield "Create from program"
+        yield f"dimX={columns}, dimY={rows}"
+        yield from self._events()
+        counts = self._statistics()
+        yield f"CTF Stats: num_wavelets={counts['num_wavelets']}"
+        yield f"Simulation used {counts['sim_time']:.3f} seconds, {counts['cycle_count']} cycles"
+
+    def _events(self) -> Iterator[str]:
+        offset = self._program.offset
+        events: list[tuple[int, int, str]] = [
+            (event.cycle, 1, _print_line(event, offset)) for event in self._simulator.prints()
+        ]
+        events += [
+            (event.cycle, 0, _landing_line(event, offset)) for event in self._simulator.landings()
+        ]
+        return (line for _, _, line in sorted(events, key=lambda event: event[:2]))
+
+    def _statistics(self) -> dict[str, float | int]:
+        columns, rows = self._program.fabric
+        seconds = time.monotonic() - self._start_seconds
+        cycles = int(self._simulator.cycle)
+        num_tiles = self._program.width * self._program.height
+        return {
+            "cycle_count": cycles,
+            "cycles_per_second": cycles / max(seconds, 1e-9),
+            "fabric_x": columns,
+            "fabric_y": rows,
+            "hwtile_count": num_tiles,
+            "iotile_count": 0,
+            "nultile_count": columns * rows - num_tiles,
+            "num_wavelets": int(self._simulator.statistics().wavelets),
+            "sim_time": seconds,
+            "threads": 1,
+            "tile_count": columns * rows,
+        }
+
+
+def _print_line(event: Print, offset: tuple[int, int]) -> str:
+    return f"@{event.cycle} P{event.x + offset[0]}.{event.y + offset[1]}: {event.text}"
+
+
+def _landing_line(event: Landing, offset: tuple[int, int]) -> str:
+    low, high = event.data & 0xFFFF, event.data >> 16
+    half = float(np.array(low, np.uint16).view(np.float16))
+    place = f"P{event.x + offset[0]}.{event.y + offset[1]}"
+    return (
+        f"@{event.cycle} {place} (hwtile) landing C{event.color} from link {event.link}, "
+        f"ctrl={int(event.is_control)}, idx={high:04X}, data={low:04X} ({half:g}), half=0, "
+        f"ident={0:016X}, lf=0"
+    )

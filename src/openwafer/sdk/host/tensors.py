@@ -1,0 +1,84 @@
+"""Host tensors of a region of PEs: from and to the order in which the host holds them."""
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+
+
+class Order(IntEnum):
+    """How a tensor of shape (h, w, l) lies in the host's one-dimensional array."""
+
+    ROW_MAJOR = 0
+    """l is the fastest, then w, then h."""
+    COL_MAJOR = 1
+    """w is the fastest, then h, then l."""
+
+
+class DataType(IntEnum):
+    """Size of an element on the device in copy mode; on the host it takes 32 bits always."""
+
+    BITS_16 = 0
+    BITS_32 = 1
+
+    @property
+    def num_words(self) -> int:
+        """Memory words of an element."""
+        return 1 if self is DataType.BITS_16 else 2
+
+
+def words_of(array: NDArray[Any], num_elements: int, name: str) -> NDArray[np.uint32]:
+    """Return the 32-bit words of a host array, a view where that is possible.
+
+    Raises OpenwaferError when its elements do not have four bytes or their number is another.
+    """
+    if array.dtype.itemsize != 4:
+        raise error(
+            "host-element-size",
+            f"{name} has elements of {array.dtype.itemsize} bytes ({array.dtype}), not of 4",
+            help="widen 16-bit data first: input_array_to_u32(array, None, 1)",
+        )
+    if array.size != num_elements:
+        raise error(
+            "host-tensor-size",
+            f"{name} has {array.size} elements; the region takes {num_elements}",
+            help="the size is width * height * elements of one PE",
+        )
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+
+
+def to_region(words: NDArray[np.uint32], shape: tuple[int, int, int], order: Order) -> Any:
+    """Return an array of shape (h, w, l) for a flat one."""
+    height, width, length = shape
+    if order is Order.ROW_MAJOR:
+        return words.reshape(shape)
+    return words.reshape(length, height, width).transpose(1, 2, 0)
+
+
+def from_region(region: NDArray[np.uint32], order: Order) -> NDArray[np.uint32]:
+    """Return the flat array of one of shape (h, w, l)."""
+    if order is Order.ROW_MAJOR:
+        return region.reshape(-1)
+    return region.transpose(2, 0, 1).reshape(-1)
+
+
+def to_memory(elements: NDArray[np.uint32], data_type: DataType) -> NDArray[np.uint16]:
+    """Return the memory words of one PE's elements; the low half comes first."""
+    if data_type is DataType.BITS_16:
+        return (elements & 0xFFFF).astype(np.uint16)
+    return np.ascontiguousarray(elements).view(np.uint16)
+
+
+def from_memory(words: NDArray[np.uint16], data_type: DataType) -> NDArray[np.uint32]:
+    """Return one PE's elements of its memory words; 16-bit elements are zero above."""
+    if data_type is DataType.BITS_16:
+        return words.astype(np.uint32)
+    return np.ascontiguousarray(words).view(np.uint32)
+
+
+def fill(dest: NDArray[Any], words: NDArray[np.uint32]) -> None:
+    """Write words into a host array of elements of four bytes, whatever its shape and layout."""
+    dest[...] = words.view(dest.dtype).reshape(dest.shape)

@@ -1,0 +1,83 @@
+"""Suites run as their command files say."""
+
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.compat.conformance import Outcome, SuiteOptions, run_suite, totals
+
+
+def program(suite: Path, name: str, commands: str) -> None:
+    folder = suite / name
+    folder.mkdir(parents=True)
+    (folder / "commands_wse3.sh").write_text(f"set -e\n{commands}\n")
+
+
+def outcomes(suite: Path, **options: object) -> dict[str, Outcome]:
+    chosen = SuiteOptions("wse3", **options)  # type: ignore[arg-type]
+    return {outcome.name: outcome for outcome in run_suite(suite, chosen, lambda _: None)}
+
+
+def test_exit_code_0_passes_and_any_other_fails(tmp_path: Path) -> None:
+    program(tmp_path, "a/good", "true")
+    program(tmp_path, "a/bad", "false")
+    found = outcomes(tmp_path)
+    assert {name: outcome.has_passed for name, outcome in found.items()} == {
+        "a/bad": False,
+        "a/good": True,
+    }
+
+
+def test_the_reason_is_the_first_diagnostic(tmp_path: Path) -> None:
+    program(tmp_path, "bad", 'echo fine; echo "error[x]: wrong"; echo more; exit 3')
+    assert outcomes(tmp_path)["bad"].reason == "error[x]: wrong"
+
+
+def test_the_reason_of_a_failed_script_is_its_exception(tmp_path: Path) -> None:
+    program(tmp_path, "bad", 'echo Traceback; echo "AssertionError: 1 is not 2"; exit 1')
+    assert outcomes(tmp_path)["bad"].reason == "AssertionError: 1 is not 2"
+
+
+def test_the_suite_itself_stays_as_it_was(tmp_path: Path) -> None:
+    program(tmp_path, "writer", "touch made-here")
+    outcomes(tmp_path)
+    assert [path.name for path in (tmp_path / "writer").iterdir()] == ["commands_wse3.sh"]
+
+
+def test_a_program_reaches_files_beside_its_folder(tmp_path: Path) -> None:
+    program(tmp_path, "reader", "cat ../shared.txt")
+    (tmp_path / "shared.txt").write_text("shared\n")
+    assert outcomes(tmp_path)["reader"].output == "shared\n"
+
+
+def test_our_commands_come_first_on_the_path(tmp_path: Path) -> None:
+    program(tmp_path, "which", "command -v cslc; command -v cs_python")
+    lines = outcomes(tmp_path)["which"].output.splitlines()
+    assert [Path(line).parent.name for line in lines] == ["commands", "commands"]
+
+
+def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
+    program(tmp_path, "hang", "sleep 60 | cat")
+    assert outcomes(tmp_path, timeout_seconds=0.5)["hang"].reason == "out of time"
+
+
+def test_cycles_come_from_the_statistics_of_the_simulation(tmp_path: Path) -> None:
+    program(tmp_path, "run", "echo '{\"cycle_count\": 42}' > sim_stats.json")
+    assert outcomes(tmp_path)["run"].cycles == 42
+
+
+def test_a_filter_that_fits_no_name_says_so(tmp_path: Path) -> None:
+    program(tmp_path, "one", "true")
+    with pytest.raises(OpenwaferError, match="none of 1 names holds 'two'"):
+        outcomes(tmp_path, name_filter="two")
+
+
+def test_a_folder_without_programs_says_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"has no commands_wse3\.sh"):
+        outcomes(tmp_path)
+
+
+def test_totals_count_what_passed() -> None:
+    good, bad = (Outcome("p", code, 1.5, None, "", "") for code in (0, 1))
+    assert totals([good, bad]) == "1 of 2 passed, 3.0 s in all"

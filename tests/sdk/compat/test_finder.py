@@ -1,0 +1,33 @@
+"""The vendor's names exist in a process that asks for them, and in no other."""
+
+import subprocess
+import sys
+
+import pytest
+
+from openwafer.sdk.compat.finder import MODULES
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_process_with_the_finder_has_the_module(name: str) -> None:
+    result = python(
+        "from openwafer.sdk.compat import finder; finder.install()\n"
+        f"import {name} as module; print(module.__name__)"
+    )
+    assert result.stdout.strip() == name, result.stderr
+
+
+def test_a_process_without_the_finder_has_none() -> None:
+    result = python("import openwafer.sdk.compat.finder, cerebras")
+    assert "No module named 'cerebras'" in result.stderr
+
+
+def test_a_name_that_the_vendor_does_not_have_stays_unknown() -> None:
+    result = python(
+        "from openwafer.sdk.compat import finder; finder.install(); import cerebras.sdk.nothing"
+    )
+    assert "No module named 'cerebras.sdk.nothing'" in result.stderr
