@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import openwafer
+from openwafer.cli.csl import conform, csl_app
 
 if TYPE_CHECKING:
     from openwafer.training.session import TrainResult
@@ -196,3 +197,7 @@ def _tell_result(result: "TrainResult") -> None:
     from openwafer.cli import EXIT_INTERRUPTED
 
     raise typer.Exit(EXIT_INTERRUPTED)
+
+
+app.command()(conform)
+app.add_typer(csl_app, name="csl")
