@@ -113,7 +113,7 @@ class Updater:
         rules: Sequence[UpdateRule],
         coefficient: float,
     ) -> None:
-        """Update the parameters of a lent record that have gradients.
+        """Update the parameters of a lent record that have gradients and that the optimizer has.
 
         Args:
             loan: weights and states, waited for.
@@ -121,7 +121,8 @@ class Updater:
             rules: by group, as :meth:`rules` gave them at the step.
             coefficient: multiplies the gradients first.
         """
-        for name, gradient in gradients.items():
+        for name in filter(self.trains, gradients):
+            gradient = gradients[name]
             rule = rules[self._group_of[name]]
             count = self.num_updates.get(name, 0)
             update_parameters(

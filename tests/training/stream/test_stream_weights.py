@@ -1,0 +1,161 @@
+"""A loop that exists keeps its lines and its bits when its model's weights stream."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics.plan_record import Mode
+from openwafer.training.stream import stream_weights
+from openwafer.training.stream.placement import StoreTier
+from tests.training.stream.both_loops import STREAMED, differing, seed_of
+from tests.training.stream.small_gpt import adamw, build_gpt, gpt_loss, gpt_run
+
+MAX_NORM = 0.5
+CAP = "1MiB"
+
+
+class Loop:
+    """A user's loop over the small GPT; `clip` is what it calls between backward and update."""
+
+    def __init__(self, optimize: Callable[[nn.Module], torch.optim.Optimizer] = adamw) -> None:
+        self.model: nn.Module = build_gpt()
+        self.optimizer = optimize(self.model)
+        self.clip: Callable[[float], Tensor] = self.clip_plainly
+        self.norms: list[Tensor] = []
+
+    def clip_plainly(self, max_norm: float) -> Tensor:
+        return clip_grad_norm_(self.model.parameters(), max_norm)
+
+    def backward(self, step: int, index: int = 0) -> None:
+        seed_of(step, index)
+        gpt_loss(self.model, gpt_run().batch(step, index)).backward()
+
+    def run(self, num_steps: int = 3, num_backwards: int = 1) -> "Loop":
+        for step in range(num_steps):
+            for index in range(num_backwards):
+                self.backward(step, index)
+            self.norms.append(self.clip(MAX_NORM))
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return self
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+
+class Streamed(Loop):
+    """The same loop, wrapped."""
+
+    def __init__(self, tier: StoreTier = StoreTier.DRAM, folder: Path | None = None) -> None:
+        super().__init__()
+        options = replace(STREAMED, tier=tier, host_memory_bytes=2 << 20)
+        self.streamed = stream_weights(
+            self.model, self.optimizer, device_memory=CAP, folder=folder, options=options
+        )
+        self.clip = self.streamed.clip_grad_norm_
+
+
+@pytest.fixture
+def loop() -> Iterator[Streamed]:
+    made = Streamed()
+    yield made
+    made.streamed.close()
+
+
+@pytest.fixture(params=[StoreTier.DRAM, StoreTier.DISK])
+def on_tier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Streamed]:
+    made = Streamed(request.param, tmp_path / "store")
+    yield made
+    made.streamed.close()
+
+
+def test_weights_are_those_of_the_plain_loop(on_tier: Streamed) -> None:
+    assert differing(on_tier.run().weights(), Loop().run().weights()) == []
+
+
+def test_norms_are_those_of_torch(loop: Streamed) -> None:
+    assert loop.run().norms == Loop().run().norms
+
+
+def test_gradients_of_several_backwards_add_up(loop: Streamed) -> None:
+    plain = Loop().run(num_backwards=2)
+    assert differing(loop.run(num_backwards=2).weights(), plain.weights()) == []
+
+
+def test_a_gradient_that_is_zeroed_is_not_applied(loop: Streamed) -> None:
+    loop.backward(step=7)
+    loop.optimizer.zero_grad()
+    assert differing(loop.run().weights(), Loop().run().weights()) == []
+
+
+def test_the_gradients_of_a_step_can_be_read(loop: Streamed) -> None:
+    plain = Loop()
+    for each in (loop, plain):
+        each.backward(step=0)
+    expected = {name: p.grad for name, p in plain.model.named_parameters() if p.grad is not None}
+    assert differing(dict(loop.streamed.gradients()), expected) == []
+
+
+def test_a_gradient_read_from_its_parameter_is_refused(loop: Streamed) -> None:
+    loop.backward(step=0)
+    with pytest.raises(OpenwaferError, match=r"not in parameter\.grad") as caught:
+        clip_grad_norm_(loop.model.parameters(), MAX_NORM)
+    assert "clip with streamed.clip_grad_norm_(max_norm)" in str(caught.value)
+
+
+def test_closing_gives_the_model_its_weights_back(loop: Streamed) -> None:
+    loop.run()
+    loop.streamed.close()
+    assert differing(dict(loop.model.named_parameters()), Loop().run().weights()) == []
+    loop.backward(step=0)
+    assert all(p.grad is not None for p in loop.model.parameters())
+
+
+def test_a_model_that_streams_can_be_evaluated_between_steps(loop: Streamed) -> None:
+    plain = Loop().run()
+    loop.run()
+    tokens = gpt_run().batch(9, 0)
+    with torch.no_grad():
+        found, expected = (gpt_loss(each.model.eval(), tokens) for each in (loop, plain))
+    assert torch.equal(found, expected)
+
+
+def test_what_the_optimizer_does_not_have_stays_as_it_is() -> None:
+    def only_heads(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.get_submodule("head").parameters(), lr=1e-2, fused=True)
+
+    plain, made = Loop(only_heads), Loop(only_heads)
+    streamed = stream_weights(made.model, made.optimizer, device_memory=CAP, options=STREAMED)
+    # The plain loop would clip by the gradients that nobody zeroes as well.
+    made.clip = plain.clip = torch.tensor
+    assert differing(made.run().weights(), plain.run().weights()) == []
+    streamed.close()
+
+
+def test_a_model_that_fits_is_left_as_it_is() -> None:
+    made = Loop()
+    streamed = stream_weights(made.model, made.optimizer, device_memory="1GiB")
+    made.clip = streamed.clip_grad_norm_
+    assert differing(made.run().weights(), Loop().run().weights()) == []
+    assert streamed.plan is not None
+    assert streamed.plan.mode is Mode.RESIDENT
+    streamed.close()
+
+
+def test_an_optimizer_that_has_begun_is_refused() -> None:
+    made = Loop().run(num_steps=1)
+    with pytest.raises(OpenwaferError, match="the optimizer holds state for 21 parameters already"):
+        stream_weights(made.model, made.optimizer, device_memory=CAP)
+
+
+def test_a_budget_too_small_is_refused_with_the_numbers() -> None:
+    made = Loop()
+    stream_weights(made.model, made.optimizer, device_memory=5000)
+    with pytest.raises(OpenwaferError, match=r"the budget is 5,000 bytes \([\d,]+ short\)"):
+        made.backward(step=0)
