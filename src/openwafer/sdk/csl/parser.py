@@ -51,9 +51,9 @@ class _ModuleParser(BlockParser):
         text, following = self.token.text, self.ahead(1)
         if text in {"fn", "task", "inline"}:
             return [self._function(start, storage)]
-        if text in {"const", "var", "param"} or (text == "comptime" and following.text == "var"):
-            return [self._global(start, storage)]
-        if text == "color" and following.kind is TokenKind.NAME:
+        is_parameter = text == "param" or (text == "color" and following.kind is TokenKind.NAME)
+        is_comptime = text == "comptime" and following.text == "var"
+        if text in {"const", "var"} or ((is_parameter or is_comptime) and not storage):
             return [self._global(start, storage)]
         if text in {"comptime", "layout"} and following.text == "{" and not storage:
             self.advance()

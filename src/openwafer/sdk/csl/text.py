@@ -229,8 +229,9 @@ def _statement(node: ast.Statement) -> str:
 
 @render.register
 def _(node: ast.Block) -> str:
-    inside = "\n".join(map(_statement, node.statements))
-    return f"{_label(node.label)}{{\n{indent(inside, '  ')}\n}}" if inside else "{}"
+    lines = "\n".join(map(_statement, node.statements))
+    inside = f"\n{indent(lines, '  ')}\n" if lines else ""
+    return f"{_label(node.label)}{{{inside}}}"
 
 
 def _absorbs_else(node: ast.Body) -> bool:
@@ -310,7 +311,7 @@ def _(node: ast.Continue) -> str:
 
 @render.register
 def _(node: ast.Assign) -> str:
-    return f"{render(node.target)} {node.operator or ''}= {render(node.value)}"
+    return f"{_operand(node.target)} {node.operator or ''}= {render(node.value)}"
 
 
 @render.register
