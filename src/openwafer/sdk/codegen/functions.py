@@ -1,0 +1,297 @@
+"""The body of a function: blocks, slots, time, and what outlives a suspension."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.codegen.floats import Floats
+from openwafer.sdk.codegen.frames import STATE, Frame
+from openwafer.sdk.codegen.mailboxes import (
+    PARAMETERS,
+    load,
+    read,
+    store,
+    trap,
+    word_address,
+    write,
+)
+from openwafer.sdk.codegen.text import Body, constant, llvm_type, zero
+from openwafer.sdk.codegen.vectors import Kernel
+from openwafer.sdk.ir.function import (
+    Address,
+    Constant,
+    Function,
+    FunctionName,
+    Instruction,
+    Module,
+    Register,
+    Type,
+    Value,
+)
+from openwafer.sdk.ir.suspension import live_slots, saved_at
+from openwafer.sdk.ir.timing import edge_cycles, instruction_cycles
+from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.mailbox import Outcome, Trap
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What the functions of one module share.
+
+    Attributes:
+        module: with its suspending functions isolated.
+        generation: whose time is counted.
+        floats: conversions of the host's processor.
+        frames: of every function, by name.
+        suspending: functions that may suspend.
+        addresses: of the globals, by name.
+        numbers: of the functions, by name.
+        kernels: vector operations in use; bodies add to it.
+    """
+
+    module: Module
+    generation: Generation
+    floats: Floats
+    frames: dict[str, Frame]
+    suspending: frozenset[str]
+    addresses: dict[str, int]
+    numbers: dict[str, int]
+    kernels: dict[Kernel, None] = field(default_factory=dict)
+
+    def spell_constant(self, value: Value) -> str:
+        """LLVM's spelling of a value that is no register."""
+        match value:
+            case Constant():
+                return constant(value)
+            case Address(symbol, offset):
+                return str((self.addresses[symbol] + offset) & 0xFFFF)
+            case FunctionName(name):
+                return str(self.numbers[name])
+            case _:
+                raise ValueError(f"{value} is no value of native code")
+
+
+def result_type(function: Function) -> str:
+    """What the native form of a function that never suspends returns: whether it trapped, value."""
+    if function.return_type is Type.VOID:
+        return "i1"
+    return f"{{ i1, {llvm_type(function.return_type)} }}"
+
+
+def native_name(name: str) -> str:
+    """Name of a function's native form; LLVM reads no quotes or backslashes in names."""
+    plain = "".join(letter if letter not in '"\\' else f"\\{ord(letter):02X}" for letter in name)
+    return f'@"pe.{plain}"'
+
+
+class FunctionWriter:
+    """State of one function while it is written; `instructions` modules write through it."""
+
+    def __init__(self, unit: Unit, function: Function) -> None:
+        self.unit = unit
+        self.function = function
+        self.frame = unit.frames[function.name]
+        self.may_suspend = function.name in unit.suspending
+        self.body = Body(self._signature())
+        self.values: dict[int, str] = {}
+        self.slots: dict[str, str] = {}
+        self.pending_cycles = 0
+        self._kinds = {slot.name: slot.type for slot in function.slots}
+        self._labels = {block.label: f"b{index}" for index, block in enumerate(function.blocks)}
+        self._live = live_slots(function) if self.may_suspend else {}
+        self._resumes: list[str] = []
+        self._cycles = ""
+        self._block_index = 0
+
+    def _signature(self) -> str:
+        name = native_name(self.function.name)
+        if self.may_suspend:
+            return f"define internal i32 {name}({PARAMETERS}, i32 %fp) nounwind"
+        kinds = ", ".join(
+            f"{llvm_type(slot.type)} %p{index}"
+            for index, slot in enumerate(self.function.parameters)
+        )
+        head = f"define internal {result_type(self.function)} {name}({PARAMETERS}, i32 %fp"
+        return f"{head}{', ' if kinds else ''}{kinds}) nounwind"
+
+    def begin(self) -> None:
+        """Write everything before the first block."""
+        body = self.body
+        body.begin_entry()
+        self._cycles = body.variable("i64")
+        for slot in self.function.slots:
+            if not slot.is_memory:
+                self.slots[slot.name] = body.variable(llvm_type(slot.type))
+        self.reload_cycles()
+        if self.may_suspend:
+            body.jump("dispatch")
+            body.begin("start")
+            self._clear_slots()
+            self.restore(slot.name for slot in self.function.parameters)
+        else:
+            self.check_stack(self.frame.num_words)
+            self._clear_slots()
+            for index, slot in enumerate(self.function.parameters):
+                kind = llvm_type(slot.type)
+                body.do(f"store {kind} %p{index}, ptr {self.slots[slot.name]}")
+        body.jump("b0")
+
+    def _clear_slots(self) -> None:
+        for name, variable in self.slots.items():
+            kind = self._kinds[name]
+            self.body.do(f"store {llvm_type(kind)} {zero(kind)}, ptr {variable}")
+
+    def end(self) -> str:
+        """Write the ways out, and return the function's text."""
+        body = self.body
+        body.begin("trapped")
+        if self.may_suspend:
+            body.do(f"ret i32 {Outcome.TRAPPED.value}")
+            body.begin("suspended")
+            body.do(f"ret i32 {Outcome.SUSPENDED.value}")
+            body.begin("dispatch")
+            state = body.value(f"load i16, ptr {self.frame_address(STATE)}, align 2")
+            cases = " ".join(f"i16 {n} , label %{to}" for n, to in enumerate(self._resumes, 1))
+            body.do(f"switch i16 {state}, label %start [ {cases} ]")
+        else:
+            self._return_plain("true", "")
+        return body.text()
+
+    def begin_block(self, index: int) -> None:
+        """Start a block of the function."""
+        self._block_index = index
+        self.body.begin(f"b{index}")
+
+    def spell(self, value: Value) -> str:
+        """LLVM's name of a value."""
+        if isinstance(value, Register):
+            return self.values[value.number]
+        return self.unit.spell_constant(value)
+
+    def count(self, instruction: Instruction) -> None:
+        """Count an instruction's cycles."""
+        self.pending_cycles += instruction_cycles(instruction, self.unit.generation)
+
+    def cycles(self) -> str:
+        """The local clock, up to the instruction that is being written."""
+        now = self.body.value(f"load i64, ptr {self._cycles}")
+        if self.pending_cycles:
+            now = self.body.value(f"add i64 {now}, {self.pending_cycles}")
+            self.body.do(f"store i64 {now}, ptr {self._cycles}")
+            self.pending_cycles = 0
+        return now
+
+    def flush_cycles(self) -> None:
+        """Bring the mailbox's clock up to date."""
+        write(self.body, mailbox.CYCLE, self.cycles())
+
+    def reload_cycles(self) -> None:
+        """Take the clock from the mailbox again."""
+        self.body.do(f"store i64 {read(self.body, mailbox.CYCLE)}, ptr {self._cycles}")
+
+    def frame_address(self, offset: int, base: str = "%fp") -> str:
+        """Native address of a word of the frame that begins at `base`."""
+        return word_address(self.body, self.body.value(f"add i32 {base}, {offset}"), "i32")
+
+    def check_stack(self, num_words: int) -> None:
+        """Trap unless the stack holds so many words from this frame's begin on."""
+        if num_words == 0:
+            return
+        end = self.body.value(f"add i32 %fp, {num_words}")
+        fits = self.body.value(f"icmp ule i32 {end}, {self.unit.module.memory_words}")
+        self.trap_unless(fits, Trap.STACK_OVERFLOW, self.body.value(f"zext i32 {end} to i64"), 0)
+
+    def trap_unless(self, condition: str, kind: Trap, value: str, place: int) -> None:
+        """Go on only when `condition` holds."""
+        good, bad = self.body.fresh_label(), self.body.fresh_label()
+        self.body.branch(condition, good, bad)
+        self.body.begin(bad)
+        trap(self.body, kind, value, str(place))
+        self.body.jump("trapped")
+        self.body.begin(good)
+
+    def save(self, names: Iterable[str]) -> None:
+        """Write register slots to the frame."""
+        for name in names:
+            kind = self._kinds[name]
+            value = self.body.value(f"load {llvm_type(kind)}, ptr {self.slots[name]}")
+            store(self.body, self.frame_address(self.frame.places[name]), value, kind)
+
+    def restore(self, names: Iterable[str]) -> None:
+        """Read register slots from the frame."""
+        for name in names:
+            kind = self._kinds[name]
+            value = load(self.body, self.frame_address(self.frame.places[name]), kind)
+            self.body.do(f"store {llvm_type(kind)} {value}, ptr {self.slots[name]}")
+
+    def suspend(self) -> tuple[str, list[str]]:
+        """Save what outlives a suspension here; gives the label to resume at, and the slots."""
+        live = sorted(saved_at(self.function, self._block_index, self._live))
+        self.save(live)
+        self._resumes.append(self.body.fresh_label())
+        state = len(self._resumes)
+        self.body.do(f"store i16 {state}, ptr {self.frame_address(STATE)}, align 2")
+        return self._resumes[-1], live
+
+    def terminate(self, instruction: Instruction) -> None:
+        """Write the end of a block."""
+        self.count(instruction)
+        targets = [f"%{self._labels[name]}" for name in instruction.names]
+        match instruction.op:
+            case "jump":
+                self._count_edges()
+                self.body.do(f"br label {targets[0]}")
+            case "branch":
+                condition = self.spell(instruction.args[0])
+                self._count_edges(condition)
+                self.body.do(f"br i1 {condition}, label {targets[0]}, label {targets[1]}")
+            case "switch":
+                self._count_edges()
+                self._switch(instruction, targets)
+            case "return":
+                self._return(instruction)
+            case _:
+                trap(self.body, Trap.UNREACHABLE, "0", str(instruction.place))
+                self.body.jump("trapped")
+
+    def _count_edges(self, condition: str = "") -> None:
+        edges = edge_cycles(self.function, self._block_index, self.unit.generation)
+        self.pending_cycles += min(edges)
+        now = self.cycles()
+        if condition and edges[0] != edges[1]:
+            first, second = (str(cycles - min(edges)) for cycles in edges)
+            more = self.body.select(condition, "i64", first, second)
+            later = self.body.value(f"add i64 {now}, {more}")
+            self.body.do(f"store i64 {later}, ptr {self._cycles}")
+
+    def _switch(self, instruction: Instruction, targets: list[str]) -> None:
+        value, *constants = instruction.args
+        kind, seen, cases = llvm_type(value.type), set(), []
+        for arg, target in zip(constants, targets[1:], strict=True):
+            spelled = self.spell(arg)
+            if spelled not in seen:
+                seen.add(spelled)
+                cases.append(f"{kind} {spelled}, label {target}")
+        self.body.do(f"switch {kind} {self.spell(value)}, label {targets[0]} [ {' '.join(cases)} ]")
+
+    def _return(self, instruction: Instruction) -> None:
+        self.flush_cycles()
+        value = self.spell(instruction.args[0]) if instruction.args else ""
+        if not self.may_suspend:
+            self._return_plain("false", value)
+            return
+        if value:
+            place = self.frame_address(self.frame.result)
+            store(self.body, place, value, instruction.args[0].type)
+        self.body.do(f"ret i32 {Outcome.FINISHED.value}")
+
+    def _return_plain(self, trapped: str, value: str) -> None:
+        kind = self.function.return_type
+        if kind is Type.VOID:
+            self.body.do(f"ret i1 {trapped}")
+            return
+        whole = result_type(self.function)
+        pair = self.body.value(f"insertvalue {whole} zeroinitializer, i1 {trapped}, 0")
+        if value:
+            pair = self.body.value(f"insertvalue {whole} {pair}, {llvm_type(kind)} {value}, 1")
+        self.body.do(f"ret {whole} {pair}")

@@ -1,0 +1,145 @@
+"""From instructions to LLVM text: the walk over a function."""
+
+from collections.abc import Callable
+from typing import Final
+
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.codegen import scalars
+from openwafer.sdk.codegen.calls import call
+from openwafer.sdk.codegen.elements import width_of
+from openwafer.sdk.codegen.floats import raw_bits
+from openwafer.sdk.codegen.functions import FunctionWriter, Unit
+from openwafer.sdk.codegen.machine import MACHINE
+from openwafer.sdk.codegen.mailboxes import ARGUMENTS, read
+from openwafer.sdk.codegen.requests import fill_request
+from openwafer.sdk.codegen.text import llvm_type
+from openwafer.sdk.codegen.vectors import Kernel
+from openwafer.sdk.ir.function import Function, Instruction, Type
+from openwafer.sdk.ir.suspension import is_request
+from openwafer.sdk.program import mailbox
+
+
+def function_text(unit: Unit, function: Function) -> str:
+    """LLVM text of a function."""
+    writer = FunctionWriter(unit, function)
+    writer.begin()
+    for index, block in enumerate(function.blocks):
+        writer.begin_block(index)
+        for instruction in block.instructions[:-1]:
+            _write(writer, instruction)
+        writer.terminate(block.instructions[-1])
+    return writer.end()
+
+
+def _write(writer: FunctionWriter, instruction: Instruction) -> None:
+    writer.count(instruction)
+    op = instruction.op
+    if op in ("call", "call_indirect"):
+        call(writer, instruction)
+    elif is_request(instruction):
+        _request(writer, instruction)
+    else:
+        family = MACHINE.get(op) or _SCALARS.get(op) or _arithmetic
+        writer.values[instruction.result] = family(writer, instruction)
+
+
+def _request(writer: FunctionWriter, instruction: Instruction) -> None:
+    """Fill the mailbox and leave; what comes next is where the function is resumed."""
+    body = writer.body
+    resume, live = writer.suspend()
+    fill_request(body, instruction, writer.spell)
+    writer.flush_cycles()
+    body.jump("suspended")
+    body.begin(resume)
+    writer.restore(live)
+    if instruction.result >= 0:
+        kind = llvm_type(instruction.type)
+        result = read(body, mailbox.RESULT)
+        writer.values[instruction.result] = body.value(f"trunc i64 {result} to {kind}")
+
+
+def _vector(writer: FunctionWriter, instruction: Instruction) -> str:
+    """A vector operation on memory, without a request; it always runs to its end."""
+    body, name = writer.body, instruction.names[0]
+    op = VECTOR_OPS[name]
+    letters, operands = "", []
+    for index, arg in enumerate(instruction.args):
+        letter = "d" if arg.type is Type.DSD else "s" if index else "p"
+        value = writer.spell(arg)
+        if letter == "s":
+            value = raw_bits(body, value, arg.type, width_of(op.sources[index - 1]))
+        letters += letter
+        operands.append(value)
+    kernel = Kernel(name, letters)
+    writer.unit.kernels[kernel] = None
+    values = ", ".join(
+        f"{kind} {value}" for kind, value in zip(kernel.operand_types, operands, strict=True)
+    )
+    writer.flush_cycles()
+    call = f"call i1 {kernel.function}({ARGUMENTS}, i64 {instruction.place}, {values})"
+    trapped, good = body.value(call), body.fresh_label()
+    writer.reload_cycles()
+    body.branch(trapped, "trapped", good)
+    body.begin(good)
+    return "true"
+
+
+def _arithmetic(writer: FunctionWriter, instruction: Instruction) -> str:
+    first, second = instruction.args
+    sides = writer.spell(first), writer.spell(second)
+    body, floats, op = writer.body, writer.unit.floats, instruction.op
+    if op in scalars.COMPARE:
+        return scalars.compare(body, floats, op, sides, first.type)
+    if op in scalars.BINARY:
+        return scalars.binary(body, floats, op, *sides, instruction.type)
+    return scalars.shift(body, op, *sides, (first.type, second.type))
+
+
+def _get(writer: FunctionWriter, instruction: Instruction) -> str:
+    variable = writer.slots[instruction.names[0]]
+    return writer.body.value(f"load {llvm_type(instruction.type)}, ptr {variable}")
+
+
+def _set(writer: FunctionWriter, instruction: Instruction) -> str:
+    (arg,) = instruction.args
+    variable = writer.slots[instruction.names[0]]
+    writer.body.do(f"store {llvm_type(arg.type)} {writer.spell(arg)}, ptr {variable}")
+    return ""
+
+
+def _neg(writer: FunctionWriter, instruction: Instruction) -> str:
+    return scalars.negate(writer.body, writer.spell(instruction.args[0]), instruction.type)
+
+
+def _not(writer: FunctionWriter, instruction: Instruction) -> str:
+    kind = llvm_type(instruction.type)
+    return writer.body.value(f"xor {kind} {writer.spell(instruction.args[0])}, -1")
+
+
+def _cast(writer: FunctionWriter, instruction: Instruction) -> str:
+    (arg,) = instruction.args
+    return writer.unit.floats.cast(writer.body, writer.spell(arg), arg.type, instruction.type)
+
+
+def _bitcast(writer: FunctionWriter, instruction: Instruction) -> str:
+    (arg,) = instruction.args
+    return scalars.bitcast(writer.body, writer.spell(arg), arg.type, instruction.type)
+
+
+def _math(writer: FunctionWriter, instruction: Instruction) -> str:
+    args = [writer.spell(arg) for arg in instruction.args]
+    name, kind = instruction.names[0], instruction.type
+    return scalars.function(writer.body, writer.unit.floats, name, args, kind)
+
+
+_SCALARS: Final[dict[str, Callable[[FunctionWriter, Instruction], str]]] = {
+    "vector": _vector,
+    "get": _get,
+    "set": _set,
+    "neg": _neg,
+    "not": _not,
+    "bitnot": _not,
+    "cast": _cast,
+    "bitcast": _bitcast,
+    "math": _math,
+}

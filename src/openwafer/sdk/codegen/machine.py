@@ -1,0 +1,203 @@
+"""What code touches of its PE without a request; see :mod:`openwafer.sdk.ir.machine`."""
+
+from collections.abc import Callable
+from typing import Final
+
+from openwafer.sdk.codegen.floats import from_raw_bits, raw_bits, resize
+from openwafer.sdk.codegen.functions import FunctionWriter
+from openwafer.sdk.codegen.mailboxes import field, load, read, store, word_address, write
+from openwafer.sdk.ir.function import Address, Instruction, Type, Value
+from openwafer.sdk.ir.numbers import num_words
+from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.mailbox import BlockKind, Trap
+
+_COORDINATES: Final = {
+    "x": mailbox.X,
+    "y": mailbox.Y,
+    "fabric_x": mailbox.FABRIC_X,
+    "fabric_y": mailbox.FABRIC_Y,
+}
+
+
+def load_value(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``load``"""
+    address = _checked(writer, instruction.args[0], num_words(instruction.type), instruction.place)
+    return load(writer.body, address, instruction.type)
+
+
+def store_value(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``store``"""
+    target, value = instruction.args
+    address = _checked(writer, target, num_words(value.type), instruction.place)
+    store(writer.body, address, writer.spell(value), value.type)
+    return ""
+
+
+def _checked(writer: FunctionWriter, address: Value, words: int, place: int) -> str:
+    """Native address of words that lie in memory; traps otherwise."""
+    spelled = writer.spell(address)
+    end = writer.unit.module.memory_words - words
+    # Globals lie in memory; so does what the compiler addresses inside of them.
+    if not (isinstance(address, Address) and int(spelled) <= end):
+        fits = writer.body.value(f"icmp ule i16 {spelled}, {end}")
+        wide = resize(writer.body, spelled, Type.PTR, Type.U64)
+        writer.trap_unless(fits, Trap.OUT_OF_BOUNDS, wide, place)
+    return word_address(writer.body, spelled, "i16")
+
+
+def copy(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``copy``: the ranges may overlap."""
+    body = writer.body
+    target, source, length = (
+        raw_bits(body, writer.spell(arg), arg.type, 64) for arg in instruction.args
+    )
+    for start in (source, target):
+        end = body.value(f"add i64 {start}, {length}")
+        fits = body.value(f"icmp ule i64 {end}, {writer.unit.module.memory_words}")
+        writer.trap_unless(fits, Trap.OUT_OF_BOUNDS, start, instruction.place)
+    to, of = (word_address(body, start, "i64") for start in (target, source))
+    num_bytes = body.value(f"shl i64 {length}, 1")
+    body.do(f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {of}, i64 {num_bytes}, i1 false)")
+    return ""
+
+
+def slot_address(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``slot_address``"""
+    place = writer.frame.places[instruction.names[0]]
+    wide = writer.body.value(f"add i32 %fp, {place}")
+    return writer.body.value(f"trunc i32 {wide} to i16")
+
+
+def ptr_add(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``ptr_add``"""
+    pointer, offset = instruction.args
+    words = resize(writer.body, writer.spell(offset), offset.type, Type.PTR)
+    return writer.body.value(f"add i16 {writer.spell(pointer)}, {words}")
+
+
+def dsd_get(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``dsd_get``"""
+    descriptor = instruction.args[0]
+    lanes = 8 if descriptor.type is Type.DSD else 16
+    vector = f"<{lanes} x i16> {writer.spell(descriptor)}"
+    word = writer.body.value(f"extractelement {vector}, i64 {instruction.names[0]}")
+    return resize(writer.body, word, Type.U16, instruction.type)
+
+
+def dsd_set(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``dsd_set``"""
+    descriptor, value = instruction.args
+    word = raw_bits(writer.body, writer.spell(value), value.type, 16)
+    vector = f"<{8 if descriptor.type is Type.DSD else 16} x i16> {writer.spell(descriptor)}"
+    return writer.body.value(f"insertelement {vector}, i16 {word}, i64 {instruction.names[0]}")
+
+
+def schedule(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``activate``, ``block``, ``unblock``: bits of tasks, queues and microthreads."""
+    body, arg = writer.body, instruction.args[0]
+    target = raw_bits(body, writer.spell(arg), arg.type, 64)
+    if instruction.op == "activate":
+        _change_bit(writer, field(body, mailbox.ACTIVE), target, is_set=True)
+        return ""
+    kind = body.value(f"lshr i64 {target}, 8")
+    number = body.value(f"and i64 {target}, 255")
+    is_task = body.value(f"icmp eq i64 {kind}, {BlockKind.TASK.value}")
+    is_thread = body.value(f"icmp eq i64 {kind}, {BlockKind.MICROTHREAD.value}")
+    shifted = body.value(f"add i64 {number}, {body.select(is_thread, 'i64', '8', '0')}")
+    place = body.select(is_task, "i64", str(mailbox.BLOCKED), str(mailbox.BLOCKED_QUEUES))
+    address = body.value(f"getelementptr i64, ptr %mailbox, i64 {place}")
+    _change_bit(writer, address, shifted, is_set=instruction.op == "block")
+    return ""
+
+
+def _change_bit(writer: FunctionWriter, address: str, bit: str, *, is_set: bool) -> None:
+    body = writer.body
+    mask = body.value(f"shl i64 1, {body.value(f'and i64 {bit}, 63')}")
+    old = body.value(f"load i64, ptr {address}")
+    if is_set:
+        new = body.value(f"or i64 {old}, {mask}")
+    else:
+        new = body.value(f"and i64 {old}, {body.value(f'xor i64 {mask}, -1')}")
+    body.do(f"store i64 {new}, ptr {address}")
+
+
+def timestamp(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``timestamp``"""
+    body = writer.body
+    base = read(body, mailbox.TIMESTAMP_BASE)
+    is_on = body.value(f"icmp ne i64 {read(body, mailbox.TIMESTAMP_IS_ON)}, 0")
+    running = body.value(f"sub i64 {writer.cycles()}, {base}")
+    value = body.select(is_on, "i64", running, base)
+    shifted = body.value(f"lshr i64 {value}, {16 * int(instruction.names[0])}")
+    word = body.value(f"trunc i64 {shifted} to i16")
+    return resize(body, word, Type.U16, instruction.type)
+
+
+def timestamp_control(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``timestamp_control``: a counter that stands is kept where its base was."""
+    body, action = writer.body, instruction.names[0]
+    base, now = read(body, mailbox.TIMESTAMP_BASE), writer.cycles()
+    is_on = body.value(f"icmp ne i64 {read(body, mailbox.TIMESTAMP_IS_ON)}, 0")
+    if action == "reset":
+        write(body, mailbox.TIMESTAMP_BASE, body.select(is_on, "i64", now, "0"))
+        return ""
+    difference = body.value(f"sub i64 {now}, {base}")
+    sides = (base, difference) if action == "enable" else (difference, base)
+    write(body, mailbox.TIMESTAMP_BASE, body.select(is_on, "i64", *sides))
+    write(body, mailbox.TIMESTAMP_IS_ON, str(int(action == "enable")))
+    return ""
+
+
+def random(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``random``"""
+    state = writer.body.value("call i64 @random(ptr %mailbox)")
+    word = writer.body.value(f"trunc i64 {state} to i16")
+    return resize(writer.body, word, Type.U16, instruction.type)
+
+
+def coordinate(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``coordinate``"""
+    wide = read(writer.body, _COORDINATES[instruction.names[0]])
+    word = writer.body.value(f"trunc i64 {wide} to i16")
+    return resize(writer.body, word, Type.U16, instruction.type)
+
+
+def parameter(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``parameter``"""
+    body = writer.body
+    record = body.value(f"inttoptr i64 {read(body, mailbox.PARAMS)} to ptr")
+    address = body.value(f"getelementptr i64, ptr {record}, i64 {instruction.names[0]}")
+    return from_raw_bits(body, body.value(f"load i64, ptr {address}"), 64, instruction.type)
+
+
+def open_stream(writer: FunctionWriter, _instruction: Instruction) -> str:
+    """``open_stream``"""
+    write(writer.body, mailbox.STREAM_OPEN, "1")
+    return ""
+
+
+def check(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``assert``"""
+    condition = writer.spell(instruction.args[0])
+    writer.trap_unless(condition, Trap.ASSERTION, "0", instruction.place)
+    return ""
+
+
+MACHINE: Final[dict[str, Callable[[FunctionWriter, Instruction], str]]] = {
+    "load": load_value,
+    "store": store_value,
+    "copy": copy,
+    "slot_address": slot_address,
+    "ptr_add": ptr_add,
+    "dsd_get": dsd_get,
+    "dsd_set": dsd_set,
+    **dict.fromkeys(("activate", "block", "unblock"), schedule),
+    "timestamp": timestamp,
+    "timestamp_control": timestamp_control,
+    "random": random,
+    "coordinate": coordinate,
+    "parameter": parameter,
+    "open_stream": open_stream,
+    "assert": check,
+}
+"""Every operation of this module; each gives the value that it defines, or nothing."""

@@ -1,0 +1,177 @@
+"""LLVM text of a whole module: its functions, their entries, and what they rest on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.codegen import floats as floats_module
+from openwafer.sdk.codegen import mailboxes, scalars, vectors
+from openwafer.sdk.codegen.elements import element_function
+from openwafer.sdk.codegen.floats import Floats, from_raw_bits
+from openwafer.sdk.codegen.frames import (
+    FIRST_PARAMETER,
+    STATE,
+    Frame,
+    plain_frame,
+    suspending_frame,
+)
+from openwafer.sdk.codegen.functions import Unit, native_name, result_type
+from openwafer.sdk.codegen.instructions import function_text
+from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, store, trap, word_address
+from openwafer.sdk.codegen.text import Body, llvm_type
+from openwafer.sdk.codegen.vectors import kernel_function
+from openwafer.sdk.ir.function import Function, Instruction, Module, Type
+from openwafer.sdk.ir.numbers import num_words
+from openwafer.sdk.ir.suspension import (
+    callees,
+    is_request,
+    isolate,
+    recursive_functions,
+    saved_slots,
+    suspending_functions,
+)
+from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.mailbox import Outcome, Trap
+
+_SUPPORT: Final = (
+    scalars.DECLARATIONS + floats_module.SUPPORT + mailboxes.SUPPORT + vectors.METADATA
+)
+RUN: Final = "image_run"
+"""Name of a module's function: mailbox, memory, number of the entry, whether to resume."""
+
+
+def module_text(
+    module: Module, splits_wavelet: Sequence[bool], generation: Generation, *, has_f16: bool
+) -> str:
+    """LLVM text of a module.
+
+    Args:
+        module: verified.
+        splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
+        generation: whose time is counted.
+        has_f16: the host's processor converts f16 by itself.
+    """
+    unit = _unit(module, generation, Floats(has_f16=has_f16))
+    functions = [function_text(unit, function) for function in unit.module.functions.values()]
+    kernels = [
+        kernel_function(kernel, unit.floats, generation, module.memory_words)
+        for kernel in unit.kernels
+    ]
+    entries = [
+        _entry(unit, number, unit.module.functions[name], splits=splits)
+        for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True))
+    ]
+    return "\n".join([_SUPPORT, *kernels, *functions, *entries, _run(unit)])
+
+
+def element_text(*, has_f16: bool) -> str:
+    """LLVM text of the function that computes one element of any operation."""
+    return _SUPPORT + "\n" + element_function(Floats(has_f16=has_f16))
+
+
+def _unit(module: Module, generation: Generation, floats: Floats) -> Unit:
+    suspending, recursive = suspending_functions(module), recursive_functions(module)
+
+    def suspends(instruction: Instruction) -> bool:
+        return is_request(instruction) or any(
+            name in suspending for name in callees(module, instruction)
+        )
+
+    functions: dict[str, Function] = {}
+    frames: dict[str, Frame] = {}
+    for name, function in module.functions.items():
+        if name in suspending:
+            functions[name] = isolate(function, suspends)
+            saved = saved_slots(functions[name], suspends)
+            frames[name] = suspending_frame(functions[name], saved)
+        else:
+            functions[name] = function
+            frames[name] = plain_frame(function, is_recursive=name in recursive)
+    return Unit(
+        module=replace(module, functions=functions),
+        generation=generation,
+        floats=floats,
+        frames=frames,
+        suspending=suspending,
+        addresses={variable.name: variable.address for variable in module.globals},
+        numbers={name: number for number, name in enumerate(module.functions)},
+    )
+
+
+def _entry(unit: Unit, number: int, function: Function, *, splits: bool) -> str:
+    """A function without arguments: they come from the mailbox; word 0 of the stack is `number`."""
+    body = Body(f"define internal i32 @entry.{number}({PARAMETERS}, i32 %fp) nounwind")
+    body.begin_entry()
+    args = _entry_arguments(body, function, splits=splits)
+    name, end = native_name(function.name), unit.module.stack_base + 1
+    if function.name in unit.suspending:
+        end += unit.frames[function.name].num_words
+        if end > unit.module.memory_words:
+            trap(body, Trap.STACK_OVERFLOW, str(end), "0")
+            body.do(f"ret i32 {Outcome.TRAPPED.value}")
+            return body.text()
+        place = FIRST_PARAMETER
+        for slot, arg in zip(function.parameters, args, strict=True):
+            offset = body.value(f"add i32 %fp, {place}")
+            store(body, word_address(body, offset, "i32"), arg, slot.type)
+            place += num_words(slot.type)
+        state = body.value(f"add i32 %fp, {STATE}")
+        store(body, word_address(body, state, "i32"), "0", Type.U16)
+        call = f"call i32 {name}({mailboxes.ARGUMENTS}, i32 %fp)"
+        body.do(f"ret i32 {body.value(call)}")
+        return body.text()
+    values = "".join(
+        f", {llvm_type(slot.type)} {arg}"
+        for slot, arg in zip(function.parameters, args, strict=True)
+    )
+    whole = result_type(function)
+    trapped = body.value(f"call {whole} {name}({mailboxes.ARGUMENTS}, i32 %fp{values})")
+    if function.return_type is not Type.VOID:
+        trapped = body.value(f"extractvalue {whole} {trapped}, 0")
+    outcomes = str(Outcome.TRAPPED.value), str(Outcome.FINISHED.value)
+    body.do(f"ret i32 {body.select(trapped, 'i32', *outcomes)}")
+    return body.text()
+
+
+def _entry_arguments(body: Body, function: Function, *, splits: bool) -> list[str]:
+    args, shift = [], 0
+    for index, slot in enumerate(function.parameters):
+        if splits:
+            wavelet = body.value(f"and i64 {read(body, mailbox.ARGUMENTS)}, 4294967295")
+            raw = body.value(f"lshr i64 {wavelet}, {shift}")
+            shift += 16 * num_words(slot.type)
+        else:
+            raw = read(body, mailbox.ARGUMENTS + index)
+        args.append(from_raw_bits(body, raw, 64, slot.type))
+    return args
+
+
+def _run(unit: Unit) -> str:
+    """The module's way in; the number of the running entry lies at the stack's base."""
+    base, entries = unit.module.stack_base, unit.module.entries
+    body = Body(f"define i32 @{RUN}({PARAMETERS}, i32 %number, i32 %is_resume) nounwind")
+    body.begin_entry()
+    running = word_address(body, str(base), "i64")
+    body.branch(body.value("icmp ne i32 %is_resume, 0"), "resume", "start")
+    body.begin("start")
+    narrow = body.value("trunc i32 %number to i16")
+    body.do(f"store i16 {narrow}, ptr {running}, align 2")
+    cases = " ".join(f"i32 {number}, label %start{number}" for number in range(len(entries)))
+    body.do(f"switch i32 %number, label %bad [ {cases} ]")
+    resumable = [(number, name) for number, name in enumerate(entries) if name in unit.suspending]
+    body.begin("resume")
+    number = body.value(f"load i16, ptr {running}, align 2")
+    cases = " ".join(f"i16 {number}, label %resume{number}" for number, _ in resumable)
+    body.do(f"switch i16 {number}, label %bad [ {cases} ]")
+    arguments = f"({mailboxes.ARGUMENTS}, i32 {base + 1})"
+    for index in range(len(entries)):
+        body.begin(f"start{index}")
+        body.do(f"ret i32 {body.value(f'call i32 @entry.{index}{arguments}')}")
+    for index, name in resumable:
+        body.begin(f"resume{index}")
+        body.do(f"ret i32 {body.value(f'call i32 {native_name(name)}{arguments}')}")
+    body.begin("bad")
+    trap(body, Trap.UNREACHABLE, "0", "0")
+    body.do(f"ret i32 {Outcome.TRAPPED.value}")
+    return body.text()

@@ -1,0 +1,95 @@
+"""Object code of LLVM text for the processor at hand, kept on disk.
+
+Format of the files: docs/formats/openwafer-native-cache.md.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import llvmlite
+from llvmlite import binding as llvm
+
+from openwafer.atomic_file import write_bytes
+
+_FORMAT: Final = "openwafer-native-cache 1"
+_DIGEST_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processor that code is compiled for."""
+
+    cpu: str
+    features: str
+
+    @property
+    def has_f16(self) -> bool:
+        """Whether it converts f16 by itself."""
+        return "+f16c" in self.features.split(",")
+
+
+@cache
+def this_host() -> Host:
+    """The processor that this process runs on."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return Host(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def cache_folder() -> Path:
+    """``OPENWAFER_CACHE``, or ``openwafer`` in the user's cache folder; ``native`` inside of it."""
+    chosen = os.environ.get("OPENWAFER_CACHE")
+    if chosen:
+        return Path(chosen) / "native"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "openwafer" / "native"
+
+
+def object_code(text: str, host: Host, *, optimization: int) -> bytes:
+    """Machine code of an LLVM module, from the cache when it is there.
+
+    Args:
+        text: LLVM text.
+        host: the processor.
+        optimization: 0 to 3.
+    """
+    key = (_FORMAT, llvmlite.__version__, host.cpu, host.features, str(optimization), text)
+    name = hashlib.sha256("\0".join(key).encode()).hexdigest()
+    path = cache_folder() / name[:2] / f"{name}.o"
+    stored = path.read_bytes() if path.exists() else b""
+    code = stored[_DIGEST_BYTES:]
+    if stored and hashlib.sha256(code).digest() == stored[:_DIGEST_BYTES]:
+        return code
+    code = compile_text(text, host, optimization=optimization)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, hashlib.sha256(code).digest() + code)
+    return code
+
+
+def compile_text(text: str, host: Host, *, optimization: int) -> bytes:
+    """Machine code of an LLVM module, without the cache; the module is verified."""
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = target_machine(host, optimization=optimization)
+    options = llvm.create_pipeline_tuning_options(speed_level=optimization)
+    options.loop_vectorization = optimization > 1
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+def target_machine(host: Host, *, optimization: int) -> llvm.TargetMachine:
+    """LLVM's description of the processor."""
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(
+        cpu=host.cpu,
+        features=host.features,
+        opt=optimization,
+        reloc="pic",
+        codemodel="small",
+        jit=True,
+    )

@@ -1,0 +1,263 @@
+"""Vector operations on memory: one native function for each operation and form of operands.
+
+An operation runs element by element, in order, as :mod:`openwafer.sdk.ir.vectors` does; bounds are
+checked once, before the first element: either all elements lie in memory, or none is touched.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
+from openwafer.sdk.codegen.elements import element, width_of
+from openwafer.sdk.codegen.floats import Floats
+from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, trap, word_address, write
+from openwafer.sdk.codegen.text import Body
+from openwafer.sdk.ir.timing import BANKS_THAT_CONFLICT, cycles_an_element
+from openwafer.sdk.program import descriptor, mailbox
+from openwafer.sdk.program.mailbox import Trap
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An operation and what its operands are.
+
+    Attributes:
+        name: of the operation.
+        form: a letter for each operand, destination first: ``d`` DSD, ``p`` pointer, ``s`` scalar.
+    """
+
+    name: str
+    form: str
+
+    @property
+    def function(self) -> str:
+        """Name of the native function; it returns true when it traps."""
+        return f'@"vector.{self.name}.{self.form}"'
+
+    @property
+    def operand_types(self) -> list[str]:
+        """LLVM types of the operands: scalars are raw bits."""
+        op = VECTOR_OPS[self.name]
+        kinds = (op.destination, *op.sources)
+        return [
+            _OPERAND_TYPES.get(letter, f"i{width_of(kind)}")
+            for letter, kind in zip(self.form, kinds, strict=True)
+        ]
+
+
+_OPERAND_TYPES: Final = {"d": "<8 x i16>", "p": "i16"}
+# LLVM would look for a stride of one in the sparse loop too, at the cost of compile time.
+_NO_VECTORS: Final = ", !llvm.loop !0"
+METADATA: Final = """\
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.vectorize.enable", i1 false}
+"""
+"""Nodes that kernels refer to; stands once in a module."""
+
+
+@dataclass(frozen=True)
+class _Dsd:
+    """A descriptor taken apart; values of type i64, words."""
+
+    base: str
+    extent: str
+    stride: str
+    element_words: int
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """The counter's address, the label to go back to, and the number of the element."""
+
+    counter: str
+    label: str
+    index: str
+
+
+def kernel_function(
+    kernel: Kernel, floats: Floats, generation: Generation, memory_words: int
+) -> str:
+    """LLVM text of a kernel."""
+    writer = _KernelWriter(kernel, floats, generation, memory_words)
+    return writer.write()
+
+
+class _KernelWriter:
+    def __init__(
+        self, kernel: Kernel, floats: Floats, generation: Generation, memory_words: int
+    ) -> None:
+        operands = ", ".join(f"{kind} %o{index}" for index, kind in enumerate(kernel.operand_types))
+        self._body = Body(
+            f"define internal i1 {kernel.function}({PARAMETERS}, i64 %place, {operands})"
+            " noinline nounwind"
+        )
+        self._op: VectorOp = VECTOR_OPS[kernel.name]
+        self._form = kernel.form
+        self._floats = floats
+        self._generation = generation
+        self._memory_words = memory_words
+        self._dsds: dict[int, _Dsd] = {}
+
+    def write(self) -> str:
+        body = self._body
+        body.begin_entry()
+        kinds = (self._op.destination, *self._op.sources)
+        for place, (letter, kind) in enumerate(zip(self._form, kinds, strict=True)):
+            if letter == "d":
+                self._dsds[place] = self._take_apart(f"%o{place}", element_words(kind))
+        length = self._length()
+        some = body.fresh_label()
+        body.branch(body.value(f"icmp eq i64 {length}, 0"), "end", some)
+        body.begin(some)
+        for dsd in self._dsds.values():
+            self._check_bounds(dsd, length)
+        if self._form[0] == "p":
+            self._check_address("%o0", element_words(self._op.destination))
+            self._reduction(length)
+        else:
+            self._loops(length)
+        body.begin("end")
+        self._add_cycles(length)
+        body.do("ret i1 false")
+        return body.text()
+
+    def _take_apart(self, operand: str, num_words: int) -> _Dsd:
+        base = self._word(operand, descriptor.WORD_BASE, "zext")
+        low = self._word(operand, descriptor.WORD_EXTENT, "zext")
+        high = self._word(operand, descriptor.WORD_EXTENT + 1, "zext")
+        body = self._body
+        extent = body.value(f"or i64 {low}, {body.value(f'shl i64 {high}, 16')}")
+        stride = self._word(operand, descriptor.WORD_STRIDE, "sext")
+        return _Dsd(base, extent, stride, num_words)
+
+    def _word(self, operand: str, index: int, extension: str) -> str:
+        word = self._body.value(f"extractelement <8 x i16> {operand}, i64 {index}")
+        return self._body.value(f"{extension} i16 {word} to i64")
+
+    def _length(self) -> str:
+        """The destination's, or that of the longest source."""
+        if 0 in self._dsds:
+            return self._dsds[0].extent
+        if not self._dsds:
+            return "1"
+        length, *others = (dsd.extent for dsd in self._dsds.values())
+        for other in others:
+            is_longer = self._body.value(f"icmp ugt i64 {other}, {length}")
+            length = self._body.select(is_longer, "i64", other, length)
+        return length
+
+    def _check_bounds(self, dsd: _Dsd, length: str) -> None:
+        body = self._body
+        steps = body.value(f"sub i64 {length}, 1")
+        way = body.value(f"mul i64 {steps}, {dsd.stride}")
+        last = body.value(f"add i64 {dsd.base}, {way}")
+        for address in (dsd.base, last):
+            self._check_i64(address, dsd.element_words)
+
+    def _check_address(self, address: str, num_words: int) -> None:
+        self._check_i64(self._body.value(f"zext i16 {address} to i64"), num_words)
+
+    def _check_i64(self, address: str, num_words: int) -> None:
+        body = self._body
+        good, bad = body.fresh_label(), body.fresh_label()
+        end = self._memory_words - num_words
+        body.branch(body.value(f"icmp ule i64 {address}, {end}"), good, bad)
+        body.begin(bad)
+        trap(body, Trap.OUT_OF_BOUNDS, body.value(f"and i64 {address}, 65535"), "%place")
+        body.do("ret i1 true")
+        body.begin(good)
+
+    def _loops(self, length: str) -> None:
+        """A loop over neighbours, which LLVM can vectorise, and one for all else."""
+        body = self._body
+        dense, sparse = body.fresh_label(), body.fresh_label()
+        conditions = [
+            body.value(f"icmp eq i64 {dsd.stride}, {dsd.element_words}")
+            for dsd in self._dsds.values()
+        ]
+        is_dense, *others = conditions
+        for other in others:
+            is_dense = body.value(f"and i1 {is_dense}, {other}")
+        body.branch(is_dense, dense, sparse)
+        body.begin(dense)
+        self._loop(length, is_dense=True)
+        body.begin(sparse)
+        self._loop(length, is_dense=False)
+
+    def _loop(self, length: str, *, is_dense: bool) -> None:
+        body = self._body
+        loop = self._begin_loop()
+        sources = [self._source(place, loop.index, is_dense=is_dense) for place in self._sources()]
+        result = element(body, self._floats, self._op, sources)
+        address = self._element_address(self._dsds[0], loop.index, is_dense=is_dense)
+        body.do(f"store i{width_of(self._op.destination)} {result}, ptr {address}, align 2")
+        self._end_loop(loop, length, "end", hint="" if is_dense else _NO_VECTORS)
+
+    def _reduction(self, length: str) -> None:
+        """The running result takes the place of a scalar first source behind the first element."""
+        body = self._body
+        width = width_of(self._op.destination)
+        total = body.variable(f"i{width}")
+        accumulates = self._form[1] == "s" and len(self._op.sources) > 1
+        body.do(f"store i{width} {'%o1' if accumulates else '0'}, ptr {total}")
+        loop = self._begin_loop()
+        sources = [self._source(place, loop.index, is_dense=False) for place in self._sources()]
+        if accumulates:
+            sources[0] = body.value(f"load i{width}, ptr {total}")
+        result = element(body, self._floats, self._op, sources)
+        body.do(f"store i{width} {result}, ptr {total}")
+        done = body.fresh_label()
+        self._end_loop(loop, length, done)
+        body.begin(done)
+        body.do(f"store i{width} {result}, ptr {word_address(body, '%o0', 'i16')}, align 2")
+        body.jump("end")
+
+    def _begin_loop(self) -> _Loop:
+        body = self._body
+        counter, label = body.variable("i64"), body.fresh_label()
+        body.do(f"store i64 0, ptr {counter}")
+        body.jump(label)
+        body.begin(label)
+        return _Loop(counter, label, body.value(f"load i64, ptr {counter}"))
+
+    def _end_loop(self, loop: _Loop, length: str, end: str, hint: str = "") -> None:
+        body = self._body
+        following = body.value(f"add nuw nsw i64 {loop.index}, 1")
+        body.do(f"store i64 {following}, ptr {loop.counter}")
+        is_end = body.value(f"icmp eq i64 {following}, {length}")
+        body.do(f"br i1 {is_end}, label %{end}, label %{loop.label}{hint}")
+
+    def _sources(self) -> range:
+        return range(1, len(self._form))
+
+    def _source(self, place: int, index: str, *, is_dense: bool) -> str:
+        if place not in self._dsds:
+            return f"%o{place}"
+        address = self._element_address(self._dsds[place], index, is_dense=is_dense)
+        width = width_of(self._op.sources[place - 1])
+        return self._body.value(f"load i{width}, ptr {address}, align 2")
+
+    def _element_address(self, dsd: _Dsd, index: str, *, is_dense: bool) -> str:
+        body = self._body
+        step = str(dsd.element_words) if is_dense else dsd.stride
+        way = body.value(f"mul nsw i64 {index}, {step}")
+        start = body.value(f"getelementptr i16, ptr %memory, i64 {dsd.base}")
+        return body.value(f"getelementptr i16, ptr {start}, i64 {way}")
+
+    def _add_cycles(self, length: str) -> None:
+        body = self._body
+        pace = cycles_an_element(self._op, self._generation)
+        scaled = body.value(f"mul i64 {length}, {pace.numerator}")
+        raised = body.value(f"add i64 {scaled}, {pace.denominator - 1}")
+        cycles = body.value(f"udiv i64 {raised}, {pace.denominator}")
+        sources = [dsd for place, dsd in self._dsds.items() if place > 0]
+        if len(sources) > 1:
+            distance = body.value(f"sub i64 {sources[0].base}, {sources[1].base}")
+            rest = body.value(f"and i64 {distance}, {BANKS_THAT_CONFLICT - 1}")
+            turns = body.value(f"zext i1 {body.value(f'icmp eq i64 {rest}, 0')} to i64")
+            cycles = body.value(f"shl i64 {cycles}, {turns}")
+        overhead = self._op.overhead_cycles[self._generation.arch]
+        total = body.value(f"add i64 {cycles}, {overhead}")
+        now = read(body, mailbox.CYCLE)
+        write(body, mailbox.CYCLE, body.value(f"add i64 {now}, {total}"))

@@ -1,0 +1,153 @@
+"""Runs the same module natively and in the reference interpreter, with the same machine around."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.codegen.native import NativeCode, compile_modules
+from openwafer.sdk.ir.function import Module
+from openwafer.sdk.ir.interpreter import Interpreter
+from openwafer.sdk.ir.text import parse
+from openwafer.sdk.ir.verifier import verify
+from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.mailbox import Outcome
+
+Box = NDArray[np.int64]
+Memory = NDArray[np.uint16]
+HEADER = 'module "test" stack 20000 memory 24576\nplace "a.csl" 1 1 "main"\n'
+STACK = 20000
+MEMORY_WORDS = 24576
+FOREVER = 10_000
+
+_RUN = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int32,
+    ctypes.c_int32,
+)
+_ELEMENT = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
+
+
+@dataclass
+class Trail:
+    """What a run left: outcomes, the mailbox at each, memory and mailbox at the end."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    requests: list[list[int]] = field(default_factory=list)
+    box: Box = field(default_factory=lambda: np.zeros(mailbox.MAILBOX_WORDS, np.int64))
+    memory: Memory = field(default_factory=lambda: np.zeros(MEMORY_WORDS, np.uint16))
+
+    @property
+    def data(self) -> Memory:
+        """Memory below the stack."""
+        return self.memory[:STACK]
+
+
+def read_module(text: str) -> Module:
+    """A verified module from the text behind its header."""
+    module = parse(HEADER + text)
+    verify(module)
+    return module
+
+
+class Native:
+    """Native code of modules."""
+
+    def __init__(
+        self,
+        *modules: Module,
+        splits: Sequence[bool] = (),
+        arch: Arch = Arch.WSE2,
+        optimization: int = 2,
+    ) -> None:
+        all_splits = [tuple(splits) or (False,) * len(module.entries) for module in modules]
+        self.code: NativeCode = compile_modules(
+            modules, all_splits, arch, optimization=optimization
+        )
+        self._run = _RUN(self.code.run_address)
+
+    def step(self, trail: Trail, entry: int, *, is_resume: bool, image: int = 0) -> Outcome:
+        """One call of ``run``."""
+        pointers = trail.box.ctypes.data, trail.memory.ctypes.data
+        return Outcome(self._run(image, *pointers, entry, int(is_resume)))
+
+
+def native_element(code: NativeCode) -> Callable[[int, int, int, int], int]:
+    """``element`` as a Python function."""
+    return _ELEMENT(code.element_address)
+
+
+def run_native(native: Native, entry: int = 0, **prepared: object) -> Trail:
+    """Run an entry to its end; every request gets the answer that the oracle's run gives too."""
+    trail = _prepare(**prepared)
+    return _drive(trail, lambda resume: native.step(trail, entry, is_resume=resume))
+
+
+def run_interpreter(
+    module: Module, entry: int = 0, splits: Sequence[bool] = (), **prepared: object
+) -> Trail:
+    """The same in the reference interpreter."""
+    trail = _prepare(**prepared)
+    machine = Interpreter(module, tuple(splits) or (False,) * len(module.entries))
+    return _drive(
+        trail, lambda resume: machine.run(0, trail.box, trail.memory, entry, is_resume=resume)
+    )
+
+
+def _prepare(
+    arguments: Sequence[int] = (),
+    memory: Memory | None = None,
+    box: dict[int, int] | None = None,
+) -> Trail:
+    trail = Trail()
+    trail.box[mailbox.RANDOM] = mailbox.RANDOM_SEED
+    trail.box[mailbox.ARGUMENTS : mailbox.ARGUMENTS + len(arguments)] = arguments
+    if memory is not None:
+        trail.memory[: len(memory)] = memory
+    for index, value in (box or {}).items():
+        trail.box[index] = value
+    return trail
+
+
+def _drive(trail: Trail, step: Callable[[bool], Outcome]) -> Trail:
+    for number in range(FOREVER):
+        outcome = step(number > 0)
+        trail.outcomes.append(outcome)
+        if outcome is not Outcome.SUSPENDED:
+            return trail
+        trail.requests.append([int(word) for word in trail.box[mailbox.REQUEST :]])
+        trail.requests[-1].append(int(trail.box[mailbox.PLACE]))
+        trail.box[mailbox.RESULT] = (number * 7 + 1) & 0xFFFF
+    raise AssertionError("the run does not end")
+
+
+def assert_same(native: Trail, oracle: Trail) -> None:
+    """Equal outcomes, requests, data and mailbox; the clock, places and the stack may differ."""
+    assert native.outcomes == oracle.outcomes
+    assert native.requests == oracle.requests
+    assert np.array_equal(native.data, oracle.data)
+    for index in range(mailbox.REQUEST):
+        if index not in (mailbox.CYCLE, mailbox.PLACE):
+            assert native.box[index] == oracle.box[index], mailbox_name(index)
+
+
+def mailbox_name(index: int) -> str:
+    """Name of a word of the mailbox."""
+    names = (name for name, value in vars(mailbox).items() if value == index and name.isupper())
+    return next(names, str(index))
+
+
+def assert_agrees(text: str, entry: int = 0, **prepared: object) -> Trail:
+    """Run a module's text both ways and compare; gives the native trail."""
+    module = read_module(text)
+    native = run_native(Native(module), entry, **prepared)
+    assert_same(native, run_interpreter(module, entry, **prepared))
+    return native
