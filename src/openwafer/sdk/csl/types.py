@@ -198,10 +198,10 @@ _NAMED: Final = (
 NAMED_TYPES: Final[dict[str, Type]] = {str(kind): kind for kind in _NAMED}
 """The types that are names of the language."""
 
-_COMPTIME_ONLY: Final = frozenset(
-    (TYPE, COMPTIME_INT, COMPTIME_FLOAT, COMPTIME_STRING, COMPTIME_STRUCT, IMPORTED_MODULE)
-    + (RANGE, ENUM_LITERAL, TENSOR_ACCESS, UNDEFINED, FIFO, *DSRS)
-)
+_COMPTIME_ONLY: Final = DSRS | {
+    *(TYPE, COMPTIME_INT, COMPTIME_FLOAT, COMPTIME_STRING, COMPTIME_STRUCT, IMPORTED_MODULE),
+    *(RANGE, ENUM_LITERAL, TENSOR_ACCESS, UNDEFINED, FIFO),
+}
 
 
 def is_comptime_only(kind: Type) -> bool:

@@ -68,7 +68,8 @@ class Module:
         path: of the file.
         prefix: of the names of its symbols, with the dot; empty for the image's own file.
         params: values given by the importer.
-        globals: what each name stands for, once it was asked for.
+        globals: what each name stands for, once it was asked for; None for what was wrong.
+        pending: names whose declarations are being evaluated.
     """
 
     path: Path
@@ -76,7 +77,7 @@ class Module:
     prefix: str
     params: dict[str, "Comptime"]
     declarations: dict[str, ast.Declaration] = field(default_factory=dict)
-    globals: dict[str, "Operand"] = field(default_factory=dict)
+    globals: dict[str, "Operand | None"] = field(default_factory=dict)
     pending: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -141,6 +142,14 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An array or struct of which at least one element is not known; elements as in memory."""
+
+    type: Type
+    elements: tuple["Known | Aggregate | MemoryPlace", ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CellPlace:
     """A cell or a part of it."""
 
@@ -197,7 +206,8 @@ class Affine:
 
 Place: TypeAlias = CellPlace | SlotPlace | MemoryPlace
 Known: TypeAlias = Comptime | Runtime
-Operand: TypeAlias = Comptime | Runtime | Place
+Loaded: TypeAlias = Comptime | Runtime | Aggregate | MemoryPlace
+Operand: TypeAlias = Loaded | Place
 
 NOTHING: Final = Comptime(VOID, None)
 """The value of type void."""

@@ -1,0 +1,68 @@
+"""Finds the files that `@import_module` names."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from openwafer.diagnostics import Diagnostic, error
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.parser import parse
+from openwafer.source import SourceText, Span
+
+LIBRARY: Final = Path(__file__).parent / "lib"
+"""The standard library."""
+
+
+@dataclass
+class ImportPaths:
+    """Where files are looked for, and what was read already.
+
+    Attributes:
+        top: folder of the program's layout file.
+        folders: of the command line, for names in angle brackets first.
+        parsed: trees and findings by file.
+    """
+
+    top: Path
+    folders: tuple[Path, ...] = ()
+    parsed: dict[Path, tuple[ast.Module, tuple[Diagnostic, ...]]] = field(default_factory=dict)
+
+    def find(self, name: str, importer: Path, span: Span) -> Path:
+        """Path of an imported file.
+
+        A name in angle brackets is one of the library or of the import folders; another one is
+        relative to the importing file, then to the program's folder, then to the working folder.
+        """
+        places = self._candidates(name, importer)
+        for place in places:
+            if place.is_file():
+                return place.resolve()
+        raise error(
+            "csl-no-file",
+            f"cannot find the imported file '{name}'",
+            span=span,
+            notes=tuple(f"not at {place}" for place in places),
+            help='standard modules are written in angle brackets, as in "<math>"',
+        )
+
+    def _candidates(self, name: str, importer: Path) -> list[Path]:
+        if name.startswith("<") and name.endswith(">"):
+            inner = name[1:-1]
+            folders = (LIBRARY, *self.folders)
+            return [folder / f"{inner}{end}" for folder in folders for end in (".csl", "")]
+        return [folder / name for folder in (importer.parent, self.top, Path.cwd())]
+
+    def read(self, path: Path) -> tuple[ast.Module, tuple[Diagnostic, ...]]:
+        """Parse a file, once."""
+        if path not in self.parsed:
+            text = path.read_bytes().decode("utf-8", "replace")
+            self.parsed[path] = parse(SourceText(display_name(path), text))
+        return self.parsed[path]
+
+
+def display_name(path: Path) -> str:
+    """The path as messages show it: from the library, or else from the working folder."""
+    if path.is_relative_to(LIBRARY):
+        return f"<{path.relative_to(LIBRARY).with_suffix('')}>"
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,0 +1,1 @@
+"""Semantic analysis: names, types and compile-time evaluation, from syntax trees to IR."""

@@ -1,0 +1,267 @@
+"""State of an analysis: where it is, what it has found, and the function that it emits."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.builder import FunctionBuilder
+from openwafer.sdk.csl.sema.image_state import ImageState
+from openwafer.sdk.csl.sema.layout_state import LayoutState
+from openwafer.sdk.csl.types import Type, ir_type, is_aggregate, num_words
+from openwafer.sdk.csl.values import (
+    FunctionValue,
+    MemoryPlace,
+    Module,
+    Operand,
+    SlotPlace,
+    Variable,
+)
+from openwafer.sdk.ir import function as ir
+from openwafer.source import Span
+
+
+class Poisoned(OpenwaferError):
+    """Raised where a name is used whose declaration was wrong, which has been reported."""
+
+
+@dataclass(eq=False)
+class Scope:
+    """Names of one block; None stands for a declaration that failed."""
+
+    parent: "Scope | None" = None
+    names: dict[str, Operand | None] = field(default_factory=dict)
+
+    def find(self, name: str) -> "Scope | None":
+        """The innermost scope that declares `name`."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.parent
+        return scope
+
+
+@dataclass(eq=False)
+class Result:
+    """A value that control carries to the end of a construct from an open block."""
+
+    operand: Operand
+    block: ir.Block | None
+    span: Span
+
+
+@dataclass(eq=False)
+class Target:
+    """What `break` and `continue` act on.
+
+    Attributes:
+        results: of a labelled block, of an inlined function: what breaks carry out.
+        next_iteration: block that `continue` jumps to; None where it is no loop.
+        is_continued: whether a `continue` was met.
+    """
+
+    label: str
+    is_loop: bool
+    expected: Type | None = None
+    results: list[Result] = field(default_factory=list)
+    exit: ir.Block | None = None
+    next_iteration: ir.Block | None = None
+    is_continued: bool = False
+    is_exited: bool = False
+
+
+@dataclass(eq=False)
+class Context:
+    """Where the analysis is.
+
+    Attributes:
+        builder: of the function emitted; None where nothing can be.
+        is_comptime: every value must be known, and control flow is followed as it goes.
+        return_type: of the function analysed; None outside of functions.
+        inlined: target of `return` in an inlined function.
+        result_address: where a function writes an array or struct that it returns.
+        declaring: name of the global whose initializer this is.
+        addressed: names of the function whose address is taken.
+    """
+
+    module: Module
+    scope: Scope
+    builder: FunctionBuilder | None = None
+    is_comptime: bool = True
+    is_top_level: bool = False
+    return_type: Type | None = None
+    inlined: Target | None = None
+    result_address: ir.Value | None = None
+    function: str = ""
+    declaring: str = ""
+    targets: list[Target] = field(default_factory=list)
+    addressed: frozenset[str] = frozenset()
+
+
+class Analysis:
+    """See the module. One object analyses one image, or one layout."""
+
+    def __init__(
+        self,
+        options: CompileOptions,
+        image: ImageState,
+        root: Module,
+        layout: LayoutState | None = None,
+    ) -> None:
+        self.options = options
+        self.image = image
+        self.layout = layout
+        self.diagnostics: list[Diagnostic] = []
+        self.printed: list[str] = []
+        self.call_depth = 0
+        self.name_function: Callable[[FunctionValue, Span], str]
+        self.context = Context(root, Scope())
+        self._places: dict[tuple[str, int, int, str], int] = {}
+
+    @property
+    def arch(self) -> Arch:
+        """Generation compiled for."""
+        return self.options.arch
+
+    @property
+    def module(self) -> Module:
+        """The module whose code is analysed."""
+        return self.context.module
+
+    @property
+    def is_comptime(self) -> bool:
+        """Whether every value must be known here."""
+        return self.context.is_comptime
+
+    @property
+    def is_top_level(self) -> bool:
+        """Whether this is directly in a file's `comptime` block."""
+        return self.context.is_top_level
+
+    @property
+    def is_live(self) -> bool:
+        """Whether control arrives here."""
+        builder = self.context.builder
+        return self.is_comptime or builder is None or builder.block is not None
+
+    @contextmanager
+    def within(self, context: Context) -> Iterator[Context]:
+        """Analyse in another context for a while."""
+        outer, self.context = self.context, context
+        try:
+            yield context
+        finally:
+            self.context = outer
+
+    @contextmanager
+    def scoped(self) -> Iterator[Scope]:
+        """Open a block of names."""
+        context = self.context
+        context.scope = Scope(context.scope)
+        try:
+            yield context.scope
+        finally:
+            assert context.scope.parent is not None
+            context.scope = context.scope.parent
+
+    @contextmanager
+    def at_comptime(self) -> Iterator[None]:
+        """Demand known values for a while, in the same scope."""
+        context = replace(self.context, is_comptime=True, targets=[])
+        with self.within(context):
+            yield
+
+    # Findings
+
+    def fail(
+        self, code: str, message: str, span: Span, notes: tuple[str, ...] = (), help: str = ""
+    ) -> NoReturn:
+        """Give up the statement with an error."""
+        raise OpenwaferError(Diagnostic(Severity.ERROR, f"csl-{code}", message, span, notes, help))
+
+    def warn(self, code: str, message: str, span: Span, help: str = "") -> None:
+        """Note something doubtful, once for each place."""
+        found = Diagnostic(Severity.WARNING, f"csl-{code}", message, span, (), help)
+        if found not in self.diagnostics:
+            self.diagnostics.append(found)
+
+    def report(self, error: OpenwaferError) -> None:
+        """Keep the errors of a statement that was given up; each is kept once."""
+        if not isinstance(error, Poisoned):
+            new = (d for d in error.diagnostics if d not in self.diagnostics)
+            self.diagnostics.extend(new)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything found forbids a program."""
+        return any(found.severity is Severity.ERROR for found in self.diagnostics)
+
+    # Emission
+
+    @property
+    def builder(self) -> FunctionBuilder:
+        """Builder of the run-time function analysed."""
+        builder = self.context.builder
+        assert builder is not None and not self.is_comptime, "nothing is emitted here"
+        return builder
+
+    def emit(
+        self,
+        op: str,
+        *args: ir.Value,
+        type: ir.Type = ir.Type.VOID,
+        names: tuple[str, ...] = (),
+    ) -> ir.Register:
+        """Append one instruction."""
+        return self.builder.emit(op, args, type, names)
+
+    def set_place(self, span: Span) -> None:
+        """Source place of the instructions to come."""
+        context = self.context
+        if context.is_comptime or context.builder is None:
+            return
+        position = span.source.position(span.start)
+        key = (span.source.name, position.line, position.column, context.function)
+        if key not in self._places:
+            self._places[key] = len(self.image.module.places)
+            self.image.module.places.append(ir.SourcePlace(*key))
+        context.builder.place = self._places[key]
+
+    def new_slot(self, kind: Type, hint: str = "value") -> SlotPlace:
+        """A register slot of the function."""
+        return SlotPlace(kind, self.builder.new_slot(hint, ir_type(kind)), is_const=False)
+
+    def new_memory(self, kind: Type, hint: str = "memory") -> MemoryPlace:
+        """Words of the function's stack."""
+        slot = self.builder.new_slot(hint, ir.Type.VOID, max(1, num_words(kind)))
+        address = self.emit("slot_address", type=ir.Type.PTR, names=(slot,))
+        return MemoryPlace(kind, address, is_const=False)
+
+    def new_local(self, kind: Type, hint: str, *, in_memory: bool = False) -> Operand:
+        """A local variable, in memory where it must be."""
+        if in_memory or is_aggregate(kind):
+            return self.new_memory(kind, hint)
+        return self.new_slot(kind, hint)
+
+    def new_block(self, hint: str) -> ir.Block:
+        """A block to jump to and to enter later."""
+        return self.builder.new_block(hint)
+
+    def enter(self, block: ir.Block) -> None:
+        """Go on in `block`."""
+        self.builder.enter(block)
+
+    def jump(self, block: ir.Block) -> None:
+        """End the current block with a jump."""
+        self.builder.jump(block)
+
+    def branch(self, condition: ir.Value, then: ir.Block, otherwise: ir.Block) -> None:
+        """End the current block with a choice."""
+        self.builder.branch(condition, then, otherwise)
+
+    def new_variable(self, name: str, kind: Type, words: list[int] | None = None) -> Variable:
+        """A global of the image, named in the current module; zeros without `words`."""
+        content = words if words is not None else []
+        return self.image.new_variable(self.module.prefix + name, kind, content)

@@ -1,0 +1,1 @@
+"""Builtins that compute with values and types, without the machine."""

@@ -1,0 +1,163 @@
+"""Explicit conversions: `@as`, `@bitcast`, `@ptrcast`."""
+
+from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.sema.builtins.calls import arguments
+from openwafer.sdk.csl.sema.coercion import round_float
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.fold import wrapped
+from openwafer.sdk.csl.sema.lowering import bits_of
+from openwafer.sdk.csl.types import Enum, Int, Pointer, Struct, Type
+from openwafer.sdk.csl.values import (
+    Aggregate,
+    Comptime,
+    Loaded,
+    Operand,
+    PointerValue,
+    Runtime,
+    Value,
+)
+from openwafer.sdk.ir.numbers import WIDTHS, convert, decode
+from openwafer.source import Span
+
+
+@builtin("as")
+def _as(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
+    written, argument = arguments(sema, call, 2)
+    target = sema.type_of_node(written)
+    operand = sema.expression(argument, target)
+    if operand.type == target:
+        return operand
+    if not _is_castable(operand.type) or not _is_castable(target):
+        return sema.coerce(operand, target, argument.span)
+    if isinstance(operand.type, Enum) and isinstance(target, Enum):
+        sema.fail(
+            "enum-cast",
+            f"cannot convert enum '{operand.type}' to enum '{target}'",
+            call.span,
+            help=f"convert through an integer: @as({target}, @as({target.tag}, ...))",
+        )
+    if isinstance(operand, Comptime):
+        return Comptime(target, _known(sema, operand, target, call.span))
+    value = sema.lower(operand, argument.span)
+    return Runtime(target, sema.emit("cast", value, type=types.ir_type(target)))
+
+
+def _is_castable(kind: Type) -> bool:
+    return types.is_number(kind) or kind == types.BOOL or isinstance(kind, Enum)
+
+
+def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
+    value = operand.value
+    if target == types.BOOL:
+        return value != 0
+    if not isinstance(value, int | float):
+        sema.fail("undefined", "use of an undefined value", span)
+    if types.is_float(target):
+        return round_float(target, float(value))
+    if target == types.COMPTIME_INT:
+        return int(value)
+    number = target.tag if isinstance(target, Enum) else target
+    assert isinstance(number, Int)
+    if isinstance(value, float):
+        source = types.F32 if operand.type == types.COMPTIME_FLOAT else operand.type
+        if operand.type == types.COMPTIME_FLOAT:
+            return wrapped(number, _truncated(number, value))
+        kind = types.ir_type(number)
+        return decode(convert(bits_of(source, value), types.ir_type(source), kind), kind)
+    if operand.type == types.COMPTIME_INT and not number.holds(value):
+        return sema.coerce(operand, number, span) and value
+    result = wrapped(number, int(value))
+    if isinstance(target, Enum) and all(result != known for _, known in target.elements):
+        sema.fail("no-element", f"enum '{target}' has no element of value {result}", span)
+    return result
+
+
+def _truncated(kind: Int, value: float) -> int:
+    """Toward zero, and to the nearest bound where it does not fit."""
+    if value != value:
+        return 0
+    return int(max(min(value, kind.highest), kind.lowest))
+
+
+@builtin("bitcast")
+def _bitcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
+    written, argument = arguments(sema, call, 2)
+    target = sema.type_of_node(written)
+    operand = sema.expression(argument)
+    if operand.type == types.COMPTIME_INT:
+        operand = _sized(sema, operand, target, argument.span)
+    if operand.type == target:
+        return operand
+    _check_width(sema, operand, target, call.span)
+    if isinstance(operand, Comptime):
+        return _known_bits(sema, operand, target, argument.span)
+    value = sema.lower(operand, argument.span)
+    return Runtime(target, sema.emit("bitcast", value, type=types.ir_type(target)))
+
+
+def _sized(sema: Sema, operand: Loaded, target: Type, span: Span) -> Loaded:
+    """A literal takes the unsigned integer of the target's width."""
+    width = WIDTHS[types.ir_type(target)] if not types.is_comptime_only(target) else 64
+    value = sema.known(operand, span).value
+    assert isinstance(value, int)
+    sign = value < 0
+    return sema.coerce(operand, Int(sign, max(8, width)), span)
+
+
+def _check_width(sema: Sema, operand: Loaded, target: Type, span: Span) -> None:
+    have, want = operand.type, target
+    is_plain = not isinstance(have, Struct | types.Array) and not isinstance(
+        want, Struct | types.Array
+    )
+    if not is_plain or types.is_comptime_only(have) or types.is_comptime_only(want):
+        sema.fail("bitcast-type", f"cannot bitcast '{have}' to '{want}'", span)
+    widths = [WIDTHS[types.ir_type(kind)] for kind in (have, want)]
+    if widths[0] != widths[1]:
+        sema.fail(
+            "bitcast-width",
+            f"cannot bitcast '{have}' of {widths[0]} bits to '{want}' of {widths[1]} bits",
+            span,
+            help="the widths must be equal",
+        )
+
+
+def _known_bits(sema: Sema, operand: Comptime, target: Type, span: Span) -> Operand:
+    if isinstance(operand.type, Pointer):
+        if isinstance(target, Pointer):
+            return Comptime(target, operand.value)
+        bits = sema.word_address(operand, span)
+    else:
+        bits = bits_of(operand.type, operand.value)
+    if isinstance(target, Pointer):
+        return Comptime(target, PointerValue(None, (), bits))
+    value = decode(bits, types.ir_type(target))
+    return Comptime(target, bool(value) if target == types.BOOL else value)
+
+
+@builtin("ptrcast")
+def _ptrcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
+    written, argument = arguments(sema, call, 2)
+    target = sema.type_of_node(written)
+    if not isinstance(target, Pointer):
+        sema.fail("not-a-pointer", f"expected a pointer type, got: '{target}'", written.span)
+    operand = sema.expression(argument)
+    if not isinstance(operand.type, Pointer) or isinstance(operand, Aggregate):
+        sema.fail("not-a-pointer", f"expected a pointer, got: '{operand.type}'", argument.span)
+    if isinstance(operand, Runtime):
+        return Runtime(target, operand.value)
+    known = sema.known(operand, argument.span)
+    return _retyped(sema, known, target, argument.span)
+
+
+def _retyped(sema: Sema, pointer: Comptime, target: Pointer, span: Span) -> Operand:
+    """A known address, from now on counted in words of a global."""
+    value = pointer.value
+    if not isinstance(value, PointerValue) or value.target is None:
+        return Comptime(target, value)
+    number = sema.word_address(pointer, span)
+    for variable in sema.image.variables.values():
+        end = variable.address + max(1, types.num_words(variable.type))
+        if variable.address <= number < end:
+            offset = number - variable.address
+            return Comptime(target, PointerValue(variable, (), offset))
+    return Comptime(target, PointerValue(None, (), number))

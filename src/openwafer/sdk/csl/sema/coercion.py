@@ -1,0 +1,238 @@
+"""Implicit conversions: where a value of one type may stand for another without being asked."""
+
+from typing import Final, NoReturn
+
+from openwafer.sdk.csl import types
+from openwafer.sdk.csl.sema.analysis import Analysis
+from openwafer.sdk.csl.sema.places import load, part
+from openwafer.sdk.csl.types import Array, Enum, Int, Pointer, Struct, Type
+from openwafer.sdk.csl.values import (
+    UNDEFINED,
+    Aggregate,
+    Cell,
+    Comptime,
+    FunctionValue,
+    Loaded,
+    Operand,
+    PointerValue,
+    Runtime,
+)
+from openwafer.sdk.ir.function import Constant
+from openwafer.sdk.ir.function import Type as IrType
+from openwafer.sdk.ir.numbers import decode, encode
+from openwafer.source import Span
+
+_SOME: Final = Constant(0, IrType.PTR)
+
+
+def round_float(kind: Type, value: float) -> float:
+    """The nearest value of a float type."""
+    if kind == types.COMPTIME_FLOAT:
+        return value
+    ir_type = types.ir_type(kind)
+    return float(decode(encode(value, ir_type), ir_type))
+
+
+def coerce(analysis: Analysis, operand: Operand, target: Type, span: Span) -> Loaded:
+    """`operand` as a value of type `target`; an error where the language wants a cast."""
+    loaded = load(analysis, operand, span)
+    if loaded.type == target or target == types.COMPTIME_STRUCT:
+        return _checked(analysis, loaded, target, span)
+    result = _convert(analysis, loaded, target, span)
+    if result is None:
+        mismatch(analysis, loaded.type, target, span)
+    return result
+
+
+def mismatch(analysis: Analysis, have: Type, want: Type, span: Span) -> NoReturn:
+    """Report a value of the wrong type."""
+    analysis.fail(
+        "type-mismatch",
+        f"expected type '{want}', got: '{have}'",
+        span,
+        help=_remedy(have, want),
+    )
+
+
+def _remedy(have: Type, want: Type) -> str:
+    if types.is_number(want) and (types.is_number(have) or isinstance(have, Enum)):
+        return f"convert it with @as({want}, ...)"
+    if types.is_number(want) and have in types.IDS:
+        return "take its number with @get_int(...)"
+    if isinstance(want, Pointer) and isinstance(have, Pointer):
+        return f"change the pointer's type with @ptrcast({want}, ...)"
+    if isinstance(want, Pointer) and have == want.element:
+        return "take the address with '&'"
+    return ""
+
+
+def _checked(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Loaded:
+    if target == types.COMPTIME_STRUCT and not isinstance(loaded.type, Struct):
+        mismatch(analysis, loaded.type, target, span)
+    if target == types.COMPTIME_STRUCT and not isinstance(loaded, Comptime):
+        analysis.fail(
+            "not-comptime", "a value of type 'comptime_struct' must be comptime-known", span
+        )
+    return loaded
+
+
+def _convert(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Loaded | None:
+    """None where there is no implicit conversion."""
+    if loaded.type in (types.UNDEFINED, types.NORETURN):
+        return Comptime(target, UNDEFINED)
+    match loaded, target:
+        case Comptime(types.COMPTIME_INT, int() as value), Int():
+            return _fitted(analysis, value, target, span)
+        case Comptime(types.COMPTIME_FLOAT, float() as value), _ if types.is_float(target):
+            return Comptime(target, round_float(target, value))
+        case Comptime(types.ENUM_LITERAL, str() as name), Enum():
+            return enum_element(analysis, target, name, span)
+        case Comptime(_, FunctionValue() as function), Pointer(element=types.Function()):
+            return (
+                Comptime(target, PointerValue(function)) if loaded.type == target.element else None
+            )
+        case _, Pointer():
+            return _pointer(loaded, target)
+        case _, Struct() if isinstance(loaded.type, Struct) and not loaded.type.origin:
+            return _struct(analysis, loaded, target, span)
+        case _, Array() if isinstance(loaded.type, Struct) and loaded.type.is_tuple:
+            return _tuple_to_array(analysis, loaded, target, span)
+        case _:
+            return None
+
+
+def _fitted(analysis: Analysis, value: int, target: Int, span: Span) -> Comptime:
+    if not target.holds(value):
+        analysis.fail(
+            "out-of-range",
+            f"value {value} does not fit in type '{target}'",
+            span,
+            notes=(f"'{target}' holds {target.lowest} to {target.highest}",),
+            help="use a wider type",
+        )
+    return Comptime(target, value)
+
+
+def enum_element(analysis: Analysis, kind: Enum, name: str, span: Span) -> Comptime:
+    """The element of that name."""
+    for element, value in kind.elements:
+        if element == name:
+            return Comptime(kind, value)
+    known = ", ".join(element for element, _ in kind.elements)
+    analysis.fail(
+        "no-element", f"enum '{kind}' has no element '{name}'", span, help=f"it has: {known}"
+    )
+
+
+def _pointer(loaded: Loaded, target: Pointer) -> Loaded | None:
+    have = loaded.type
+    if not isinstance(have, Pointer) or (have.is_const and not target.is_const):
+        return None
+    if have.element == target.element and have.is_many == target.is_many:
+        return _retyped(loaded, target, ())
+    match have.element:
+        case Array(dims=(_,), element=element) if target.is_many and not have.is_many:
+            return _retyped(loaded, target, (0,)) if element == target.element else None
+        case _ if target.element == types.ANYOPAQUE:
+            return _retyped(loaded, target, ())
+        case _:
+            return None
+
+
+def _retyped(loaded: Loaded, target: Pointer, path: tuple[int, ...]) -> Loaded:
+    match loaded:
+        case Comptime(_, PointerValue(Cell() as cell, inner, offset)):
+            return Comptime(target, PointerValue(cell, (*inner, *path), offset))
+        case Comptime(_, value):
+            return Comptime(target, value)
+        case Runtime(_, value):
+            return Runtime(target, value)
+        case _:
+            raise AssertionError(loaded)
+
+
+def _struct(analysis: Analysis, loaded: Loaded, target: Struct, span: Span) -> Loaded | None:
+    """An anonymous struct as a named one; fields that are left out take their defaults."""
+    have = loaded.type
+    assert isinstance(have, Struct)
+    if have.is_tuple != target.is_tuple or target.is_tuple:
+        return None
+    given = {f.name: part(analysis, loaded, i) for i, f in enumerate(have.fields)}
+    return build_struct(analysis, target, given, {}, span)
+
+
+def build_struct(
+    analysis: Analysis,
+    target: Struct,
+    given: dict[str, Operand],
+    spans: dict[str, Span],
+    span: Span,
+) -> Loaded:
+    """A value of a named struct of its fields' values."""
+    for name in given:
+        if target.index_of(name) is None:
+            known = ", ".join(f.name for f in target.fields)
+            analysis.fail(
+                "no-field",
+                f"struct '{target}' has no field '{name}'",
+                spans.get(name, span),
+                help=f"it has: {known}",
+            )
+    elements: list[Loaded] = []
+    for field in target.fields:
+        if field.name in given:
+            where = spans.get(field.name, span)
+            elements.append(coerce(analysis, given[field.name], field.type, where))
+        elif field.default is not None or target.is_union:
+            default = UNDEFINED if target.is_union else field.default
+            elements.append(Comptime(field.type, default))
+        else:
+            analysis.fail(
+                "missing-field", f"missing field '{field.name}' of struct '{target}'", span
+            )
+    return gathered(target, elements)
+
+
+def gathered(kind: Type, elements: list[Loaded]) -> Comptime | Aggregate:
+    """A struct or array of its elements: known when all of them are."""
+    if all(isinstance(element, Comptime) for element in elements):
+        return Comptime(kind, tuple(e.value for e in elements if isinstance(e, Comptime)))
+    return Aggregate(kind, tuple(elements))
+
+
+def _tuple_to_array(analysis: Analysis, loaded: Loaded, target: Array, span: Span) -> Loaded | None:
+    assert isinstance(loaded.type, Struct)
+    count = len(loaded.type.fields)
+    if count != target.num_elements:
+        return None
+    items = [
+        coerce(analysis, part(analysis, loaded, i), target.element, span) for i in range(count)
+    ]
+    return gathered(target, items)
+
+
+def peer_type(analysis: Analysis, kinds: list[Type], span: Span) -> Type:
+    """The type that values of all these types become where they meet."""
+    best = types.NORETURN
+    for kind in kinds:
+        if kind in (best, types.NORETURN) or can_become(kind, best):
+            continue
+        if best != types.NORETURN and not can_become(best, kind):
+            mismatch(analysis, kind, best, span)
+        best = kind
+    return best
+
+
+def can_become(have: Type, want: Type) -> bool:
+    """Whether some value of `have` is implicitly one of `want`."""
+    match have, want:
+        case types.COMPTIME_INT, Int():
+            return True
+        case types.COMPTIME_FLOAT, _ if types.is_float(want):
+            return True
+        case types.ENUM_LITERAL, Enum():
+            return True
+        case Pointer(), Pointer():
+            return _pointer(Runtime(have, _SOME), want) is not None
+        case _:
+            return have == types.UNDEFINED

@@ -1,0 +1,239 @@
+"""The engine: evaluates any node of the syntax tree, at compile time or by emitting code.
+
+Each family of constructs registers how its nodes are evaluated; builtins register by name.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias, TypeVar
+
+from openwafer.diagnostics import OpenwaferError, did_you_mean
+from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema import coercion, lowering, places
+from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
+from openwafer.sdk.csl.sema.image_state import ImageState
+from openwafer.sdk.csl.sema.layout_state import LayoutState
+from openwafer.sdk.csl.types import Pointer, Struct, Type
+from openwafer.sdk.csl.values import (
+    NOTHING,
+    Comptime,
+    FunctionValue,
+    Loaded,
+    Module,
+    Operand,
+    PointerValue,
+)
+from openwafer.sdk.ir import function as ir
+from openwafer.source import Span
+
+Node = TypeVar("Node", bound=ast.Node)
+Evaluator: TypeAlias = Callable[["Sema", Node, Type | None], Operand]
+Handler: TypeAlias = Callable[["Sema", ast.BuiltinCall, Type | None], Operand]
+
+_EVALUATORS: Final[dict[type[ast.Node], Callable[..., Operand]]] = {}
+BUILTINS: Final[dict[str, Handler]] = {}
+"""How each builtin is evaluated, by its name without the `@`."""
+
+
+def evaluates(kind: type[Node]) -> Callable[[Evaluator[Node]], Evaluator[Node]]:
+    """Register the decorated function as the meaning of a kind of node."""
+
+    def register(evaluator: Evaluator[Node]) -> Evaluator[Node]:
+        _EVALUATORS[kind] = evaluator
+        return evaluator
+
+    return register
+
+
+def builtin(*names: str) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the meaning of builtins."""
+
+    def register(handler: Handler) -> Handler:
+        BUILTINS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+class Sema(Analysis):
+    """Analyses one image, or the layout."""
+
+    def __init__(
+        self,
+        options: CompileOptions,
+        image: ImageState,
+        root: Module,
+        imports: ImportPaths,
+        layout: LayoutState | None = None,
+    ) -> None:
+        super().__init__(options, image, root, layout)
+        self.imports = imports
+        self.call: Callable[[FunctionValue, list[Operand], Span], Operand]
+        self.find_global: Callable[[Module, str, Span], Operand]
+
+    # Evaluation
+
+    def evaluate(self, node: ast.Node, expected: Type | None = None) -> Operand:
+        """What a node stands for: a place where it names one."""
+        evaluator = _EVALUATORS.get(type(node))
+        if evaluator is None:
+            self.fail("unsupported", f"'{node.span.text}' is not supported", node.span)
+        return evaluator(self, node, expected)
+
+    def place(self, node: ast.Node) -> Operand:
+        """The place that an expression names; other values as they are."""
+        return self.evaluate(node)
+
+    def expression(self, node: ast.Node, expected: Type | None = None) -> Loaded:
+        """Value of an expression; `expected` guides literals and is not enforced."""
+        return self.load(self.evaluate(node, expected), node.span)
+
+    def typed(self, node: ast.Node, kind: Type) -> Loaded:
+        """Value of an expression, as a value of type `kind`."""
+        return self.coerce(self.expression(node, kind), kind, node.span)
+
+    def comptime_value(self, node: ast.Node, kind: Type | None = None) -> Comptime:
+        """Value of an expression that must be known."""
+        with self.at_comptime():
+            operand = self.expression(node, kind)
+            if kind is not None:
+                operand = self.coerce(operand, kind, node.span)
+        return self.known(operand, node.span)
+
+    def known(self, operand: Operand, span: Span) -> Comptime:
+        """`operand`, which must be known."""
+        loaded = self.load(operand, span)
+        if not isinstance(loaded, Comptime):
+            self.fail(
+                "not-comptime",
+                f"'{span.text}' is not comptime-known",
+                span,
+                help="use a const with a comptime-known initializer",
+            )
+        return loaded
+
+    def integer(self, node: ast.Node, what: str = "value") -> int:
+        """A known integer, id, direction or enumeration element, as its number."""
+        value = self.comptime_value(node)
+        if isinstance(value.value, bool) or not isinstance(value.value, int):
+            self.fail("not-integer", f"{what} is an integer, got: '{value.type}'", node.span)
+        return value.value
+
+    def string(self, node: ast.Node) -> str:
+        """A known string."""
+        value = self.comptime_value(node, types.COMPTIME_STRING).value
+        assert isinstance(value, bytes)
+        return value.decode("utf-8", "surrogateescape")
+
+    def type_of_node(self, node: ast.Node) -> Type:
+        """A type expression."""
+        value = self.comptime_value(node)
+        if not isinstance(value.value, Type):
+            self.fail("not-a-type", f"expected a type, got a '{value.type}'", node.span)
+        return value.value
+
+    def fields(self, operand: Operand, span: Span) -> dict[str, Loaded]:
+        """Values of a struct's fields by name."""
+        kind = operand.type
+        if not isinstance(kind, Struct):
+            if kind == NOTHING.type:
+                return {}
+            self.fail("not-a-struct", f"expected a struct, got: '{kind}'", span)
+        parts = ((f.name, places.part(self, operand, i)) for i, f in enumerate(kind.fields))
+        return {name: self.load(value, span) for name, value in parts}
+
+    # Values and places
+
+    def load(self, operand: Operand, span: Span) -> Loaded:
+        """The value of a place."""
+        return places.load(self, operand, span)
+
+    def store(self, place: Operand, operand: Operand, span: Span) -> None:
+        """Assign to a place a value that becomes its type."""
+        value = self.coerce(operand, place.type, span)
+        places.store(self, place, value, span)
+
+    def coerce(self, operand: Operand, kind: Type, span: Span) -> Loaded:
+        """`operand` as a value of type `kind`."""
+        return coercion.coerce(self, operand, kind, span)
+
+    def lower(self, operand: Operand, span: Span) -> ir.Value:
+        """A scalar, pointer or descriptor as an operand of an instruction."""
+        return lowering.lower(self, self.load(operand, span), span)
+
+    def address_of(self, operand: Operand, span: Span) -> Operand:
+        """A pointer to a place."""
+        return places.address_of(self, operand, span)
+
+    def address(self, pointer: Comptime, span: Span) -> ir.Value:
+        """A known pointer as an operand."""
+        kind, value = self._pointer(pointer, span)
+        return lowering.address(self, kind, value, span)
+
+    def word_address(self, pointer: Comptime, span: Span) -> int:
+        """A known pointer as a number."""
+        kind, value = self._pointer(pointer, span)
+        return lowering.word_address(self, kind, value, span)
+
+    def _pointer(self, pointer: Comptime, span: Span) -> tuple[Pointer, PointerValue]:
+        if not isinstance(pointer.type, Pointer) or not isinstance(pointer.value, PointerValue):
+            self.fail("not-a-pointer", f"expected a pointer, got: '{pointer.type}'", span)
+        return pointer.type, pointer.value
+
+    # Names
+
+    def declare(self, name: ast.Name, operand: Operand | None) -> None:
+        """Bring a local name into scope."""
+        names = self.context.scope.names
+        if name.text in names:
+            self.fail(
+                "redeclared",
+                f"redeclaration of '{name.text}'",
+                name.span,
+                help="give one of them another name",
+            )
+        names[name.text] = operand
+
+    def find(self, name: str, span: Span) -> Operand:
+        """What a name stands for here."""
+        scope = self.context.scope.find(name)
+        if scope is not None:
+            operand = scope.names[name]
+            if operand is None:
+                raise Poisoned(*self.diagnostics[-1:])
+            return operand
+        if name in self.module.declarations:
+            return self.find_global(self.module, name, span)
+        known = [*self.module.declarations, *self._local_names(), *types.NAMED_TYPES]
+        self.fail(
+            "undeclared",
+            f"use of undeclared identifier '{name}'",
+            span,
+            help=did_you_mean(name, known) if _is_close(name, known) else "",
+        )
+
+    def _local_names(self) -> Iterator[str]:
+        scope: Scope | None = self.context.scope
+        while scope is not None:
+            yield from scope.names
+            scope = scope.parent
+
+    @contextmanager
+    def in_module(self, module: Module) -> Iterator[Context]:
+        """Analyse at the top of a module, at compile time."""
+        with self.within(Context(module, Scope())) as context:
+            yield context
+
+    @contextmanager
+    def recovering(self) -> Iterator[None]:
+        """Keep an error, and go on behind it."""
+        try:
+            yield
+        except OpenwaferError as error:
+            self.report(error)
+
+
+def _is_close(name: str, known: list[str]) -> bool:
+    return "did you mean" in did_you_mean(name, known)

@@ -1,0 +1,34 @@
+"""Every family of constructs and builtins; importing this registers them all."""
+
+from openwafer.sdk.csl.sema import (
+    access,
+    arith,
+    calls,
+    control,
+    literals,
+    loops,
+    machine,
+    modules,
+    statements,
+    switches,
+    typeexprs,
+)
+from openwafer.sdk.csl.sema.builtins import arrays, casts, json_values, queries, strings
+from openwafer.sdk.csl.sema.builtins import calls as builtin_calls
+
+FAMILIES = (
+    *(
+        access,
+        arith,
+        calls,
+        control,
+        literals,
+        loops,
+        machine,
+        modules,
+        statements,
+        switches,
+        typeexprs,
+    ),
+    *(arrays, builtin_calls, casts, json_values, queries, strings),
+)

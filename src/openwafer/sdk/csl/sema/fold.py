@@ -1,0 +1,113 @@
+"""Arithmetic on known values; what has a width computes as the PE would."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from openwafer.sdk.csl import types
+from openwafer.sdk.csl.operators import UnaryOperator
+from openwafer.sdk.csl.sema.analysis import Analysis
+from openwafer.sdk.csl.sema.lowering import bits_of
+from openwafer.sdk.csl.types import Int, Type
+from openwafer.sdk.csl.values import UNDEFINED, Comptime, Value
+from openwafer.sdk.ir import arithmetic
+from openwafer.sdk.ir.numbers import decode
+from openwafer.source import Span
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+_INTEGER: Final[dict[str, Callable[[int, int], int]]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+}
+
+
+def wrapped(kind: Type, value: int) -> int:
+    """`value` as a fixed-width integer type holds it; a comptime_int holds any."""
+    if not isinstance(kind, Int):
+        return value
+    value &= (1 << kind.num_bits) - 1
+    return value - (1 << kind.num_bits) if value > kind.highest else value
+
+
+def fold_comparison(op: str, left: Value, right: Value) -> bool:
+    """A comparison of two values of one type."""
+    return _COMPARE[op](left, right)
+
+
+def fold_binary(
+    analysis: Analysis, op: str, left: Comptime, right: Comptime, span: Span
+) -> Comptime:
+    """An operation on two values of one type; of shifts, the count has its own."""
+    if UNDEFINED in (left.value, right.value):
+        analysis.fail("undefined", "use of an undefined value", span)
+    if isinstance(left.value, float) and isinstance(right.value, float):
+        return Comptime(left.type, _float(analysis, op, left, right, span))
+    assert isinstance(left.value, int) and isinstance(right.value, int)
+    return Comptime(left.type, _integer(analysis, op, left, right.value, span))
+
+
+def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) -> int:
+    a = left.value
+    assert isinstance(a, int)
+    if op in _INTEGER:
+        return wrapped(left.type, _INTEGER[op](a, b))
+    if op in ("div", "rem"):
+        if b == 0:
+            analysis.fail("division-by-zero", "division by zero", span)
+        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        return wrapped(left.type, quotient if op == "div" else a - b * quotient)
+    if b < 0:
+        analysis.fail("negative-shift", f"shift by a negative number of bits: {b}", span)
+    if op == "shr":
+        return a >> b
+    if left.type == types.COMPTIME_INT:
+        return a << b
+    return wrapped(left.type, a << min(b, 64))
+
+
+def _float(analysis: Analysis, op: str, left: Comptime, right: Comptime, span: Span) -> float:
+    a, b = left.value, right.value
+    assert isinstance(a, float) and isinstance(b, float)
+    if left.type != types.COMPTIME_FLOAT:
+        kind = types.ir_type(left.type)
+        bits = arithmetic.binary(op, bits_of(left.type, a), bits_of(right.type, b), kind)
+        return float(decode(bits, kind))
+    if op == "div" and b == 0.0:
+        analysis.fail("division-by-zero", "division by zero", span)
+    operations: dict[str, Callable[[float, float], float]] = {
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul": operator.mul,
+        "div": operator.truediv,
+    }
+    result = operations[op](a, b)
+    if result != result:
+        analysis.fail("not-a-number", "the result of a comptime_float operation is NaN", span)
+    return result
+
+
+def fold_unary(op: UnaryOperator, operand: Comptime) -> Comptime:
+    """A prefix operator on a known value of a type that has it."""
+    value = operand.value
+    match op:
+        case UnaryOperator.NOT:
+            return Comptime(operand.type, not value)
+        case UnaryOperator.NEGATE if isinstance(value, float):
+            return Comptime(operand.type, -value)
+        case UnaryOperator.NEGATE:
+            assert isinstance(value, int)
+            return Comptime(operand.type, wrapped(operand.type, -value))
+        case UnaryOperator.BIT_NOT:
+            assert isinstance(value, int)
+            return Comptime(operand.type, wrapped(operand.type, ~value))

@@ -1,0 +1,277 @@
+"""Functions: their types, their instances for the PE, and their bodies."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.sema.access import temporary
+from openwafer.sdk.csl.sema.addressed import addressed_names
+from openwafer.sdk.csl.sema.analysis import Context, Scope, Target
+from openwafer.sdk.csl.sema.builder import FunctionBuilder
+from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.join import arrive
+from openwafer.sdk.csl.sema.places import store
+from openwafer.sdk.csl.types import Function, Type
+from openwafer.sdk.csl.values import (
+    NOTHING,
+    Comptime,
+    FunctionValue,
+    Loaded,
+    MemoryPlace,
+    Operand,
+    Runtime,
+    SlotPlace,
+)
+from openwafer.sdk.ir import function as ir
+from openwafer.sdk.program.image import Entry
+from openwafer.source import Span
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument before its parameter's type is known.
+
+    Attributes:
+        value: evaluates it; takes the type that is wanted, if any.
+    """
+
+    value: Callable[[Type | None], Loaded]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A parameter with its argument; `is_value`: known, and part of the instance's identity."""
+
+    name: str
+    type: Type
+    operand: Loaded
+    is_value: bool
+    span: Span
+
+
+def function_type(sema: Sema, function: FunctionValue) -> Function:
+    """Type of a function; parameters that depend on arguments are None, such a result is void."""
+    node = function.declaration
+    with sema.in_module(function.module):
+        if is_generic(node):
+            return Function((None,) * len(node.parameters), types.VOID)
+        parameters = tuple(sema.type_of_node(p.type) for p in node.parameters)
+        result = types.VOID if node.result is None else sema.type_of_node(node.result)
+        return Function(parameters, result)
+
+
+def is_generic(node: ast.Function) -> bool:
+    """Whether types may depend on arguments."""
+    return any(p.is_comptime or isinstance(p.type, ast.AnyType) for p in node.parameters)
+
+
+def bind(
+    sema: Sema, function: FunctionValue, arguments: Sequence[Argument], span: Span
+) -> tuple[list[Bound], Type]:
+    """Match arguments with parameters; the second value is the result's type."""
+    node = function.declaration
+    if len(arguments) != len(node.parameters):
+        sema.fail(
+            "wrong-count",
+            f"function expects {len(node.parameters)} arguments, {len(arguments)} provided",
+            span,
+            notes=(f"'{function}' is declared as {_head(node)}",),
+        )
+    callee = Context(function.module, Scope())
+    bound: list[Bound] = []
+    for parameter, argument in zip(node.parameters, arguments, strict=True):
+        one = _bind_one(sema, callee, parameter, argument)
+        bound.append(one)
+        if one.name:
+            callee.scope.names[one.name] = _visible(one)
+    with sema.within(callee):
+        result = types.VOID if node.result is None else sema.type_of_node(node.result)
+    return bound, result
+
+
+def _head(node: ast.Function) -> str:
+    end = node.body.span.start if node.body is not None else node.span.end
+    return " ".join(node.span.source.text[node.span.start : end].split())
+
+
+def _bind_one(sema: Sema, callee: Context, parameter: ast.Parameter, argument: Argument) -> Bound:
+    if isinstance(parameter.type, ast.AnyType):
+        operand = argument.value(None)
+        kind = operand.type
+    else:
+        with sema.within(callee):
+            kind = sema.type_of_node(parameter.type)
+        operand = sema.coerce(argument.value(kind), kind, argument.span)
+        kind = operand.type if kind == types.COMPTIME_STRUCT else kind
+    is_value = parameter.is_comptime or types.is_comptime_only(kind)
+    if is_value:
+        operand = sema.known(operand, argument.span)
+    name = "" if parameter.name is None else parameter.name.text
+    return Bound(name, kind, operand, is_value, argument.span)
+
+
+def _visible(bound: Bound) -> Operand:
+    """What a later parameter's type sees of this one."""
+    if isinstance(bound.operand, Comptime):
+        return temporary(bound.type, bound.operand.value)
+    return SlotPlace(bound.type, bound.name, is_const=True)
+
+
+def instantiate(
+    sema: Sema, function: FunctionValue, bound: Sequence[Bound], result: Type, span: Span
+) -> str:
+    """Name of the IR function for these argument types and known values; made when it is new."""
+    key = (
+        function,
+        *(
+            (b.type, b.operand.value if isinstance(b.operand, Comptime) and b.is_value else None)
+            for b in bound
+        ),
+    )
+    found = sema.image.instances.get(key)
+    if found is not None:
+        return found[0]
+    _check_runnable(sema, function, result, span)
+    functions = sema.image.module.functions
+    plain = function.declaration.name.text
+    name = sema.image.unique_name(function.module.prefix + plain, functions)
+    passed = [b for b in bound if not b.is_value]
+    slots = [ir.Slot(b.name or "unused", passed_type(b.type)) for b in passed]
+    if types.is_aggregate(result):
+        slots.insert(0, ir.Slot("result", ir.Type.PTR))
+    returned = ir.Type.VOID if types.is_aggregate(result) else types.ir_type(result)
+    functions[name] = ir.Function(name, len(slots), returned, slots)
+    sema.image.instances[key] = (name, result)
+    sema.image.pending.append(lambda: _analyze(sema, function, bound, result, functions[name]))
+    return name
+
+
+def passed_type(kind: Type) -> ir.Type:
+    """How an argument travels: arrays and structs by address."""
+    return ir.Type.PTR if types.is_aggregate(kind) else types.ir_type(kind)
+
+
+def _check_runnable(sema: Sema, function: FunctionValue, result: Type, span: Span) -> None:
+    if function.declaration.body is None:
+        sema.fail(
+            "extern-function", f"extern function '{function}' has no definition to link with", span
+        )
+    if types.is_comptime_only(result):
+        sema.fail(
+            "comptime-only",
+            f"a function that returns type '{result}' can only be called at compile time",
+            span,
+            help="write 'comptime' before the call",
+        )
+
+
+def _analyze(
+    sema: Sema,
+    function: FunctionValue,
+    bound: Sequence[Bound],
+    result: Type,
+    target: ir.Function,
+) -> None:
+    node = function.declaration
+    assert node.body is not None
+    builder = FunctionBuilder(target)
+    context = Context(
+        function.module,
+        Scope(),
+        builder,
+        is_comptime=False,
+        return_type=result,
+        function=target.name,
+        addressed=addressed_names(node.body),
+    )
+    with sema.within(context), sema.recovering():
+        sema.set_place(node.name.span)
+        if types.is_aggregate(result):
+            context.result_address = sema.emit("get", type=ir.Type.PTR, names=("result",))
+        for one in bound:
+            if one.name:
+                context.scope.names[one.name] = _parameter(sema, one)
+        sema.evaluate(node.body, types.VOID)
+        finish(sema, function, result)
+
+
+def finish(sema: Sema, function: FunctionValue, result: Type) -> None:
+    """End a body that control runs to the end of."""
+    if not sema.is_live:
+        return
+    if result != types.VOID:
+        sema.builder.emit("unreachable")
+        sema.fail(
+            "missing-return",
+            f"function '{function}' of return type '{result}' may end without a return",
+            function.declaration.name.span,
+        )
+    sema.emit("return")
+
+
+def finish_inlined(sema: Sema, function: FunctionValue, target: Target) -> None:
+    """End the expanded body of an inline function."""
+    if sema.is_live:
+        if target.expected != types.VOID:
+            sema.fail(
+                "missing-return",
+                f"function '{function}' of return type '{target.expected}' "
+                "may end without a return",
+                function.declaration.name.span,
+            )
+        arrive(sema, target.results, NOTHING, function.declaration.span)
+
+
+def _parameter(sema: Sema, bound: Bound) -> Operand:
+    if bound.is_value:
+        assert isinstance(bound.operand, Comptime)
+        return temporary(bound.type, bound.operand.value)
+    if types.is_aggregate(bound.type):
+        address = sema.emit("get", type=ir.Type.PTR, names=(bound.name,))
+        return MemoryPlace(bound.type, address, is_const=True)
+    place = SlotPlace(bound.type, bound.name, is_const=True)
+    if bound.name not in sema.context.addressed:
+        return place
+    memory = sema.new_memory(bound.type, bound.name)
+    store(sema, memory, place, bound.span)
+    return MemoryPlace(bound.type, memory.address, is_const=True)
+
+
+def function_name(sema: Sema, function: FunctionValue, span: Span) -> str:
+    """Name of the IR function of a function whose parameters all come at run time."""
+    node = function.declaration
+    if is_generic(node) or node.is_inline:
+        sema.fail(
+            "no-runtime-form",
+            f"'{function}' has no form that could be called at run time",
+            span,
+            notes=("it is inline, or takes comptime or anytype parameters",),
+        )
+    kind = function_type(sema, function)
+    unknown = ir.Constant(0, ir.Type.U16)
+    bound = [
+        Bound("" if p.name is None else p.name.text, t, Runtime(t, unknown), False, p.span)
+        for p, t in zip(node.parameters, kind.parameters, strict=True)
+        if t is not None
+    ]
+    for one in bound:
+        if types.is_comptime_only(one.type):
+            sema.fail(
+                "comptime-only",
+                f"parameter of type '{one.type}' must be comptime-known",
+                one.span,
+            )
+    return instantiate(sema, function, bound, kind.result, span)
+
+
+def function_entry(sema: Sema, function: FunctionValue, span: Span) -> int:
+    """Number of the image's entry that starts a function or task; made when it is new."""
+    name = function_name(sema, function, span)
+    for number, entry in enumerate(sema.image.entries):
+        if entry.function == name:
+            return number
+    kind = function_type(sema, function)
+    parameters = tuple(passed_type(p).value for p in kind.parameters if p is not None)
+    sema.image.entries.append(Entry(name, parameters))
+    return len(sema.image.entries) - 1

@@ -1,0 +1,157 @@
+"""Analysis of one image: from a file and its params to a module of the IR."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
+from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.calls import call_function
+from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.families import FAMILIES
+from openwafer.sdk.csl.sema.functions import function_name
+from openwafer.sdk.csl.sema.globals import find_global
+from openwafer.sdk.csl.sema.image_state import ImageState
+from openwafer.sdk.csl.sema.layout_state import LayoutState, Surroundings
+from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
+from openwafer.sdk.csl.types import num_words
+from openwafer.sdk.csl.values import Comptime
+from openwafer.sdk.ir import function as ir
+
+
+assert FAMILIES
+
+
+@dataclass(frozen=True)
+class ImageResult:
+    """An image as far as the analysis of its source goes.
+
+    Attributes:
+        module: verified by nobody yet.
+        state: the machine's start-up state and everything exported.
+        code_words: estimate of the machine code's length.
+        warnings: what is doubtful.
+        printed: lines of `@comptime_print`.
+    """
+
+    module: ir.Module
+    state: ImageState
+    code_words: int
+    warnings: tuple[Diagnostic, ...]
+    printed: tuple[str, ...]
+
+
+def new_sema(
+    path: Path,
+    params: dict[str, Comptime],
+    options: CompileOptions,
+    imports: ImportPaths,
+    layout: LayoutState | None = None,
+) -> Sema:
+    """An analysis whose root module has been read.
+
+    Raises:
+        OpenwaferError: the file is not CSL.
+    """
+    root, findings = read_module(imports, path, "", params)
+    if any(found.severity is Severity.ERROR for found in findings):
+        raise OpenwaferError(*findings)
+    state = ImageState(ir.Module(path.name, 0, MEMORY_WORDS))
+    sema = Sema(options, state, root, imports, layout)
+    sema.find_global = lambda module, name, span: find_global(sema, module, name, span)
+    sema.name_function = lambda function, span: function_name(sema, function, span)
+    sema.call = lambda function, operands, span: call_function(
+        sema, function, [sema.load(o, span) for o in operands], span
+    )
+    return sema
+
+
+def analyze_image(
+    path: Path,
+    params: dict[str, Comptime],
+    options: CompileOptions,
+    imports: ImportPaths | None = None,
+    surroundings: Surroundings | None = None,
+) -> ImageResult:
+    """Analyse the code of one PE.
+
+    Args:
+        path: the source file.
+        params: values of its params.
+        options: of the compilation.
+        imports: shared by the images of a program, so that each file is read once.
+        surroundings: the layout that the image is for; None for a file compiled alone.
+
+    Raises:
+        OpenwaferError: every error found.
+    """
+    paths = imports or ImportPaths(path.parent, options.import_paths)
+    sema = new_sema(path, params, options, paths)
+    sema.image.surroundings = surroundings
+    start_module(sema, sema.module)
+    while sema.image.pending:
+        sema.image.pending.popleft()()
+    _raise_errors(sema)
+    return _assembled(sema)
+
+
+def run_layout(
+    path: Path,
+    params: dict[str, Comptime],
+    options: CompileOptions,
+    imports: ImportPaths,
+    layout: LayoutState,
+) -> tuple[Diagnostic, ...]:
+    """Run the layout block of a file; the builtins fill `layout`. Gives the warnings.
+
+    Raises:
+        OpenwaferError: every error found, or there is no layout block.
+    """
+    sema = new_sema(path, params, options, imports, layout)
+    start_module(sema, sema.module)
+    blocks = [d for d in sema.module.tree.declarations if isinstance(d, ast.LayoutBlock)]
+    if not blocks:
+        message = f"'{path.name}' has no layout block"
+        raise OpenwaferError(Diagnostic(Severity.ERROR, "csl-no-layout", message))
+    for block in blocks:
+        run_block(sema, sema.module, block.body)
+    _raise_errors(sema)
+    return tuple(sema.diagnostics)
+
+
+def _raise_errors(sema: Sema) -> None:
+    if sema.has_errors:
+        raise OpenwaferError(*sema.diagnostics)
+
+
+def _assembled(sema: Sema) -> ImageResult:
+    state = sema.image
+    module = state.module
+    functions = module.functions.values()
+    code_words = sum(len(block.instructions) for f in functions for block in f.blocks)
+    _check_memory(state, module, code_words)
+    module.globals = state.globals()
+    module.stack_base = state.next_address + code_words
+    module.entries = [entry.function for entry in state.entries]
+    return ImageResult(module, state, code_words, tuple(sema.diagnostics), tuple(sema.printed))
+
+
+def _check_memory(state: ImageState, module: ir.Module, code_words: int) -> None:
+    if code_words <= state.free_words:
+        return
+    largest = sorted(state.variables.values(), key=lambda v: -num_words(v.type))[:3]
+    raise OpenwaferError(
+        Diagnostic(
+            Severity.ERROR,
+            "csl-memory",
+            f"ld.lld: ran out of PE memory in '{module.name}'",
+            notes=(
+                f"data takes {2 * state.next_address} bytes and code about {2 * code_words}, "
+                f"of {2 * MEMORY_WORDS}",
+                "largest variables: " + ", ".join(f"{v.name} ({v.type})" for v in largest),
+            ),
+            help="make arrays smaller, or spread the data over more PEs",
+        )
+    )

@@ -1,0 +1,73 @@
+"""What the analysis of one image collects: memory, functions, and the machine's start-up state."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.csl.sema.layout_state import Surroundings
+from openwafer.sdk.csl.sema.machine_state import MachineState
+from openwafer.sdk.csl.types import Type, num_words
+from openwafer.sdk.csl.values import Variable
+from openwafer.sdk.ir import function as ir
+from openwafer.sdk.program import image
+
+FIRST_ADDRESS: Final = 16
+"""Lower words stay unused, so that no valid address is 0."""
+
+
+@dataclass
+class ImageState:
+    """Lists grow in the order in which the analysis meets things.
+
+    Attributes:
+        module: functions and places; its globals are made from `variables` at the end.
+        next_address: first free word.
+        pending: bodies that are still to be analysed.
+        machine: tasks, queues, DSRs and the rest of the start-up state.
+        surroundings: the layout that the image is for; None for a file compiled alone.
+    """
+
+    module: ir.Module
+    next_address: int = FIRST_ADDRESS
+    variables: dict[str, Variable] = field(default_factory=dict)
+    pending: deque[Callable[[], None]] = field(default_factory=deque)
+    instances: dict[tuple[object, ...], tuple[str, Type]] = field(default_factory=dict)
+    entries: list[image.Entry] = field(default_factory=list)
+    exported_symbols: list[tuple[str, str]] = field(default_factory=list)
+    exported_functions: list[tuple[str, int]] = field(default_factory=list)
+    machine: MachineState = field(default_factory=MachineState)
+    surroundings: Surroundings | None = None
+
+    def new_variable(
+        self, name: str, kind: Type, words: list[int], *, align_words: int = 1
+    ) -> Variable:
+        """Place a global behind the ones before it; `words` are its content at start-up."""
+        unique = self.unique_name(name, self.variables)
+        address = -(-self.next_address // align_words) * align_words
+        variable = Variable(unique, kind, address, words)
+        self.variables[unique] = variable
+        self.next_address = address + max(1, num_words(kind))
+        return variable
+
+    @staticmethod
+    def unique_name(name: str, taken: dict[str, Variable] | dict[str, ir.Function]) -> str:
+        """`name`, or with the first free number behind it."""
+        unique, count = name, 1
+        while unique in taken:
+            unique, count = f"{name}.{count}", count + 1
+        return unique
+
+    def globals(self) -> list[ir.Global]:
+        """Every variable as the IR declares it, by address."""
+        placed = sorted(self.variables.values(), key=lambda variable: variable.address)
+        return [
+            ir.Global(v.name, v.address, num_words(v.type), tuple(v.words), v.is_mutable)
+            for v in placed
+        ]
+
+    @property
+    def free_words(self) -> int:
+        """Words of a PE's memory behind the variables; negative when they do not fit."""
+        return MEMORY_WORDS - self.next_address

@@ -1,0 +1,201 @@
+"""Known values as the PE holds them: words of memory and operands of instructions."""
+
+import struct
+from collections.abc import Sequence
+
+from openwafer.sdk.csl import types
+from openwafer.sdk.csl.sema.analysis import Analysis
+from openwafer.sdk.csl.types import Array, Function, Pointer, Struct, Type
+from openwafer.sdk.csl.values import (
+    UNDEFINED,
+    Cell,
+    CellPlace,
+    Comptime,
+    FunctionValue,
+    MemoryPlace,
+    Operand,
+    PointerValue,
+    Runtime,
+    Value,
+    Variable,
+    freeze,
+)
+from openwafer.sdk.ir import function as ir
+from openwafer.sdk.ir.numbers import encode
+from openwafer.source import Span
+
+
+def bits_of(kind: Type, value: Value) -> int:
+    """Bits of a known scalar; undefined gives zeros."""
+    if value is UNDEFINED:
+        return 0
+    if kind in types.FLOATS:
+        assert isinstance(value, float)
+        return encode(value, types.ir_type(kind))
+    assert isinstance(value, int)
+    return encode(int(value), types.ir_type(kind))
+
+
+def words_of(analysis: Analysis, kind: Type, value: Value, span: Span) -> list[int]:
+    """Words of memory that hold a known value; undefined gives zeros."""
+    if value is UNDEFINED:
+        return [0] * types.num_words(kind)
+    match kind:
+        case Array(element=element):
+            return _words_of_elements(analysis, kind, element, value, span)
+        case Struct(fields=fields):
+            assert isinstance(value, tuple)
+            parts = [
+                words_of(analysis, f.type, item, span)
+                for f, item in zip(fields, value, strict=True)
+            ]
+            return _joined(kind, parts)
+        case Pointer():
+            assert isinstance(value, PointerValue)
+            return [word_address(analysis, kind, value, span)]
+        case _ if kind in types.DSDS:
+            assert isinstance(value, tuple)
+            return [int(word) for word in value]
+        case _:
+            bits = bits_of(kind, value)
+            return [(bits >> (16 * i)) & 0xFFFF for i in range(types.num_words(kind))]
+
+
+def _joined(kind: Struct, parts: list[list[int]]) -> list[int]:
+    if not kind.is_union:
+        return [word for part in parts for word in part]
+    words = [0] * types.num_words(kind)
+    for part in parts:
+        for i, word in enumerate(part):
+            words[i] |= word
+    return words
+
+
+def _words_of_elements(
+    analysis: Analysis, _kind: Array, element: Type, value: Value, span: Span
+) -> list[int]:
+    assert isinstance(value, tuple)
+    if element == types.F32 and UNDEFINED not in value:
+        packed = struct.pack(f"<{len(value)}f", *value)
+        return list(struct.unpack(f"<{2 * len(value)}H", packed))
+    if isinstance(element, types.Int) and element.num_bits == 16 and UNDEFINED not in value:
+        return [int(item) & 0xFFFF for item in value]
+    return [word for item in value for word in words_of(analysis, element, item, span)]
+
+
+def materialize(analysis: Analysis, cell: Cell, span: Span) -> Variable:
+    """The constant's copy in the PE's memory, made when first needed."""
+    if cell.variable is None:
+        if types.is_comptime_only(cell.type):
+            analysis.fail(
+                "comptime-only",
+                f"a value of type '{cell.type}' must be comptime-known and has no address",
+                span,
+                help="give the variable a fixed-width type",
+            )
+        if analysis.layout is not None:
+            analysis.fail("no-memory", "there is no PE memory in the layout", span)
+        words = words_of(analysis, cell.type, freeze(cell.content), span)
+        cell.variable = analysis.image.new_variable(cell.name, cell.type, words)
+        cell.variable.is_mutable = False
+    return cell.variable
+
+
+def address(analysis: Analysis, _kind: Pointer, pointer: PointerValue, span: Span) -> ir.Value:
+    """A known pointer as an operand."""
+    match pointer.target:
+        case Variable() as variable:
+            return ir.Address(variable.name, pointer.offset)
+        case Cell() as cell:
+            variable = materialize(analysis, cell, span)
+            return ir.Address(variable.name, pointer.offset + path_offset(cell.type, pointer.path))
+        case FunctionValue() as function:
+            return ir.FunctionName(analysis.name_function(function, span))
+        case None:
+            return ir.Constant(pointer.offset & 0xFFFF, ir.Type.PTR)
+
+
+def word_address(analysis: Analysis, kind: Pointer, pointer: PointerValue, span: Span) -> int:
+    """A known pointer as a number."""
+    match address(analysis, kind, pointer, span):
+        case ir.Address(symbol, offset):
+            return (analysis.image.variables[symbol].address + offset) & 0xFFFF
+        case ir.FunctionName(name):
+            return list(analysis.image.module.functions).index(name)
+        case ir.Constant(value) if isinstance(value, int):
+            return value
+        case other:
+            raise AssertionError(other)
+
+
+def path_offset(kind: Type, path: Sequence[int]) -> int:
+    """Words from the first of a value to the part that `path` leads to."""
+    offset = 0
+    for index in path:
+        match kind:
+            case Array(element=element):
+                offset += index * types.num_words(element)
+                kind = element
+            case Struct(fields=fields):
+                offset += types.field_offset(kind, index)
+                kind = fields[index].type
+            case _:
+                offset += index * types.num_words(kind)
+    return offset
+
+
+def lower(analysis: Analysis, operand: Operand, span: Span) -> ir.Value:
+    """A loaded scalar, pointer or descriptor as an operand of an instruction."""
+    match operand:
+        case Runtime(value=value):
+            return value
+        case MemoryPlace(address=place):
+            return place
+        case Comptime(Pointer() as kind, PointerValue() as pointer):
+            return address(analysis, kind, pointer, span)
+        case Comptime(kind, value):
+            return _lower_scalar(analysis, kind, value, span)
+        case _:
+            raise AssertionError(operand)
+
+
+def _lower_scalar(analysis: Analysis, kind: Type, value: Value, span: Span) -> ir.Value:
+    if kind in types.DSDS:
+        words = words_of(analysis, kind, value, span)
+        return ir.Constant(tuple(words), types.ir_type(kind))
+    if isinstance(kind, Pointer):
+        return ir.Constant(0, types.ir_type(kind))
+    if types.is_comptime_only(kind) and kind not in types.DSRS and kind != types.FIFO:
+        analysis.fail(
+            "comptime-only",
+            f"a value of type '{kind}' must be comptime-known",
+            span,
+            help=_remedy(kind),
+        )
+    if value is UNDEFINED:
+        return ir.Constant(0, types.ir_type(kind))
+    if kind in types.FLOATS:
+        return ir.Constant(bits_of(kind, value), types.ir_type(kind))
+    assert isinstance(value, int), (kind, value)
+    return ir.Constant(int(value), types.ir_type(kind))
+
+
+def _remedy(kind: Type) -> str:
+    if kind in (types.COMPTIME_INT, types.COMPTIME_FLOAT):
+        example = "i16" if kind == types.COMPTIME_INT else "f32"
+        return f"give it a width, for instance @as({example}, value)"
+    if isinstance(kind, Function):
+        return "take the function's address with '&'"
+    return ""
+
+
+def place_of_pointer(kind: Pointer, pointer: PointerValue) -> CellPlace | MemoryPlace:
+    """What a known pointer points to."""
+    match pointer.target:
+        case Cell() as cell:
+            return CellPlace(kind.element, cell, pointer.path, kind.is_const or cell.is_const)
+        case Variable() as variable:
+            where: ir.Value = ir.Address(variable.name, pointer.offset)
+        case _:
+            where = ir.Constant(pointer.offset & 0xFFFF, ir.Type.PTR)
+    return MemoryPlace(kind.element, where, kind.is_const)

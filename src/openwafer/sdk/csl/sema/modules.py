@@ -1,0 +1,122 @@
+"""Imports of files, and what a file does when it is imported."""
+
+from pathlib import Path
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
+from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.globals import find_global
+from openwafer.sdk.csl.types import Type
+from openwafer.sdk.csl.values import Comptime, Module, Operand
+from openwafer.source import Span
+
+
+def read_module(
+    imports: ImportPaths, path: Path, prefix: str, params: dict[str, Comptime]
+) -> tuple[Module, tuple[Diagnostic, ...]]:
+    """A module whose names are known and not yet evaluated, and what is wrong with the file."""
+    tree, findings = imports.read(path)
+    module = Module(path, tree, prefix, params)
+    again: list[Diagnostic] = []
+    for node in tree.declarations:
+        if isinstance(node, ast.Variable | ast.Function):
+            name = node.name.text
+            if name in module.declarations:
+                again.append(_redeclared(node, module.declarations[name]))
+            module.declarations[name] = node
+    return module, (*findings, *again)
+
+
+def _redeclared(node: ast.Variable | ast.Function, first: ast.Declaration) -> Diagnostic:
+    line = first.span.source.position(first.span.start).line
+    return Diagnostic(
+        Severity.ERROR,
+        "csl-redeclared",
+        f"redeclaration of '{node.name.text}'",
+        node.name.span,
+        (f"it was declared first in line {line}",),
+        "give one of them another name",
+    )
+
+
+def start_module(sema: Sema, module: Module) -> None:
+    """Import what the file imports, warn of params that it lacks, and run its comptime blocks."""
+    _check_params(sema, module)
+    for node in module.tree.declarations:
+        if _imports(node):
+            assert isinstance(node, ast.Variable)
+            with sema.recovering():
+                find_global(sema, module, node.name.text, node.span)
+    if sema.layout is not None:
+        return
+    for node in module.tree.declarations:
+        if isinstance(node, ast.ComptimeBlock):
+            run_block(sema, module, node.body)
+        elif isinstance(node, ast.Variable) and node.storage is ast.Storage.EXPORT:
+            with sema.recovering():
+                find_global(sema, module, node.name.text, node.span)
+
+
+def _imports(node: ast.Declaration) -> bool:
+    return (
+        isinstance(node, ast.Variable)
+        and node.initializer is not None
+        and "@import_module" in node.initializer.span.text
+    )
+
+
+def run_block(sema: Sema, module: Module, block: ast.Block) -> None:
+    """Run a top-level block; an error ends one statement."""
+    with sema.in_module(module) as context:
+        context.is_top_level = True
+        for statement in block.statements:
+            with sema.recovering():
+                sema.evaluate(statement, types.VOID)
+
+
+def _check_params(sema: Sema, module: Module) -> None:
+    for name in module.params:
+        node = module.declarations.get(name)
+        is_param = isinstance(node, ast.Variable) and node.kind in (
+            ast.VariableKind.PARAM,
+            ast.VariableKind.COLOR,
+        )
+        if not is_param and module.tree.declarations:
+            span = module.tree.declarations[0].span
+            start = Span(span.source, span.start, span.start)
+            sema.warn(
+                "unknown-param",
+                f"'{module}' has no param '{name}'",
+                start,
+                help=f"declare it there with 'param {name};'",
+            )
+
+
+@builtin("import_module")
+def _import_module(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
+    if not 1 <= len(call.arguments) <= 2:
+        sema.fail(
+            "wrong-count",
+            f"'@import_module' expects 1 or 2 arguments, {len(call.arguments)} provided",
+            call.span,
+        )
+    if not sema.context.declaring:
+        sema.fail(
+            "import-place",
+            "'@import_module' must initialize a global 'const'",
+            call.span,
+        )
+    params: dict[str, Comptime] = {}
+    if len(call.arguments) == 2:
+        struct = sema.comptime_value(call.arguments[1])
+        given = sema.fields(struct, call.arguments[1].span)
+        params = {name: sema.known(value, call.span) for name, value in given.items()}
+    name = sema.string(call.arguments[0])
+    path = sema.imports.find(name, sema.module.path, call.arguments[0].span)
+    prefix = f"{sema.module.prefix}{sema.context.declaring}."
+    module, findings = read_module(sema.imports, path, prefix, params)
+    if any(found.severity is Severity.ERROR for found in findings):
+        raise OpenwaferError(*findings)
+    start_module(sema, module)
+    return Comptime(types.IMPORTED_MODULE, module)

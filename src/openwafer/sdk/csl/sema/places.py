@@ -1,0 +1,279 @@
+"""Loads, stores, and the way to the parts of arrays and structs."""
+
+from collections.abc import Sequence
+
+from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.csl import types
+from openwafer.sdk.csl.sema.analysis import Analysis
+from openwafer.sdk.csl.sema.lowering import lower, materialize, path_offset, words_of
+from openwafer.sdk.csl.types import Array, Pointer, Struct, Type
+from openwafer.sdk.csl.values import (
+    UNDEFINED,
+    Aggregate,
+    Cell,
+    CellPlace,
+    Comptime,
+    FunctionValue,
+    Loaded,
+    MemoryPlace,
+    Operand,
+    PointerValue,
+    Runtime,
+    SlotPlace,
+    Variable,
+    freeze,
+    thaw,
+)
+from openwafer.sdk.ir import function as ir
+from openwafer.source import Span
+
+
+def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
+    """The value of a place; run-time arrays and structs stay in memory."""
+    match operand:
+        case CellPlace(kind, cell, path):
+            return Comptime(kind, freeze(_content(cell, path)))
+        case SlotPlace(kind, slot):
+            if analysis.is_comptime:
+                _refuse_runtime(analysis, span)
+            value = analysis.emit("get", type=types.ir_type(kind), names=(slot,))
+            return Runtime(kind, value)
+        case MemoryPlace(kind, address) if not types.is_aggregate(kind):
+            if analysis.is_comptime:
+                _refuse_runtime(analysis, span)
+            return Runtime(kind, _load_word(analysis, kind, address))
+        case _:
+            return operand
+
+
+def _refuse_runtime(analysis: Analysis, span: Span) -> None:
+    analysis.fail(
+        "not-comptime",
+        f"'{span.text}' is not comptime-known",
+        span,
+        help="use a const with a comptime-known initializer, or move this to run time",
+    )
+
+
+def _load_word(analysis: Analysis, kind: Type, address: ir.Value) -> ir.Value:
+    if _is_config(address):
+        number = ir.Constant(_constant(address), ir.Type.U16)
+        register = analysis.emit("read_register", number, type=ir.Type.U16)
+        return cast_bits(analysis, register, types.ir_type(kind))
+    return analysis.emit("load", address, type=types.ir_type(kind))
+
+
+def cast_bits(analysis: Analysis, value: ir.Value, kind: ir.Type) -> ir.Value:
+    """The same bits in another type of that width."""
+    return value if value.type is kind else analysis.emit("bitcast", value, type=kind)
+
+
+def _is_config(address: ir.Value) -> bool:
+    """Config registers lie behind memory; old code reaches them through pointers."""
+    return isinstance(address, ir.Constant) and _constant(address) >= MEMORY_WORDS
+
+
+def _constant(address: ir.Value) -> int:
+    assert isinstance(address, ir.Constant) and isinstance(address.value, int)
+    return address.value & 0xFFFF
+
+
+def _content(cell: Cell, path: Sequence[int]) -> object:
+    content = cell.content
+    for index in path:
+        if content is UNDEFINED:
+            return UNDEFINED
+        assert isinstance(content, list)
+        content = content[index]
+    return content
+
+
+def store(analysis: Analysis, place: Operand, operand: Operand, span: Span) -> None:
+    """Assign a value of the place's own type."""
+    value = load(analysis, operand, span)
+    match place:
+        case CellPlace() as cell:
+            _store_cell(analysis, cell, value, span)
+        case SlotPlace(slot=slot):
+            analysis.emit("set", lower(analysis, value, span), names=(slot,))
+        case MemoryPlace(kind, address) if types.is_aggregate(kind):
+            _store_aggregate(analysis, kind, address, value, span)
+        case MemoryPlace(kind, address):
+            _store_word(analysis, address, lower(analysis, value, span))
+        case _:
+            analysis.fail("not-a-place", f"cannot assign to '{span.text}'", span)
+
+
+def _store_word(analysis: Analysis, address: ir.Value, value: ir.Value) -> None:
+    if _is_config(address):
+        number = ir.Constant(_constant(address), ir.Type.U16)
+        analysis.emit("write_register", number, cast_bits(analysis, value, ir.Type.U16))
+    else:
+        analysis.emit("store", address, value)
+
+
+def _store_cell(analysis: Analysis, place: CellPlace, value: Operand, span: Span) -> None:
+    if not isinstance(value, Comptime):
+        analysis.fail(
+            "not-comptime",
+            f"the comptime variable '{place.cell.name}' cannot take a run-time value",
+            span,
+        )
+    if not place.path:
+        if place.cell.type == types.COMPTIME_STRUCT or isinstance(place.cell.type, Struct):
+            place.cell.type = value.type
+        place.cell.content = thaw(value.value)
+        return
+    owner = _content(place.cell, place.path[:-1])
+    if owner is UNDEFINED:
+        analysis.fail("undefined", f"'{place.cell.name}' has no value yet", span)
+    assert isinstance(owner, list)
+    owner[place.path[-1]] = thaw(value.value)
+
+
+def _store_aggregate(
+    analysis: Analysis, kind: Type, address: ir.Value, value: Operand, span: Span
+) -> None:
+    match value:
+        case Comptime(_, known) if known is UNDEFINED:
+            return
+        case Comptime(_, known):
+            _store_known(analysis, kind, address, Comptime(kind, known), span)
+        case Aggregate(_, elements):
+            for index, element in enumerate(elements):
+                store(
+                    analysis,
+                    part(analysis, MemoryPlace(kind, address, False), index),
+                    element,
+                    span,
+                )
+        case MemoryPlace(address=source):
+            count = ir.Constant(types.num_words(kind), ir.Type.U16)
+            analysis.emit("copy", address, source, count)
+        case _:
+            raise AssertionError(value)
+
+
+def _store_known(
+    analysis: Analysis, kind: Type, address: ir.Value, known: Comptime, span: Span
+) -> None:
+    words = words_of(analysis, kind, known.value, span)
+    if len(words) <= 4:
+        for index, word in enumerate(words):
+            where = moved(analysis, address, index)
+            analysis.emit("store", where, ir.Constant(word, ir.Type.U16))
+        return
+    variable = analysis.new_variable("constant", kind, words)
+    variable.is_mutable = False
+    count = ir.Constant(len(words), ir.Type.U16)
+    analysis.emit("copy", address, ir.Address(variable.name), count)
+
+
+def moved(analysis: Analysis, address: ir.Value, num_words: int) -> ir.Value:
+    """An address plus words."""
+    match address:
+        case _ if num_words == 0:
+            return address
+        case ir.Address(symbol, offset):
+            return ir.Address(symbol, offset + num_words)
+        case ir.Constant(int() as value):
+            return ir.Constant((value + num_words) & 0xFFFF, ir.Type.PTR)
+        case _:
+            step = ir.Constant(num_words, ir.Type.I16)
+            return analysis.emit("ptr_add", address, step, type=ir.Type.PTR)
+
+
+def element_type(kind: Type, index: int) -> Type:
+    """Type of an array's element or a struct's field."""
+    match kind:
+        case Array(element=element):
+            return element
+        case Struct(fields=fields):
+            return fields[index].type
+        case _:
+            raise AssertionError(kind)
+
+
+def part(analysis: Analysis, operand: Operand, index: int) -> Operand:
+    """Element (flat) of an array or field of a struct; in range."""
+    kind = element_type(operand.type, index)
+    match operand:
+        case Comptime(_, value):
+            if value is UNDEFINED:
+                return Comptime(kind, UNDEFINED)
+            assert isinstance(value, tuple)
+            return Comptime(kind, value[index])
+        case Aggregate(_, elements):
+            return elements[index]
+        case CellPlace(_, cell, path, is_const):
+            return CellPlace(kind, cell, (*path, index), is_const)
+        case MemoryPlace(whole, address, is_const):
+            where = moved(analysis, address, path_offset(whole, (index,)))
+            return MemoryPlace(kind, where, is_const)
+        case _:
+            raise AssertionError(operand)
+
+
+def in_memory(analysis: Analysis, operand: Operand, span: Span) -> MemoryPlace:
+    """The same array or struct in the PE's memory."""
+    match operand:
+        case MemoryPlace():
+            return operand
+        case CellPlace(kind, cell, path, True):
+            variable = materialize(analysis, cell, span)
+            where = ir.Address(variable.name, path_offset(cell.type, path))
+            return MemoryPlace(kind, where, is_const=True)
+        case CellPlace(cell=cell):
+            analysis.fail(
+                "comptime-var-address",
+                f"the comptime variable '{cell.name}' has no address at run time",
+                span,
+                help="copy it into a const or var first",
+            )
+        case Comptime(kind, value):
+            constant = Cell("constant", kind, thaw(value), is_const=True)
+            return in_memory(analysis, CellPlace(kind, constant, (), True), span)
+        case _:
+            memory = analysis.new_memory(operand.type)
+            store(analysis, memory, operand, span)
+            return memory
+
+
+def indexed(analysis: Analysis, place: MemoryPlace, flat: ir.Value, element: Type) -> MemoryPlace:
+    """Element of an array in memory at a run-time index, a 16-bit integer."""
+    words = types.num_words(element)
+    step = flat
+    if words != 1:
+        step = analysis.emit("mul", flat, ir.Constant(words, flat.type), type=flat.type)
+    where = analysis.emit("ptr_add", place.address, step, type=ir.Type.PTR)
+    return MemoryPlace(element, where, place.is_const)
+
+
+def address_of(analysis: Analysis, operand: Operand, span: Span) -> Operand:
+    """A pointer to a place or function."""
+    match operand:
+        case CellPlace(kind, cell, path, is_const):
+            if not is_const and not analysis.is_comptime:
+                in_memory(analysis, operand, span)
+            return Comptime(Pointer(kind, is_const), PointerValue(cell, path))
+        case MemoryPlace(kind, ir.Address(symbol, offset), is_const):
+            target = analysis.image.variables[symbol]
+            return Comptime(Pointer(kind, is_const), PointerValue(target, (), offset))
+        case MemoryPlace(kind, ir.Constant(int() as value), is_const):
+            return Comptime(Pointer(kind, is_const), PointerValue(None, (), value))
+        case MemoryPlace(kind, address, is_const):
+            return Runtime(Pointer(kind, is_const), address)
+        case Comptime(types.Function() as kind, FunctionValue() as function):
+            return Comptime(Pointer(kind, is_const=True), PointerValue(function))
+        case _:
+            analysis.fail(
+                "no-address",
+                f"'{span.text}' is a temporary value and has no address",
+                span,
+                help="store it in a variable and take the variable's address",
+            )
+
+
+def variable_place(variable: Variable, *, is_const: bool = False) -> MemoryPlace:
+    """The whole of a global."""
+    return MemoryPlace(variable.type, ir.Address(variable.name), is_const)

@@ -1,0 +1,102 @@
+"""Type expressions: arrays, pointers, functions, structs, enumerations."""
+
+from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.sema.engine import Sema, evaluates
+from openwafer.sdk.csl.types import Array, Enum, Field, Function, Int, Pointer, Struct, Type
+from openwafer.sdk.csl.values import Comptime, Operand
+from openwafer.source import Span
+
+
+def origin_of(span: Span) -> str:
+    """Names the place of a definition, which tells named types apart."""
+    return f"{span.source.name}:{span.start}"
+
+
+@evaluates(ast.ArrayType)
+def _array(sema: Sema, node: ast.ArrayType, _expected: Type | None) -> Operand:
+    dims = tuple(sema.integer(dim, "array size") for dim in node.dims)
+    for dim, written in zip(dims, node.dims, strict=True):
+        if dim < 0:
+            sema.fail("negative-size", f"array size {dim} is negative", written.span)
+    element = sema.type_of_node(node.element)
+    if isinstance(element, Array):
+        sema.fail(
+            "array-of-arrays",
+            "the element type of an array must not be an array",
+            node.span,
+            help=f"write [{', '.join(map(str, (*dims, *element.dims)))}]{element.element}",
+        )
+    return Comptime(types.TYPE, Array(dims, element))
+
+
+@evaluates(ast.PointerType)
+def _pointer(sema: Sema, node: ast.PointerType, _expected: Type | None) -> Operand:
+    element = sema.type_of_node(node.element)
+    if types.is_comptime_only(element) and not isinstance(element, Function):
+        sema.fail("comptime-pointer", f"pointers to type '{element}' are not allowed", node.span)
+    return Comptime(types.TYPE, Pointer(element, node.is_const, node.is_many))
+
+
+@evaluates(ast.FunctionType)
+def _function(sema: Sema, node: ast.FunctionType, _expected: Type | None) -> Operand:
+    parameters = tuple(
+        None if isinstance(p, ast.AnyType) else sema.type_of_node(p) for p in node.parameters
+    )
+    return Comptime(types.TYPE, Function(parameters, sema.type_of_node(node.result)))
+
+
+@evaluates(ast.AggregateType)
+def _aggregate(sema: Sema, node: ast.AggregateType, _expected: Type | None) -> Operand:
+    fields: list[Field] = []
+    for item in node.fields:
+        if any(field.name == item.name.text for field in fields):
+            sema.fail("duplicate-field", f"field '{item.name.text}' is declared twice", item.span)
+        kind = sema.type_of_node(item.type)
+        default = None if item.default is None else sema.comptime_value(item.default, kind).value
+        fields.append(Field(item.name.text, kind, default))
+    struct = Struct(
+        tuple(fields),
+        origin_of(node.span),
+        is_union=node.kind is ast.AggregateKind.UNION,
+        is_packed=node.kind is ast.AggregateKind.PACKED_STRUCT,
+    )
+    return Comptime(types.TYPE, struct)
+
+
+@evaluates(ast.EnumType)
+def _enum(sema: Sema, node: ast.EnumType, _expected: Type | None) -> Operand:
+    tag = types.U16 if node.tag is None else sema.type_of_node(node.tag)
+    if not isinstance(tag, Int):
+        sema.fail("enum-tag", f"an enum's type is a fixed-width integer, got: '{tag}'", node.span)
+    given: dict[str, int] = {}
+    for element in node.elements:
+        if element.value is not None:
+            given[element.name.text] = sema.integer(element.value, "enum value")
+    elements: list[tuple[str, int]] = []
+    free = 0
+    for element in node.elements:
+        name = element.name.text
+        while name not in given and free in given.values():
+            free += 1
+        value = given.get(name, free)
+        free += name not in given
+        _check_element(sema, element, value, tag, elements)
+        elements.append((name, value))
+    return Comptime(types.TYPE, Enum(tag, tuple(elements), origin_of(node.span)))
+
+
+def _check_element(
+    sema: Sema, element: ast.EnumElement, value: int, tag: Int, before: list[tuple[str, int]]
+) -> None:
+    name = element.name.text
+    if not tag.holds(value):
+        sema.fail("out-of-range", f"value {value} does not fit in type '{tag}'", element.span)
+    for other, taken in before:
+        if other == name:
+            sema.fail("duplicate-element", f"element '{name}' is declared twice", element.span)
+        if taken == value:
+            sema.fail(
+                "duplicate-value",
+                f"elements '{other}' and '{name}' have the same value {value}",
+                element.span,
+            )
