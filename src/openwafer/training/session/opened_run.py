@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from torch import nn
@@ -77,7 +77,11 @@ class OpenedRun:
 
 @contextmanager
 def opened(
-    config: RunConfig, folder: RunFolder, saved: SavedRun | None, notify: Notify
+    config: RunConfig,
+    folder: RunFolder,
+    saved: SavedRun | None,
+    notify: Notify,
+    store: StoreOptions,
 ) -> Iterator[OpenedRun]:
     """Context in which a run is open: new, or as it was saved.
 
@@ -86,6 +90,7 @@ def opened(
         folder: locked by the caller.
         saved: where to go on; ``None`` begins at step 0.
         notify: told what takes long.
+        store: how the store talks to the disk; the run listens to its transfers itself.
     """
     dataset = _open_data(config, folder, saved, notify)
     vocab_size = dataset.tokenizer.vocab_size
@@ -97,7 +102,7 @@ def opened(
     planned = plan_run(
         make_workload(model, config, vocab_size),
         make_updater(optimizers, model, config),
-        stream_options(config, StoreOptions(on_transfer=tracks.add)),
+        stream_options(config, replace(store, on_transfer=tracks.add)),
         folder=folder.store,
     )
     execution = _execute(saved, model, planned, folder)

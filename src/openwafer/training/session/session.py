@@ -43,6 +43,7 @@ class Session:
         source: a :class:`RunConfig`, the path of a YAML file, or the folder of a run.
         overrides: ``a.b=value`` each, on top of a file.
         console: where progress goes; standard output by default.
+        store: how the parameter store talks to the disk; nothing of it needs to be set.
 
     Attributes:
         config: the config with all defaults.
@@ -58,9 +59,11 @@ class Session:
         overrides: Sequence[str] = (),
         *,
         console: Console | None = None,
+        store: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
     ) -> None:
         self.config, self.folder = _read(source, tuple(overrides))
         self._console = console or Console()
+        self._store = store
 
     def plan(self) -> PlanRecord:
         """Plan the run; nothing is created, no weight is drawn and no data read.
@@ -74,7 +77,7 @@ class Session:
         planned = plan_run(
             make_workload(model, self.config, vocab_size),
             make_updater(optimizers, model, self.config),
-            stream_options(self.config, StoreOptions()),
+            stream_options(self.config, self._store),
             folder=self.folder.store,
         )
         return planned.report
@@ -138,7 +141,9 @@ class Session:
         """The run, its preparation shown while it lasts."""
         with ExitStack() as stack:
             with self._console.status("") as status:
-                run = stack.enter_context(opened(self.config, self.folder, saved, status.update))
+                run = stack.enter_context(
+                    opened(self.config, self.folder, saved, status.update, self._store)
+                )
             yield run
 
     def _train(self, saved: SavedRun | None) -> TrainResult:

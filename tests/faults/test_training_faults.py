@@ -1,0 +1,138 @@
+"""Whichever read or write of a training run fails: a clear error, and the run goes on bit for bit.
+
+What the store itself does is in test_store_faults.py. Here the failure meets training steps, with
+every part of every layer on disk, and a new session takes the run up at the last commit.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.session import RunConfig, Session, TrainResult
+from openwafer.training.session.config import StreamingConfig
+from openwafer.training.store import StoreOptions
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan import Mode
+from tests.faults.failing_io import Call, FailingIo, Fault
+from tests.training.session.tiny_runs import (
+    differing,
+    make_tiny_data,
+    quiet,
+    saved_arrays,
+    tiny_config,
+)
+
+# Room for the largest record on its way and for nothing else.
+ON_DISK = StreamingConfig(
+    device="cpu",
+    store=StoreTier.DISK,
+    host_memory=64 * 1024,
+    mode=Mode.STREAMED,
+    activations=Activations.KEEP,
+    layers=("embedding", "head"),
+)
+NUM_STEPS = 3
+# The updates of a clipped step reach the store while the next one runs.
+MAX_LOST_STEPS = 2
+FAULTS = [
+    (Call.READ, Fault.REFUSE, "store-read-failed"),
+    (Call.WRITE, Fault.TEAR, "store-write-failed"),
+    (Call.SYNC, Fault.REFUSE, "store-commit-failed"),
+    (Call.REPLACE, Fault.REFUSE, "store-commit-failed"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    data = make_tiny_data(tmp_path_factory.mktemp("data"))
+    config = tiny_config(data, tmp_path_factory.mktemp("unbroken"))
+    return replace(config, steps=NUM_STEPS, streaming=ON_DISK)
+
+
+@pytest.fixture(scope="module")
+def unbroken(config: RunConfig) -> TrainResult:
+    return Session(config, console=quiet()).train()
+
+
+def train_with(config: RunConfig, file_io: FailingIo) -> OpenwaferError | None:
+    """Train; the error, if there was one."""
+    try:
+        Session(config, console=quiet(), store=StoreOptions(file_io=file_io)).train()
+    except OpenwaferError as failure:
+        return failure
+    return None
+
+
+def go_on(config: RunConfig) -> TrainResult:
+    """What a user does next: resume, or train where the run had not begun."""
+    session = Session(config, console=quiet())
+    return session.resume() if session.folder.config.exists() else session.train()
+
+
+def steps_told(config: RunConfig) -> int:
+    """Steps in metrics.jsonl, whose first line names its format."""
+    path = config.path / "metrics.jsonl"
+    return max(path.read_text().count("\n") - 1, 0) if path.exists() else 0
+
+
+def last_start(config: RunConfig) -> int:
+    """At which step the last process of a run began."""
+    return int(re.findall(r"training from step (\d+)", (config.path / "log.txt").read_text())[-1])
+
+
+def problem_of(config: RunConfig, file_io: FailingIo, code: str, unbroken: TrainResult) -> str:
+    """What is wrong with a run that one failure hit; empty when all is well."""
+    failure = train_with(config, file_io)
+    if failure is None or failure.diagnostics[0].code != code:
+        return f"unclear failure: {failure}"
+    told = steps_told(config)
+    arrays = saved_arrays(go_on(config))
+    if told - last_start(config) > MAX_LOST_STEPS:
+        return f"went on at step {last_start(config)} after {told} steps"
+    return ", ".join(differing(arrays, saved_arrays(unbroken)))
+
+
+def problems(
+    config: RunConfig, fault: tuple[Call, Fault, str], unbroken: TrainResult, stride: int
+) -> dict[int, str]:
+    """The problems of runs whose call 0, `stride`, 2 `stride` ... fails, by its number."""
+    call, kind, code = fault
+    counting = FailingIo(call, None, kind)
+    assert train_with(replace(config, name="counted"), counting) is None
+    assert counting.num_calls > NUM_STEPS
+    found = {}
+    for failing in range(0, counting.num_calls, stride):
+        hit = replace(config, name=f"hit-{failing}")
+        problem = problem_of(hit, FailingIo(call, failing, kind), code, unbroken)
+        if problem:
+            found[failing] = problem
+    return found
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0])
+def test_a_failed_call_is_told_and_the_run_goes_on_bit_for_bit(
+    config: RunConfig, unbroken: TrainResult, tmp_path: Path, fault: tuple[Call, Fault, str]
+) -> None:
+    assert problems(replace(config, folder=tmp_path), fault, unbroken, stride=6) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0])
+def test_whichever_call_fails_is_told_and_the_run_goes_on_bit_for_bit(
+    config: RunConfig, unbroken: TrainResult, tmp_path: Path, fault: tuple[Call, Fault, str]
+) -> None:
+    assert problems(replace(config, folder=tmp_path), fault, unbroken, stride=1) == {}
