@@ -1,0 +1,298 @@
+"""`@get_dsd`: descriptors of memory and of the fabric."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.structs import Options, elements
+from openwafer.sdk.csl.sema.machine.words import (
+    WORD_MASK,
+    Word,
+    as_word,
+    descriptor,
+    plus,
+    times,
+)
+from openwafer.sdk.csl.values import Affine, Comptime, Loaded, Operand, Runtime
+from openwafer.sdk.program.descriptor import (
+    DSD4_WORDS,
+    DSD_WORDS,
+    NO_COLOR,
+    NO_QUEUE,
+    WORD_BASE,
+    WORD_COLOR,
+    WORD_CONTROL_TRANSFORM,
+    WORD_ELEMENT,
+    WORD_EXTENT,
+    WORD_EXTENTS4,
+    WORD_KIND,
+    WORD_PRIORITY,
+    WORD_QUEUE,
+    WORD_STRIDE,
+    WORD_STRIDES4,
+    DsdFlag,
+    DsdKind,
+)
+from openwafer.source import Span
+
+PRIORITIES: Final = {"low": 0, "medium": 1, "high": 2}
+_MAX_EXTENT: Final = (1 << 18) - 1
+_MAX_DIMS: Final = 4
+_SIMD_MODES: Final = {"simd_32": 1, "simd_64": 1, "simd_32_or_64": 1}
+_ZERO_FLAGS: Final = {
+    "first_source": DsdFlag.ZERO_FIRST,
+    "second_source": DsdFlag.ZERO_SECOND,
+}
+_ACCESS_FIELDS: Final = ("base_address", "offset", "stride", "extent")
+
+
+@builtin("get_dsd")
+def _get_dsd(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    kind_node, node = take(sema, call, 2)
+    kind = sema.type_of_node(kind_node)
+    options = Options.read(sema, node, call.span)
+    if kind == t.MEM1D_DSD:
+        dsd = _memory(sema, options)
+    elif kind == t.MEM4D_DSD:
+        dsd = _memory4(sema, options)
+    elif kind in (t.FABIN_DSD, t.FABOUT_DSD):
+        dsd = _fabric(sema, options, kind)
+    else:
+        message = f"expected type 'mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd', got: '{kind}'"
+        sema.fail("type-mismatch", message, kind_node.span)
+    options.close()
+    return dsd
+
+
+class _Access:
+    """What a memory descriptor visits: fields of the struct, or a tensor access."""
+
+    def __init__(self, sema: Sema, options: Options) -> None:
+        self._sema = sema
+        self._affine: Affine | None = None
+        self._given: dict[str, Loaded] = {}
+        access = options.operand("tensor_access")
+        self.span = options.span
+        if isinstance(access, Comptime) and isinstance(access.value, Affine):
+            self._affine = access.value
+        elif access is not None:
+            self._given = sema.fields(access, self.span)
+        for name in _ACCESS_FIELDS:
+            twice = name in options and access is not None
+            if twice and (self._affine is not None or name in self._given):
+                message = f"'{name}' is given twice, by itself and by tensor_access"
+                sema.fail("tensor-access", message, self.span)
+            operand = options.operand(name)
+            if operand is not None:
+                self._given[name] = operand
+
+    def base(self) -> tuple[Word, int]:
+        """First word's address with the offset, and words of an element."""
+        sema, affine = self._sema, self._affine
+        pointer: Operand | None = self._given.get("base_address")
+        offset: Operand | None = self._given.get("offset")
+        if affine is not None:
+            pointer, offset = sema.address_of(affine.array, self.span), affine.offset
+        if pointer is None:
+            sema.fail("missing-field", "the field 'base_address' is missing", self.span)
+        address = address_word(sema, pointer, self.span)
+        element_words = t.num_words(element_of(sema, pointer, self.span))
+        if offset is None:
+            return address, element_words
+        moved = times(sema, self.signed(offset, t.I16), element_words)
+        return plus(sema, address, moved), element_words
+
+    def signed(self, operand: Operand, kind: t.Type) -> Word:
+        """A known integer of any type, or a run-time one of `kind`."""
+        if not isinstance(operand, Comptime):
+            operand = self._sema.coerce(operand, kind, self.span)
+        return as_word(self._sema, operand, self.span)
+
+    def strides(self) -> Sequence[Operand] | None:
+        """Elements from one visit to the next: of each index, outermost first, of a tensor access;
+        else as written."""
+        if self._affine is not None:
+            return self._affine.strides
+        return self._items("stride")
+
+    def extents(self) -> Sequence[Operand]:
+        """Visits along each index, outermost first."""
+        if self._affine is not None:
+            return self._affine.extents
+        items = self._items("extent")
+        if items is None:
+            self._sema.fail("missing-field", "the field 'extent' is missing", self.span)
+        return items
+
+    @property
+    def is_tensor_access(self) -> bool:
+        """Whether strides are those of the indices."""
+        return self._affine is not None
+
+    def _items(self, name: str) -> Sequence[Operand] | None:
+        operand = self._given.get(name)
+        if operand is None:
+            return None
+        if isinstance(operand.type, t.Struct | t.Array):
+            return elements(self._sema, operand, self.span)
+        return (operand,)
+
+
+def address_word(sema: Sema, pointer: Operand, span: Span) -> Word:
+    """A pointer as a word."""
+    if isinstance(pointer, Comptime):
+        return sema.word_address(pointer, span)
+    return as_word(sema, pointer, span)
+
+
+def element_of(sema: Sema, pointer: Operand, span: Span) -> t.Type:
+    """What a pointer's memory holds in a row."""
+    kind = pointer.type
+    if not isinstance(kind, t.Pointer):
+        sema.fail("type-mismatch", f"expected type 'a pointer', got: '{kind}'", span)
+    return kind.element.element if isinstance(kind.element, t.Array) else kind.element
+
+
+def _index_flag(options: Options) -> int:
+    return DsdFlag.WAVELET_INDEX if options.flag("wavelet_index_offset") else 0
+
+
+def _memory(sema: Sema, options: Options) -> Operand:
+    access = _Access(sema, options)
+    base, element_words = access.base()
+    strides, extents = access.strides(), access.extents()
+    if len(extents) != 1 or (strides is not None and len(strides) != 1):
+        message = f"a mem1d_dsd has one dimension, {len(extents)} given"
+        sema.fail("tensor-access", message, access.span, help="use mem4d_dsd")
+    words: list[Word] = [0] * DSD_WORDS
+    words[WORD_KIND] = DsdKind.MEM1D | _index_flag(options)
+    words[WORD_BASE] = base
+    words[WORD_EXTENT : WORD_EXTENT + 2] = _extent(sema, extents[0], access.span)
+    stride: Word = 1 if strides is None else access.signed(strides[0], t.I8)
+    words[WORD_STRIDE] = times(sema, stride, element_words)
+    words[WORD_ELEMENT] = element_words
+    return descriptor(sema, t.MEM1D_DSD, words)
+
+
+def _extent(sema: Sema, extent: Operand, span: Span) -> tuple[Word, Word]:
+    if not isinstance(extent, Comptime):
+        return as_word(sema, sema.coerce(extent, t.U16, span), span), 0
+    number = extent.value
+    if not isinstance(number, int) or not 0 <= number <= _MAX_EXTENT:
+        message = f"an extent is 0 to {_MAX_EXTENT}, got {number} of type '{extent.type}'"
+        sema.fail("extent", message, span)
+    return number & WORD_MASK, number >> 16
+
+
+def _memory4(sema: Sema, options: Options) -> Operand:
+    access = _Access(sema, options)
+    base, element_words = access.base()
+    extents = [_number(sema, extent, access.span) for extent in access.extents()]
+    strides = _relative_strides(sema, access, extents)
+    if not 1 <= len(extents) <= _MAX_DIMS or len(strides) != len(extents):
+        message = f"a mem4d_dsd has 1 to 4 dimensions: {len(extents)} extents, {len(strides)} given"
+        sema.fail("tensor-access", message, access.span)
+    words: list[Word] = [0] * DSD4_WORDS
+    words[WORD_KIND] = DsdKind.MEM4D | _index_flag(options)
+    words[WORD_BASE] = base
+    words[WORD_EXTENT] = len(extents)
+    words[WORD_ELEMENT] = element_words
+    for index, extent in enumerate(reversed(extents)):
+        words[WORD_EXTENTS4 + index] = extent
+    for index, stride in enumerate(strides):
+        words[WORD_STRIDES4 + index] = stride * element_words & WORD_MASK
+    return descriptor(sema, t.MEM4D_DSD, words)
+
+
+def _relative_strides(sema: Sema, access: _Access, extents: list[int]) -> list[int]:
+    """Innermost first, each from the last element of the inner dimensions."""
+    given = access.strides()
+    if given is None:
+        return [1] * len(extents)
+    strides = [_number(sema, stride, access.span) for stride in given]
+    if not access.is_tensor_access:
+        return strides
+    relative, walked = [], 0
+    for stride, extent in zip(reversed(strides), reversed(extents), strict=True):
+        relative.append(stride - walked)
+        walked += (extent - 1) * stride
+    return relative
+
+
+def _number(sema: Sema, operand: Operand, span: Span) -> int:
+    if not isinstance(operand, Comptime) or not isinstance(operand.value, int):
+        sema.fail("not-comptime", f"expected a known integer, got: '{operand.type}'", span)
+    return operand.value
+
+
+def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
+    is_input = kind == t.FABIN_DSD
+    words: list[Word] = [0] * DSD_WORDS
+    words[WORD_COLOR] = _color(sema, options)
+    extent = options.needed("extent")
+    words[WORD_EXTENT : WORD_EXTENT + 2] = _extent(sema, extent, options.span)
+    words[WORD_QUEUE] = _queue(sema, options, is_input=is_input)
+    flags = DsdKind.FABIN if is_input else DsdKind.FABOUT | _output_flags(options)
+    if options.choice("simd_mode", _SIMD_MODES):
+        flags |= DsdFlag.SIMD
+    if options.flag("control_transform"):
+        flags |= DsdFlag.HAS_CONTROL_TRANSFORM
+        words[WORD_CONTROL_TRANSFORM] = 1
+    words[WORD_KIND] = int(flags)
+    words[WORD_PRIORITY] = options.choice("priority", PRIORITIES) or 0
+    if is_input:
+        _note_queue(sema, words[WORD_COLOR], words[WORD_QUEUE])
+    return descriptor(sema, kind, words)
+
+
+def _note_queue(sema: Sema, color: Word, queue: Word) -> None:
+    """The compiler of WSE-2 programs binds input queues to the colors that descriptors name."""
+    if sema.arch is not Arch.WSE2 or not isinstance(color, int) or not isinstance(queue, int):
+        return
+    if color != NO_COLOR and queue != NO_QUEUE:
+        sema.image.machine.used_queues.setdefault(queue, set()).add(color)
+
+
+def _output_flags(options: Options) -> int:
+    flags = _index_flag(options)
+    if options.flag("control"):
+        flags |= DsdFlag.CONTROL
+    if options.flag("advance_switch"):
+        flags |= DsdFlag.ADVANCE_SWITCH
+    return flags | (options.choice("zero", _ZERO_FLAGS) or 0)
+
+
+def _color(sema: Sema, options: Options) -> Word:
+    operand = options.operand("fabric_color")
+    if operand is None:
+        return NO_COLOR
+    # Numbers stand for colors in programs of the first releases.
+    is_number = isinstance(operand, Comptime) and t.is_int(operand.type)
+    if not is_number and operand.type != t.COLOR:
+        message = f"expected type 'color', got: '{operand.type}'"
+        sema.fail("type-mismatch", message, options.span)
+    return as_word(sema, operand, options.span)
+
+
+def _queue(sema: Sema, options: Options, *, is_input: bool) -> Word:
+    name, kind = ("input_queue", t.INPUT_QUEUE) if is_input else ("output_queue", t.OUTPUT_QUEUE)
+    operand = options.operand(name)
+    if operand is None:
+        return NO_QUEUE
+    is_number = isinstance(operand, Comptime) and t.is_int(operand.type)
+    if not is_number and operand.type != kind:
+        message = f"expected type '{kind}', got: '{operand.type}'"
+        sema.fail("type-mismatch", message, options.span)
+    return as_word(sema, operand, options.span)
+
+
+def memory_dsd(sema: Sema, node: ast.Expression, kinds: Sequence[t.Type]) -> Comptime | Runtime:
+    """An argument that must be a DSD of one of some types."""
+    operand = sema.expression(node)
+    if operand.type not in kinds or not isinstance(operand, Comptime | Runtime):
+        wrong_type(sema, node, " or ".join(map(str, kinds)), operand)
+    return operand

@@ -1,0 +1,134 @@
+"""Builtins that show a PE's variables and functions to the host."""
+
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.functions import function_entry
+from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.structs import known_struct
+from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
+from openwafer.sdk.csl.values import (
+    NOTHING,
+    Cell,
+    Comptime,
+    FunctionValue,
+    Operand,
+    PointerValue,
+    Variable,
+)
+from openwafer.sdk.program.program import HostName
+
+
+@builtin("export_symbol")
+def _export_symbol(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    nodes = take(sema, call, 1, 2)
+    needs_top_level(sema, call)
+    name = sema.string(nodes[1]) if len(nodes) > 1 else _name_of(nodes[0])
+    place = sema.place(nodes[0])
+    advertised = _advertised(sema, call, name)
+    if isinstance(place, Comptime) and isinstance(place.value, FunctionValue):
+        _check_function(sema, call, advertised, place)
+        entry = function_entry(sema, place.value, nodes[0].span)
+        sema.image.exported_functions.append((name, entry))
+    else:
+        _check_variable(sema, call, advertised, place.type)
+        sema.image.exported_symbols.append((name, _symbol(sema, nodes[0], place)))
+    return NOTHING
+
+
+def _name_of(node: ast.Expression) -> str:
+    return node.name.text if isinstance(node, ast.Member) else node.span.text
+
+
+def _symbol(sema: Sema, node: ast.Expression, place: Operand) -> str:
+    pointer = sema.address_of(place, node.span)
+    target = None
+    if isinstance(pointer, Comptime) and isinstance(pointer.value, PointerValue):
+        sema.word_address(pointer, node.span)
+        target = pointer.value.target
+    variable = target.variable if isinstance(target, Cell) else target
+    if not isinstance(variable, Variable):
+        wrong_type(sema, node, "a global variable or a function", place)
+    return variable.name
+
+
+def _advertised(sema: Sema, call: ast.BuiltinCall, name: str) -> HostName | None:
+    """What the layout says of a name; None for a file that has no layout."""
+    if sema.image.surroundings is None:
+        return None
+    names = sema.image.surroundings.names
+    if name not in names:
+        known = ", ".join(sorted(names)) or "none"
+        sema.fail(
+            "not-exported",
+            f"no name '{name}' was exported in the layout",
+            call.span,
+            notes=(f"names: {known}",),
+            help=f'add @export_name("{name}", ...) to the layout block',
+        )
+    return names[name]
+
+
+def _check_variable(sema: Sema, call: ast.BuiltinCall, name: HostName | None, kind: t.Type) -> None:
+    if name is not None and (name.inputs is not None or _plain(name.type) != _plain(str(kind))):
+        sema.fail(
+            "export-mismatch",
+            f"exported symbol type mismatch: '{name.name}' is '{name.type}' in the layout, "
+            f"'{kind}' here",
+            call.span,
+        )
+
+
+def _plain(kind: str) -> str:
+    return kind.replace("const ", "")
+
+
+def _check_function(
+    sema: Sema, call: ast.BuiltinCall, name: HostName | None, function: Comptime
+) -> None:
+    kind = function.type
+    if name is None or not isinstance(kind, t.Function):
+        return
+    have = [str(parameter) for parameter in kind.parameters]
+    want = None if name.inputs is None else [type_name for _, type_name in name.inputs]
+    if have != want or str(kind.result) != name.type:
+        message = f"exported symbol type mismatch: '{name.name}' is '{kind}' here"
+        sema.fail("export-mismatch", message, call.span)
+
+
+@builtin("get_symbol_id")
+def _get_symbol_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    name = _advertised(sema, call, _name_of(node))
+    if name is None:
+        sema.fail("not-exported", f"'{node.span.text}' is not advertised", call.span)
+    return Comptime(t.U16, name.id)
+
+
+@builtin("has_exported_tensors")
+def _has_exported_tensors(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    take(sema, call, 0)
+    return Comptime(t.BOOL, bool(sema.image.exported_symbols))
+
+
+@builtin("get_rectangle")
+def _get_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    take(sema, call, 0)
+    surroundings = sema.image.surroundings
+    rectangle = sema.layout.rectangle if sema.layout is not None else None
+    if rectangle is None and surroundings is not None:
+        rectangle = surroundings.rectangle
+    if rectangle is None:
+        message = "@get_rectangle comes behind @set_rectangle"
+        sema.fail("no-rectangle", message, call.span)
+    inner = {"fabric": _size(rectangle.fabric), "offsets": _size(rectangle.offset)}
+    width, height = rectangle.size
+    return known_struct({"width": _u16(width), "height": _u16(height), **inner})
+
+
+def _u16(number: int) -> Comptime:
+    return Comptime(t.U16, number)
+
+
+def _size(pair: tuple[int, int]) -> Comptime:
+    return known_struct({"width": _u16(pair[0]), "height": _u16(pair[1])})

@@ -1,0 +1,106 @@
+"""Private builtins that the standard library is written with: `@openwafer_<operation>`."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime
+from openwafer.sdk.ir.arithmetic import function
+from openwafer.sdk.ir.function import Type as IrType
+from openwafer.sdk.ir.numbers import decode, encode
+from openwafer.sdk.ir.operations import MATH_FUNCTIONS
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
+    "pow": math.pow,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "abs": abs,
+}
+
+
+@builtin("openwafer_open_stream")
+def _open_stream(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    take(sema, call, 0)
+    sema.emit("open_stream")
+    return NOTHING
+
+
+@builtin("openwafer_timestamp")
+def _timestamp(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    word = sema.emit("timestamp", type=IrType.U16, names=(str(sema.integer(node)),))
+    return Runtime(t.U16, word)
+
+
+@builtin("openwafer_timestamp_control")
+def _timestamp_control(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    sema.emit("timestamp_control", names=(sema.string(node),))
+    return NOTHING
+
+
+@builtin("openwafer_coordinate")
+def _coordinate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    name = sema.string(node)
+    return Runtime(t.U16, sema.emit("coordinate", type=IrType.U16, names=(name,)))
+
+
+@builtin("openwafer_print")
+def _print(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    """Write 16-bit characters, first character's pointer and their number."""
+    node, length_node = take(sema, call, 2)
+    pointer = sema.lower(sema.expression(node), node.span)
+    sema.emit("print", pointer, sema.lower(sema.typed(length_node, t.U16), length_node.span))
+    return NOTHING
+
+
+@builtin("openwafer_seed_random")
+def _seed_random(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    sema.emit("seed_random", sema.lower(sema.typed(node, t.U32), node.span))
+    return NOTHING
+
+
+@builtin("openwafer_math")
+def _math(sema: Sema, call: ast.BuiltinCall, expected: t.Type | None) -> Operand:
+    """`@openwafer_math("sqrt", x)`: in the type of x, rounded once; known where x is."""
+    nodes = take(sema, call, 2, 3)
+    name = sema.string(nodes[0])
+    if name not in MATH_FUNCTIONS:
+        sema.fail("unknown-function", f"no function '{name}' of the numbers", nodes[0].span)
+    values = [sema.expression(node, expected) for node in nodes[1:]]
+    kind = next((v.type for v in values if v.type in t.FLOATS), values[0].type)
+    if not t.is_float(kind):
+        wrong_type(sema, nodes[1], "a float", values[0])
+    values = [sema.coerce(v, kind, node.span) for v, node in zip(values, nodes[1:], strict=True)]
+    if all(isinstance(value, Comptime) for value in values):
+        return Comptime(kind, _known(name, kind, values))
+    lowered = (sema.lower(v, node.span) for v, node in zip(values, nodes[1:], strict=True))
+    return Runtime(kind, sema.emit("math", *lowered, type=t.ir_type(kind), names=(name,)))
+
+
+def _known(name: str, kind: t.Type, values: list[Loaded]) -> float:
+    numbers = [value.value for value in values if isinstance(value, Comptime)]
+    floats = [number for number in numbers if isinstance(number, float)]
+    if kind != t.COMPTIME_FLOAT:
+        ir_kind = t.ir_type(kind)
+        bits = function(name, [encode(number, ir_kind) for number in floats], ir_kind)
+        return float(decode(bits, ir_kind))
+    try:
+        return float(_FUNCTIONS[name](*floats))
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return math.nan

@@ -1,0 +1,121 @@
+"""Builtins of queues and FIFOs."""
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.descriptors import PRIORITIES
+from openwafer.sdk.csl.sema.machine.structs import Options
+from openwafer.sdk.csl.sema.machine.targets import known_target
+from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
+from openwafer.sdk.csl.sema.machine_state import Named, Target
+from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, PointerValue, Variable
+from openwafer.sdk.ir.function import Constant, Value
+from openwafer.sdk.ir.function import Type as IrType
+from openwafer.sdk.program.image import Fifo, QueueBinding
+
+_FIFO_ELEMENTS = frozenset((t.I16, t.U16, t.F16, t.I32, t.U32, t.F32))
+
+
+@builtin("initialize_queue")
+def _initialize_queue(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    nodes = take(sema, call, 1, 2)
+    needs_top_level(sema, call)
+    queue = sema.comptime_value(nodes[0])
+    if queue.type not in (t.INPUT_QUEUE, t.OUTPUT_QUEUE):
+        wrong_type(sema, nodes[0], "input_queue or output_queue", queue)
+    is_input = queue.type == t.INPUT_QUEUE
+    number = sema.integer(nodes[0])
+    queues = sema.image.machine.queues
+    if (is_input, number) in queues:
+        message = f"{queue.type} {number} was initialized already"
+        sema.fail("queue-twice", message, call.span)
+    options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)
+    queues[is_input, number] = _binding(sema, options, number, is_input=is_input)
+    options.number("ctrl_table_id")
+    options.close()
+    return NOTHING
+
+
+def _binding(sema: Sema, options: Options, number: int, *, is_input: bool) -> QueueBinding | None:
+    color = options.typed("color", t.COLOR)
+    priority = options.choice("priority", PRIORITIES)
+    if color is None:
+        if is_input or sema.arch is Arch.WSE3:
+            kind = "input" if is_input else "output"
+            message = f"{kind}_queue {number} needs a color on {sema.arch}"
+            sema.fail("missing-field", message, options.span, help="pass .{ .color = ... }")
+        return None
+    if not isinstance(color, Comptime) or not isinstance(color.value, int):
+        sema.fail("not-comptime", "a queue's color is comptime-known", options.span)
+    return QueueBinding(is_input, number, color.value, -1 if priority is None else priority)
+
+
+@builtin("queue_flush")
+def _queue_flush(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    operand = sema.expression(node)
+    if operand.type not in (t.INPUT_QUEUE, t.OUTPUT_QUEUE):
+        wrong_type(sema, node, "input_queue or output_queue", operand)
+    if sema.is_comptime:
+        sema.fail("not-comptime", "@queue_flush cannot run at compile time", call.span)
+    value = sema.lower(operand, node.span)
+    if operand.type == t.OUTPUT_QUEUE:
+        value = sema.emit("add", value, Constant(8, IrType.U16), type=IrType.U16)
+    sema.emit("flush_queue", value)
+    return NOTHING
+
+
+@builtin("allocate_fifo")
+def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    nodes = take(sema, call, 1, 2)
+    place = sema.place(nodes[0])
+    is_array = isinstance(place.type, t.Array)
+    pointer = sema.address_of(place, call.span) if is_array else sema.load(place, call.span)
+    array = pointer.type.element if isinstance(pointer.type, t.Pointer) else pointer.type
+    if not isinstance(array, t.Array) or array.element not in _FIFO_ELEMENTS:
+        wrong_type(sema, nodes[0], "an array of 16-bit or 32-bit numbers", place)
+    if not isinstance(pointer, Comptime) or not isinstance(pointer.value, PointerValue):
+        sema.fail("not-global", "a FIFO lies in a global array", nodes[0].span)
+    options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)
+    targets = tuple(_activations(sema, options))
+    fifo = Fifo(
+        symbol=pointer.value.target.name if isinstance(pointer.value.target, Variable) else "",
+        address=sema.word_address(pointer, nodes[0].span),
+        num_words=t.num_words(array),
+        element_words=t.num_words(array.element),
+        is_simd=options.choice("simd_mode", {"simd_32": 1, "simd_64": 1, "simd_32_or_64": 1}) == 1,
+    )
+    # Registers and priorities of FIFOs are the machine's own; programs may name them.
+    for name in ("dest", "src", "xdsr"):
+        options.operand(name)
+    options.choice("priority", PRIORITIES)
+    options.close()
+    fifos = sema.image.machine.fifos
+    fifos.append(Named(fifo, targets, call.span))
+    return Comptime(t.FIFO, len(fifos) - 1)
+
+
+def _activations(sema: Sema, options: Options) -> list[tuple[str, Target]]:
+    found: list[tuple[str, Target]] = []
+    for name in ("activate_push", "activate_pop"):
+        operand = options.operand(name)
+        if operand is not None:
+            found.append((name, known_target(sema, operand, options.span, is_block=False)))
+    return found
+
+
+@builtin("set_fifo_read_length", "set_fifo_write_length")
+def _set_fifo_length(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    node, length_node = take(sema, call, 2)
+    fifo = sema.comptime_value(node)
+    if fifo.type != t.FIFO:
+        wrong_type(sema, node, "fifo", fifo)
+    length = sema.lower(sema.typed(length_node, t.U16), length_node.span)
+    given = sema.emit("cast", length, type=IrType.I32)
+    unchanged = Constant(-1, IrType.I32)
+    is_read = "read" in call.name.text
+    pair: tuple[Value, Value] = (given, unchanged) if is_read else (unchanged, given)
+    sema.emit("set_fifo_lengths", *pair, names=(str(sema.integer(node)),))
+    return NOTHING

@@ -1,0 +1,177 @@
+"""Color configurations: routes, switches, filters, teardown."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.machine.arguments import take
+from openwafer.sdk.csl.sema.machine.structs import Options, elements
+from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
+from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand
+from openwafer.sdk.program.routing import (
+    ColorConfig,
+    Direction,
+    Filter,
+    FilterKind,
+    PopMode,
+    Switches,
+    SwitchPosition,
+)
+from openwafer.source import Span
+
+_POP_MODES: Final = {mode.name.lower(): int(mode) for mode in PopMode}
+_FILTER_KINDS: Final[Mapping[str, int]] = {kind.value: i for i, kind in enumerate(FilterKind)}
+_POSITIONS: Final = ("pos1", "pos2", "pos3")
+
+
+@builtin("set_local_color_config")
+def _set_local_color_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    color_node, node = take(sema, call, 2)
+    needs_top_level(sema, call)
+    color = color_number(sema, color_node)
+    colors = sema.image.machine.colors
+    if color in colors:
+        sema.fail("color-twice", f"color {color} is configured already", call.span)
+    colors[color] = color_config(sema, node, color)
+    return NOTHING
+
+
+def color_number(sema: Sema, node: ast.Expression) -> int:
+    """A known color; numbers stand for colors in programs of the first releases."""
+    operand = sema.comptime_value(node)
+    if operand.type != t.COLOR and not t.is_int(operand.type):
+        message = f"expected type 'color', got: '{operand.type}'"
+        sema.fail("type-mismatch", message, node.span)
+    return sema.integer(node)
+
+
+def color_config(sema: Sema, node: ast.Expression, color: int) -> ColorConfig:
+    """The configuration that a struct describes."""
+    options = Options.read(sema, node, node.span)
+    routes = _nested(sema, options, "routes")
+    if routes is None:
+        help_text = "pass .routes = .{ .rx = ..., .tx = ... }"
+        message = "a color configuration needs 'routes'"
+        sema.fail("missing-field", message, node.span, help=help_text)
+    rx = _directions(sema, routes, "rx") or 0
+    tx = _directions(sema, routes, "tx") or 0
+    if sema.arch is Arch.WSE3 and rx.bit_count() > 1:
+        message = f"color {color} receives from {_names(rx)}: wse3 takes one direction"
+        sema.fail("several-inputs", message, routes.span)
+    pop_mode = routes.choice("pop_mode", _POP_MODES)
+    config = ColorConfig(
+        rx,
+        tx,
+        switches=_switches(sema, _nested(sema, options, "switches"), pop_mode, color),
+        filter=_filter(_nested(sema, options, "filter")),
+        swap_x=routes.flag("color_swap_x"),
+        swap_y=routes.flag("color_swap_y"),
+        is_torn_down=options.flag("teardown"),
+    )
+    routes.close()
+    options.close()
+    return config
+
+
+def _nested(sema: Sema, options: Options, name: str) -> Options | None:
+    operand = options.operand(name)
+    return None if operand is None else Options.of(sema, operand, options.span)
+
+
+def _directions(sema: Sema, options: Options, name: str) -> int | None:
+    operand = options.operand(name)
+    if operand is None:
+        return None
+    if operand.type == t.DIRECTION:
+        return 1 << _direction(sema, operand, options.span)
+    mask = 0
+    for item in elements(sema, operand, options.span):
+        bit = 1 << _direction(sema, item, options.span)
+        if mask & bit:
+            message = f"'{name}' names {_names(bit)} twice"
+            sema.fail("direction-twice", message, options.span)
+        mask |= bit
+    return mask
+
+
+def _direction(sema: Sema, operand: Loaded, span: Span) -> int:
+    if operand.type != t.DIRECTION:
+        sema.fail("type-mismatch", f"expected type 'direction', got: '{operand.type}'", span)
+    number = sema.known(operand, span).value
+    assert isinstance(number, int)
+    return number
+
+
+def _names(mask: int) -> str:
+    return " and ".join(side.name for side in Direction if mask >> side & 1)
+
+
+def _switches(
+    sema: Sema, options: Options | None, pop_mode: int | None, color: int
+) -> Switches | None:
+    if options is None:
+        return None if pop_mode is None else Switches(pop_mode=PopMode(pop_mode))
+    if color not in sema.options.generation.switch_colors:
+        message = f"color {color} has no switches on {sema.arch}"
+        allowed = ", ".join(map(str, sorted(sema.options.generation.switch_colors)))
+        sema.fail("no-switches", message, options.span, help=f"colors with switches: {allowed}")
+    positions: list[SwitchPosition] = []
+    is_ended = False
+    for name in _POSITIONS:
+        position = _position(sema, _nested(sema, options, name))
+        is_ended = is_ended or position is None
+        if position is not None and not is_ended:
+            positions.append(position)
+    given = options.choice("pop_mode", _POP_MODES)
+    mode = PopMode(given if given is not None else pop_mode or 0)
+    current = options.number("current_switch_pos")
+    switches = Switches(tuple(positions), current, options.flag("ring_mode"), mode)
+    options.close()
+    return switches
+
+
+def _position(sema: Sema, options: Options | None) -> SwitchPosition | None:
+    """A switch position; None for one that is never advanced to."""
+    if options is None or options.flag("invalid"):
+        return None
+    position = SwitchPosition(_directions(sema, options, "rx"), _directions(sema, options, "tx"))
+    if sema.arch is Arch.WSE2 and position.rx is not None and position.tx is not None:
+        message = "a switch position changes rx or tx on wse2, not both"
+        sema.fail("switch-position", message, options.span)
+    options.close()
+    return position
+
+
+def _filter(options: Options | None) -> Filter | None:
+    if options is None:
+        return None
+    kind = options.choice("kind", _FILTER_KINDS)
+    found = Filter(
+        kind=list(FilterKind)[kind or 0],
+        count_data=options.flag("count_data"),
+        count_control=options.flag("count_control"),
+        init_counter=options.number("init_counter"),
+        limit1=options.number("limit1"),
+        limit2=options.number("limit2"),
+        max_counter=options.number("max_counter"),
+        filter_control=options.flag("filter_control"),
+        min_index=options.number("min_idx"),
+        max_index=options.number("max_idx"),
+    )
+    # Public programs set it; it changes no count, so the model has nothing to do for it.
+    options.flag("fast_mode")
+    options.close()
+    return found
+
+
+@builtin("get_filter_id")
+def _get_filter_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    color = color_number(sema, node)
+    with_filter = [c for c, config in sema.image.machine.colors.items() if config.filter]
+    if color not in with_filter:
+        sema.fail("no-filter", f"color {color} has no filter here", node.span)
+    return Comptime(t.U16, sorted(with_filter).index(color))

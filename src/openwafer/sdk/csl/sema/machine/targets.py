@@ -1,0 +1,73 @@
+"""What is activated, blocked and unblocked: ids, queues, and tasks by their names."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.machine.words import as_word, plus, value_of
+from openwafer.sdk.csl.sema.machine_state import Target, block_kind
+from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand
+from openwafer.sdk.ir.function import Value
+from openwafer.sdk.program.image import TaskKind
+from openwafer.sdk.program.mailbox import BlockKind
+from openwafer.source import Span
+
+_ACTIVATED: Final = frozenset((t.LOCAL_TASK_ID, t.COLOR))
+"""Colors name local tasks in programs of the first releases."""
+
+_BLOCKED: Final[Mapping[Arch, frozenset[t.Type]]] = {
+    Arch.WSE2: frozenset((t.COLOR, t.DATA_TASK_ID, t.LOCAL_TASK_ID)),
+    Arch.WSE3: frozenset((t.INPUT_QUEUE, t.DATA_TASK_ID, t.LOCAL_TASK_ID, t.UT_ID)),
+}
+
+
+def known_target(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> Target:
+    """A target that must be known: its number, or the task.
+
+    Args:
+        is_block: it is blocked or unblocked, not activated; the number is ``kind << 8 | id``.
+    """
+    if isinstance(operand, Comptime) and isinstance(operand.value, FunctionValue):
+        return operand.value
+    kind = _kind(sema, operand, span, is_block=is_block)
+    if not isinstance(operand, Comptime) or not isinstance(operand.value, int):
+        sema.fail("not-comptime", f"'{span.text}' is not comptime-known", span)
+    return kind << 8 | operand.value
+
+
+def target_value(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> Value:
+    """A target as an operand of an instruction."""
+    if isinstance(operand, Comptime) and isinstance(operand.value, FunctionValue):
+        return value_of(_number_of_task(sema, operand.value, span, is_block=is_block))
+    kind = _kind(sema, operand, span, is_block=is_block)
+    return value_of(plus(sema, as_word(sema, operand, span), kind << 8))
+
+
+def _number_of_task(sema: Sema, task: FunctionValue, span: Span, *, is_block: bool) -> int:
+    bound = sema.image.machine.binding_of(task)
+    if bound is None:
+        sema.fail(
+            "unbound-task",
+            f"'{task}' is bound to no task id",
+            span,
+            help="bind it in a comptime block, for instance with @bind_local_task",
+        )
+    if not is_block and bound.kind is not TaskKind.LOCAL:
+        message = f"'{task}' is a {bound.kind} task, only local tasks can be activated"
+        sema.fail("unbound-task", message, span)
+    return (block_kind(sema.arch, bound.kind) if is_block else 0) << 8 | bound.task_id
+
+
+def _kind(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> int:
+    accepted = _BLOCKED[sema.arch] if is_block else _ACTIVATED
+    if operand.type not in accepted:
+        names = " or ".join(sorted(map(str, accepted)))
+        sema.fail("type-mismatch", f"expected type '{names}', got: '{operand.type}'", span)
+    if operand.type == t.UT_ID:
+        return BlockKind.MICROTHREAD
+    if operand.type == t.INPUT_QUEUE or operand.type == t.DATA_TASK_ID:
+        is_queue = sema.arch is Arch.WSE3
+        return BlockKind.INPUT_QUEUE if is_queue else BlockKind.TASK
+    return BlockKind.TASK

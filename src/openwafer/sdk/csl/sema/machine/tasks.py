@@ -1,0 +1,168 @@
+"""Builtins that bind tasks to ids, activate, block and unblock them."""
+
+from typing import Final
+
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.functions import function_entry
+from openwafer.sdk.csl.sema.machine.arguments import function_argument, take, wrong_type
+from openwafer.sdk.csl.sema.machine.targets import known_target, target_value
+from openwafer.sdk.csl.sema.machine_state import Bound
+from openwafer.sdk.csl.values import NOTHING, Comptime, FunctionValue, Operand
+from openwafer.sdk.program.image import TaskKind
+from openwafer.sdk.program.mailbox import BlockKind
+from openwafer.source import Span
+
+_BINDINGS: Final = {
+    "bind_local_task": (TaskKind.LOCAL, t.LOCAL_TASK_ID),
+    "bind_data_task": (TaskKind.DATA, t.DATA_TASK_ID),
+    "bind_control_task": (TaskKind.CONTROL, t.CONTROL_TASK_ID),
+}
+
+
+def needs_top_level(sema: Sema, call: ast.BuiltinCall) -> None:
+    """Report a builtin outside of a file's `comptime` block."""
+    if not sema.is_comptime or sema.layout is not None:
+        message = f"@{call.name.text} is for the comptime block at the top of a file"
+        sema.fail("not-top-level", message, call.span, help="move it into comptime { ... }")
+
+
+@builtin(*_BINDINGS)
+def _bind(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    node, id_node = take(sema, call, 2)
+    needs_top_level(sema, call)
+    kind, id_type = _BINDINGS[call.name.text]
+    task = function_argument(sema, node)
+    operand = sema.comptime_value(id_node)
+    # The first releases used colors for every id.
+    if operand.type not in (id_type, t.COLOR) or not isinstance(operand.value, int):
+        wrong_type(sema, id_node, str(id_type), operand)
+    _check_parameters(sema, kind, task, node.span)
+    bind(sema, kind, task, operand.value, call.span)
+    return NOTHING
+
+
+@builtin("bind_task")
+def _bind_task(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    node, id_node = take(sema, call, 2)
+    needs_top_level(sema, call)
+    task = function_argument(sema, node)
+    kind = TaskKind.DATA if task.declaration.parameters else TaskKind.LOCAL
+    bind(sema, kind, task, sema.integer(id_node), call.span)
+    return NOTHING
+
+
+def _check_parameters(sema: Sema, kind: TaskKind, task: FunctionValue, span: Span) -> None:
+    if not task.is_task:
+        message = f"'{task}' is a function, not a task"
+        sema.fail("not-a-task", message, span, help="declare it with 'task'")
+    num_parameters = len(task.declaration.parameters)
+    if kind is TaskKind.LOCAL and num_parameters:
+        message = f"a local task takes no arguments, '{task}' takes {num_parameters}"
+        sema.fail("task-arguments", message, span)
+    if kind is TaskKind.DATA and not num_parameters:
+        message = f"a data task takes the wavelet as an argument, '{task}' takes none"
+        sema.fail("task-arguments", message, span)
+
+
+def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Span) -> None:
+    """Give a task an id that no other task has."""
+    machine = sema.image.machine
+    for other in machine.tasks:
+        if other.task_id == task_id and not _is_apart(sema, kind, other.kind):
+            sema.fail(
+                "task-id-taken",
+                f"task id {task_id} is bound already, to {other.kind} task '{other.function}'",
+                span,
+                notes=("control, data and local tasks share one table of ids",),
+                help="use another id",
+            )
+    entry = function_entry(sema, task, span)
+    machine.tasks.append(Bound(kind, task_id, entry, task, span))
+
+
+def _is_apart(sema: Sema, kind: TaskKind, other: TaskKind) -> bool:
+    is_separate = sema.image.machine.has_separate_control_table
+    return is_separate and (kind is TaskKind.CONTROL) is not (other is TaskKind.CONTROL)
+
+
+@builtin("set_control_task_table")
+def _set_control_task_table(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    take(sema, call, 0, 1)
+    needs_top_level(sema, call)
+    sema.image.machine.has_separate_control_table = True
+    return NOTHING
+
+
+@builtin("activate")
+def _activate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    operand = sema.expression(node)
+    if sema.is_comptime:
+        target = known_target(sema, operand, node.span, is_block=False)
+        sema.image.machine.activated.append((target, node.span))
+    else:
+        sema.emit("activate", target_value(sema, operand, node.span, is_block=False))
+    return NOTHING
+
+
+@builtin("block", "unblock")
+def _block(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    operand = sema.expression(node)
+    if not sema.is_comptime:
+        sema.emit(call.name.text, target_value(sema, operand, node.span, is_block=True))
+        return NOTHING
+    target = known_target(sema, operand, node.span, is_block=True)
+    if not isinstance(target, int):
+        wrong_type(sema, node, "a task id", operand)
+    kind, number = BlockKind(target >> 8), target & 0xFF
+    sema.image.machine.blocked[kind, number] = call.name.text == "block"
+    return NOTHING
+
+
+@builtin("set_teardown_handler")
+def _set_teardown_handler(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    node, color_node = take(sema, call, 2)
+    needs_top_level(sema, call)
+    color = sema.comptime_value(color_node, t.COLOR)
+    _set_handler(sema, call, node, color, sema.image.machine.teardown_handlers)
+    return NOTHING
+
+
+@builtin("set_empty_queue_handler")
+def _set_empty_queue_handler(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    node, queue_node = take(sema, call, 2)
+    needs_top_level(sema, call)
+    queue = sema.comptime_value(queue_node)
+    if queue.type not in (t.INPUT_QUEUE, t.OUTPUT_QUEUE):
+        wrong_type(sema, queue_node, "input_queue or output_queue", queue)
+    number = Comptime(queue.type, sema.integer(queue_node) + 8 * (queue.type == t.OUTPUT_QUEUE))
+    _set_handler(sema, call, node, number, sema.image.machine.empty_queue_handlers)
+    return NOTHING
+
+
+def _set_handler(
+    sema: Sema,
+    call: ast.BuiltinCall,
+    node: ast.Expression,
+    key: Comptime,
+    handlers: dict[int, int],
+) -> None:
+    function = function_argument(sema, node)
+    if not isinstance(key.value, int) or key.value in handlers:
+        message = f"@{call.name.text} was called for this {key.type} already"
+        sema.fail("handler-twice", message, call.span)
+    handlers[key.value] = function_entry(sema, function, node.span)
+
+
+@builtin("rpc")
+def _rpc(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    """The host starts exported functions itself, so that no server runs on the PE."""
+    take(sema, call, 1)
+    needs_top_level(sema, call)
+    if sema.image.machine.has_rpc_server:
+        sema.fail("rpc-twice", "@rpc was called already for this code", call.span)
+    sema.image.machine.has_rpc_server = True
+    return NOTHING

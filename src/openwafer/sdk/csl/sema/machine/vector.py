@@ -1,0 +1,162 @@
+"""The vector operations: `@fadds`, `@mov32` and the rest of the table in `arch.vector_ops`."""
+
+from typing import Final
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
+from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
+from openwafer.sdk.ir import function as ir
+from openwafer.sdk.ir.operations import FABRIC
+from openwafer.sdk.program.descriptor import DSD_WORDS
+from openwafer.sdk.program.mailbox import DsrFile
+from openwafer.source import Span
+
+DSR_FILES: Final = {
+    t.DSR_DEST: DsrFile.DESTINATION,
+    t.DSR_SRC0: DsrFile.SOURCE0,
+    t.DSR_SRC1: DsrFile.SOURCE1,
+}
+_NEVER_WRITTEN: Final = frozenset((t.FABIN_DSD, t.DSR_SRC1))
+_NEVER_READ: Final = frozenset((t.FABOUT_DSD, t.DSR_DEST))
+_INTS: Final = {
+    "any16": (t.U16, t.I16),
+    "any32": (t.U32, t.I32),
+    "i16": (t.I16, t.U16),
+}
+_UNKNOWN_OPS: Final = ("addc16", "fnormh", "fnorms")
+
+
+@builtin(*VECTOR_OPS)
+def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    op = VECTOR_OPS[call.name.text]
+    num_operands = 1 + len(op.sources)
+    nodes = take(sema, call, num_operands, num_operands + 1)
+    _refuse_comptime(sema, call)
+    target_node, *source_nodes = nodes[:num_operands]
+    target = _destination(sema, target_node, op.destination)
+    sources = [
+        _source(sema, node, kind) for node, kind in zip(source_nodes, op.sources, strict=True)
+    ]
+    operands = [target, *sources]
+    node = nodes[num_operands] if len(nodes) > num_operands else None
+    options = operation_options(sema, node, call.span)
+    is_fabric = any(_is_machine_operand(operand) for operand in operands)
+    _check_operands(sema, call, operands, options, is_fabric=is_fabric)
+    values = [
+        operand_value(sema, operand, node.span)
+        for operand, node in zip(operands, nodes, strict=False)
+    ]
+    names, option_values = options.lowered(sema)
+    words = (op.name, *((FABRIC,) if is_fabric else ()), *names)
+    done = sema.emit("vector", *values, *option_values, type=ir.Type.BOOL, names=words)
+    return Runtime(t.BOOL, done)
+
+
+@builtin(*_UNKNOWN_OPS)
+def _unknown_op(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    message = f"@{call.name.text} is not supported: what it computes is not documented"
+    sema.fail("unsupported", message, call.span)
+
+
+def _refuse_comptime(sema: Sema, call: ast.BuiltinCall) -> None:
+    if sema.is_comptime:
+        message = f"@{call.name.text} cannot run at compile time"
+        sema.fail("not-comptime", message, call.span, help="call it in a function or task")
+
+
+def _destination(sema: Sema, node: ast.Expression, kind: str) -> Loaded:
+    operand = sema.expression(node)
+    if operand.type in _NEVER_WRITTEN:
+        wrong_type(sema, node, "a destination", operand)
+    if operand.type in t.DSDS | t.DSRS | {t.FIFO}:
+        return operand
+    accepted = _element_types(sema, kind)
+    pointer = operand.type
+    is_scalar = isinstance(pointer, t.Pointer) and pointer.element in accepted
+    if not is_scalar:
+        expected = f"a DSD, a DSR or *{accepted[0]}"
+        wrong_type(sema, node, expected, operand)
+    if isinstance(pointer, t.Pointer) and pointer.is_const:
+        wrong_type(sema, node, f"*{accepted[0]}", operand, "a const cannot be written")
+    return operand
+
+
+def _source(sema: Sema, node: ast.Expression, kind: str) -> Loaded:
+    accepted = _element_types(sema, kind)
+    operand = sema.expression(node, accepted[0])
+    if operand.type in _NEVER_READ:
+        wrong_type(sema, node, "a source", operand)
+    if operand.type in t.DSDS | t.DSRS | {t.FIFO}:
+        return operand
+    if operand.type in accepted:
+        return operand
+    if not isinstance(operand, Comptime) or not t.is_number(operand.type):
+        wrong_type(sema, node, f"a DSD, a DSR or {' or '.join(map(str, accepted))}", operand)
+    is_negative = isinstance(operand.value, int) and operand.value < 0
+    return sema.coerce(operand, accepted[-1 if is_negative else 0], node.span)
+
+
+def _element_types(sema: Sema, kind: str) -> tuple[t.Type, ...]:
+    if kind == "f16":
+        return (t.NAMED_TYPES[sema.options.fp16_format],)
+    return _INTS.get(kind) or (t.NAMED_TYPES[kind],)
+
+
+def _is_machine_operand(operand: Operand) -> bool:
+    """Whether only the machine can move its elements."""
+    return operand.type in (t.DSDS - {t.MEM1D_DSD}) | t.DSRS | {t.FIFO}
+
+
+def operand_value(sema: Sema, operand: Operand, span: Span) -> ir.Value:
+    """An operand of `vector`."""
+    if operand.type == t.FIFO and isinstance(operand, Comptime) and isinstance(operand.value, int):
+        return ir.Resource("fifo", operand.value)
+    if operand.type in DSR_FILES and isinstance(operand, Comptime):
+        assert isinstance(operand.value, int)
+        return ir.Resource("dsr", DSR_FILES[operand.type] << 8 | operand.value)
+    return sema.lower(operand, span)
+
+
+def _check_operands(
+    sema: Sema,
+    call: ast.BuiltinCall,
+    operands: list[Loaded],
+    options: OperationOptions,
+    *,
+    is_fabric: bool,
+) -> None:
+    kinds = [operand.type for operand in operands]
+    if options.is_async and not is_fabric:
+        message = "an asynchronous operation needs a fabric, FIFO or DSR operand"
+        sema.fail("needs-fabric", message, call.span, help="remove .async")
+    if sema.arch is Arch.WSE3 and kinds.count(t.FABIN_DSD) > 1:
+        message = "an operation has one fabin_dsd at most on wse3"
+        sema.fail("two-inputs", message, call.span, help="receive one of them into memory first")
+    sources = kinds[1:]
+    if sources.count(t.FIFO) > 1 or (len(sources) > 1 and sources[0] == t.FIFO):
+        message = "a FIFO is the only or the last of the sources"
+        sema.fail("fifo-place", message, call.span)
+
+
+@builtin("dfilt")
+def _dfilt(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    node, options_node = take(sema, call, 2)
+    _refuse_comptime(sema, call)
+    operand = sema.expression(node)
+    if operand.type not in (t.FABIN_DSD, t.DSR_SRC1):
+        wrong_type(sema, node, "fabin_dsd or dsr_src1", operand)
+    options = operation_options(sema, options_node, call.span)
+    if not options.is_async:
+        message = "@dfilt runs asynchronously only"
+        sema.fail("needs-async", message, call.span, help="pass .{ .async = true }")
+    names, values = options.lowered(sema)
+    nowhere = ir.Constant((0,) * DSD_WORDS, ir.Type.DSD)
+    source = operand_value(sema, operand, node.span)
+    words = ("mov32", FABRIC, *names, "filter")
+    done = sema.emit("vector", nowhere, source, *values, type=ir.Type.BOOL, names=words)
+    return Runtime(t.BOOL, done)

@@ -1,0 +1,175 @@
+"""What a PE's program asks of the machine, gathered while its code is analysed.
+
+Tasks may be named before the block that binds them to an id was evaluated, so ids of completed
+operations stay symbolic (:data:`Target`) until :func:`finish`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from openwafer.sdk.arch.generation import NUM_COLORS, Arch
+from openwafer.sdk.csl.values import FunctionValue
+from openwafer.sdk.program.image import (
+    DsrLoad,
+    Fifo,
+    QueueBinding,
+    RegisterWrite,
+    Start,
+    TaskBinding,
+    TaskKind,
+)
+from openwafer.sdk.program.mailbox import BlockKind
+from openwafer.sdk.program.routing import ColorConfig
+from openwafer.source import Span
+
+Target: TypeAlias = int | FunctionValue
+"""A number as the image wants it, or a task whose id is not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A record of the image with the targets that its fields stand for."""
+
+    record: DsrLoad | Fifo
+    targets: tuple[tuple[str, Target], ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A task's id."""
+
+    kind: TaskKind
+    task_id: int
+    entry: int
+    function: FunctionValue | None
+    span: Span
+
+
+@dataclass
+class MachineState:
+    """See the module.
+
+    Attributes:
+        tasks: in the order of their binding.
+        queues: bindings that the program asked for, by direction and number.
+        used_queues: colors that descriptors use each input queue with.
+        blocked: last word on each target of block and unblock: kind and id to is blocked.
+        registers: word address to value.
+        teardown_handlers: color to entry.
+        empty_queue_handlers: queue, output queues from 8 on, to entry.
+        filters: color to the number of its filter.
+    """
+
+    tasks: list[Bound] = field(default_factory=list)
+    queues: dict[tuple[bool, int], QueueBinding | None] = field(default_factory=dict)
+    used_queues: dict[int, set[int]] = field(default_factory=dict)
+    blocked: dict[tuple[BlockKind, int], bool] = field(default_factory=dict)
+    dsr_loads: list[Named] = field(default_factory=list)
+    fifos: list[Named] = field(default_factory=list)
+    registers: dict[int, int] = field(default_factory=dict)
+    activated: list[tuple[Target, Span]] = field(default_factory=list)
+    teardown_handlers: dict[int, int] = field(default_factory=dict)
+    empty_queue_handlers: dict[int, int] = field(default_factory=dict)
+    colors: dict[int, ColorConfig] = field(default_factory=dict)
+    has_separate_control_table: bool = False
+    has_rpc_server: bool = False
+
+    def binding_of(self, function: FunctionValue) -> Bound | None:
+        """The first id that a task was bound to."""
+        return next((bound for bound in self.tasks if bound.function == function), None)
+
+
+@dataclass(frozen=True)
+class MachineRecords:
+    """The fields of :class:`~openwafer.sdk.program.image.Image` of these names."""
+
+    tasks: tuple[TaskBinding, ...]
+    queues: tuple[QueueBinding, ...]
+    fifos: tuple[Fifo, ...]
+    dsrs: tuple[DsrLoad, ...]
+    registers: tuple[RegisterWrite, ...]
+    start: Start
+    teardown_handlers: tuple[tuple[int, int], ...]
+    empty_queue_handlers: tuple[tuple[int, int], ...]
+    colors: tuple[tuple[int, ColorConfig], ...]
+    has_separate_control_table: bool
+
+
+Unbound: TypeAlias = Callable[[FunctionValue, Span], None]
+
+
+def block_kind(arch: Arch, kind: TaskKind) -> BlockKind:
+    """What blocks a task of that kind: WSE-3 has data tasks by input queue."""
+    is_queue = kind is TaskKind.DATA and arch is Arch.WSE3
+    return BlockKind.INPUT_QUEUE if is_queue else BlockKind.TASK
+
+
+def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineRecords:
+    """The records of the image, once everything was analysed.
+
+    Args:
+        report_unbound: called with a task that is used as a target and bound to no id.
+    """
+
+    def number(target: Target, *, is_unblock: bool, span: Span) -> int:
+        if isinstance(target, int):
+            return target
+        bound = state.binding_of(target)
+        if bound is None:
+            report_unbound(target, span)
+            return -1
+        kind = block_kind(arch, bound.kind) if is_unblock else 0
+        return kind << 8 | bound.task_id
+
+    def resolve(named: Named) -> DsrLoad | Fifo:
+        numbers = {
+            name: number(target, is_unblock="unblock" in name, span=named.span)
+            for name, target in named.targets
+        }
+        return replace(named.record, **numbers)
+
+    active = 0
+    for target, span in state.activated:
+        active |= 1 << number(target, is_unblock=False, span=span)
+    fifos = tuple(fifo for fifo in map(resolve, state.fifos) if isinstance(fifo, Fifo))
+    loads = tuple(load for load in map(resolve, state.dsr_loads) if isinstance(load, DsrLoad))
+    return MachineRecords(
+        tasks=tuple(TaskBinding(bound.kind, bound.task_id, bound.entry) for bound in state.tasks),
+        queues=tuple(_queues(state)),
+        fifos=fifos,
+        dsrs=loads,
+        registers=tuple(RegisterWrite(*pair) for pair in sorted(state.registers.items())),
+        start=_start(state, arch, active),
+        teardown_handlers=tuple(sorted(state.teardown_handlers.items())),
+        empty_queue_handlers=tuple(sorted(state.empty_queue_handlers.items())),
+        colors=tuple(sorted(state.colors.items())),
+        has_separate_control_table=state.has_separate_control_table,
+    )
+
+
+def _queues(state: MachineState) -> Iterator[QueueBinding]:
+    yield from (binding for binding in state.queues.values() if binding is not None)
+    for queue, colors in sorted(state.used_queues.items()):
+        # A queue that descriptors use with several colors is bound anew by each operation.
+        if (True, queue) not in state.queues and len(colors) == 1:
+            yield QueueBinding(True, queue, min(colors))
+
+
+def _start(state: MachineState, arch: Arch, active: int) -> Start:
+    by_wavelet = {bound.task_id for bound in state.tasks if bound.kind is TaskKind.DATA}
+    local = {bound.task_id for bound in state.tasks if bound.kind is TaskKind.LOCAL}
+    blocked = {BlockKind.TASK: 0, BlockKind.INPUT_QUEUE: 0, BlockKind.MICROTHREAD: 0}
+    if arch is Arch.WSE3:
+        channels, kind = set(range(8)), BlockKind.INPUT_QUEUE
+    else:
+        # Colors and local tasks share the numbers: a local task's id is not blocked for a color.
+        channels, kind = set(range(NUM_COLORS)) - local, BlockKind.TASK
+    for channel in channels - by_wavelet:
+        blocked[kind] |= 1 << channel
+    for (target_kind, target), is_blocked in state.blocked.items():
+        blocked[target_kind] &= ~(1 << target)
+        blocked[target_kind] |= is_blocked << target
+    queues = blocked[BlockKind.INPUT_QUEUE] | blocked[BlockKind.MICROTHREAD] << 8
+    return Start(active, blocked[BlockKind.TASK], queues)
