@@ -15,7 +15,6 @@ Item = TypeVar("Item")
 CLOSERS = {"(": ")", "[": "]", "{": "}"}
 # Deep enough for people, shallow enough for the stack of Python.
 MAX_NESTING = 80
-_DECLARATION_WORDS = frozenset({"param", "task", "export", "extern"})
 _STATEMENT_WORDS = frozenset({"const", "var", "return", "break", "continue", "for", "while"})
 _INSIDE_STATEMENT = frozenset({",", ")", "]", ".", ".*", "else"})
 _BRACES = {"{": 1, "}": -1}
@@ -215,8 +214,10 @@ class Cursor:
 
     def starts_declaration(self) -> bool:
         """Whether a declaration starts here that no block can hold."""
-        text = self.token.text
-        return text in _DECLARATION_WORDS or (text == "fn" and self.ahead(1).kind is TokenKind.NAME)
+        following = self.ahead(1)
+        if self.token.text in {"export", "extern"}:
+            return following.text in {"var", "const", "fn", "task", "inline"}
+        return self.token.text in {"fn", "task", "param"} and following.kind is TokenKind.NAME
 
     def is_new_declaration(self) -> bool:
         """Whether such a declaration starts at the left edge, so that all before it is over."""
