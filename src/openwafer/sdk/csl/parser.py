@@ -99,20 +99,19 @@ class _ModuleParser(BlockParser):
         name = self.name("a function")
         opener = self.expect("(", f"after the name '{name.text}'")
         parameters = self.items(opener, "the parameters", self._parameter)
-        before = self.attributes(start)
+        attributes: dict[str, ast.Expression] = {}
+        self.attributes(start, attributes)
         if self.token.text == "->":
             span = self.span_of(self.advance())
             message = "the result type follows the parameters without an arrow"
             self.report("csl-wrong-arrow", message, span, help="remove '->'")
         result = None if self.token.text in {"{", ";"} else self.type_expression()
-        attributes = (
-            self.attributes(start) if before == ast.Attributes(span=before.span) else before
-        )
+        every = self.attributes(start, attributes)
         body = self._function_body(storage, name)
-        span = self.since(start)
         self._check_names(storage, parameters)
+        span = self.since(start)
         return ast.Function(
-            kind, storage, is_inline, name, parameters, result, attributes, body, span=span
+            kind, storage, is_inline, name, parameters, result, every, body, span=span
         )
 
     def _function_body(self, storage: ast.Storage, name: ast.Name) -> ast.Block | None:

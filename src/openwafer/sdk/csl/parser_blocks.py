@@ -9,6 +9,7 @@ from openwafer.sdk.csl.tokens import TokenKind
 _ASSIGNMENTS = {"=": None, **{f"{operator}=": operator for operator in COMPOUND}}
 _LABELLED = frozenset({"{", "for", "while", "inline"})
 _FOREIGN_ELSE = frozenset({"elif", "elsif", "elseif"})
+_ATTRIBUTES = ("align", "linksection", "linkname")
 _NO_VALUE = frozenset({";", ",", ")", "]", "}", "else", ""})
 
 
@@ -87,8 +88,7 @@ class BlockParser(ExpressionParser):
         return self.body() if is_statement else self.expression()
 
     def _condition(self, word: str) -> ast.Expression:
-        help = f"write '{word} (...)'"
-        opener = self.expect("(", f"after '{word}'", help)
+        opener = self.expect("(", f"after '{word}'", f"write '{word} (...)'")
         condition = self.expression()
         self.close(opener, f"what follows '{word}'")
         return condition
@@ -265,10 +265,12 @@ class BlockParser(ExpressionParser):
             self.report("csl-expected-token", message, span, help="write 'name: type'")
         return self.type_expression()
 
-    def attributes(self, start: int) -> ast.Attributes:
-        """Parse `align(n) linksection(s) linkname(s)`, in any order."""
-        values: dict[str, ast.Expression] = {}
-        while (word := self.token.text) in {"align", "linksection", "linkname"}:
+    def attributes(
+        self, start: int, values: dict[str, ast.Expression] | None = None
+    ) -> ast.Attributes:
+        """Parse `align(n) linksection(s) linkname(s)`, in any order, and add them to `values`."""
+        values = {} if values is None else values
+        while (word := self.token.text) in _ATTRIBUTES:
             if word in values:
                 span = self.span_of(self.token)
                 self.report("csl-misplaced", f"a second '{word}'", span, help="keep one of them")
@@ -276,12 +278,7 @@ class BlockParser(ExpressionParser):
             opener = self.expect("(", f"after '{word}'")
             values[word] = self.expression()
             self.close(opener, f"the value of '{word}'")
-        return ast.Attributes(
-            values.get("align"),
-            values.get("linksection"),
-            values.get("linkname"),
-            span=self.since(start),
-        )
+        return ast.Attributes(*map(values.get, _ATTRIBUTES), span=self.since(start))
 
 
 def ends_in_block(node: ast.Statement) -> bool:

@@ -246,10 +246,7 @@ class ExpressionParser(TypeParser):
         token = self.token
         if token.text in {"true", "false"}:
             return ast.BoolLiteral(self.advance().text == "true", span=self.span_of(token))
-        node = self.keyword_type() or self.control_flow()
-        if node is None:
-            raise self._no_expression()
-        return node
+        return self.keyword_type() or self._control_flow_here()
 
 
 def _literal(token: Token, span: Span) -> ast.Literal:

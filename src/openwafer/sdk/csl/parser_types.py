@@ -91,11 +91,9 @@ class TypeParser(Cursor, ABC):
         layout = ast.AggregateLayout.AUTO
         if self.token.text in {"packed", "extern"}:
             layout = ast.AggregateLayout(self.advance().text)
-        is_union = self.token.text == "union"
+        is_union = self.accept("union")
         if not is_union:
             self.expect("struct", f"or 'union' after '{layout}'")
-        else:
-            self.advance()
         opener = self.expect("{", "before the fields")
         fields = self.items(opener, "the fields", self._field)
         return ast.AggregateType(layout, is_union, fields, span=self.since(start))
