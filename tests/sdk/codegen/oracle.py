@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,14 @@ _RUN = ctypes.CFUNCTYPE(
 _ELEMENT = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
+
+
+class Prepared(TypedDict, total=False):
+    """State of the PE before the run."""
+
+    arguments: Sequence[int]
+    memory: Memory
+    box: dict[int, int]
 
 
 @dataclass
@@ -85,34 +94,29 @@ def native_element(code: NativeCode) -> Callable[[int, int, int, int], int]:
     return _ELEMENT(code.element_address)
 
 
-def run_native(native: Native, entry: int = 0, **prepared: object) -> Trail:
+def run_native(native: Native, entry: int = 0, **prepared: Unpack[Prepared]) -> Trail:
     """Run an entry to its end; every request gets the answer that the oracle's run gives too."""
-    trail = _prepare(**prepared)
+    trail = _prepare(prepared)
     return _drive(trail, lambda resume: native.step(trail, entry, is_resume=resume))
 
 
-def run_interpreter(
-    module: Module, entry: int = 0, splits: Sequence[bool] = (), **prepared: object
-) -> Trail:
+def run_interpreter(module: Module, entry: int = 0, **prepared: Unpack[Prepared]) -> Trail:
     """The same in the reference interpreter."""
-    trail = _prepare(**prepared)
-    machine = Interpreter(module, tuple(splits) or (False,) * len(module.entries))
+    trail = _prepare(prepared)
+    machine = Interpreter(module, (False,) * len(module.entries))
     return _drive(
         trail, lambda resume: machine.run(0, trail.box, trail.memory, entry, is_resume=resume)
     )
 
 
-def _prepare(
-    arguments: Sequence[int] = (),
-    memory: Memory | None = None,
-    box: dict[int, int] | None = None,
-) -> Trail:
+def _prepare(prepared: Prepared) -> Trail:
     trail = Trail()
     trail.box[mailbox.RANDOM] = mailbox.RANDOM_SEED
+    arguments = prepared.get("arguments", ())
     trail.box[mailbox.ARGUMENTS : mailbox.ARGUMENTS + len(arguments)] = arguments
-    if memory is not None:
-        trail.memory[: len(memory)] = memory
-    for index, value in (box or {}).items():
+    memory = prepared.get("memory", np.zeros(0, np.uint16))
+    trail.memory[: len(memory)] = memory
+    for index, value in prepared.get("box", {}).items():
         trail.box[index] = value
     return trail
 
@@ -132,7 +136,9 @@ def _drive(trail: Trail, step: Callable[[bool], Outcome]) -> Trail:
 def assert_same(native: Trail, oracle: Trail) -> None:
     """Equal outcomes, requests, data and mailbox; the clock, places and the stack may differ."""
     assert native.outcomes == oracle.outcomes
-    assert native.requests == oracle.requests
+    for got, want in zip(native.requests, oracle.requests, strict=True):
+        pairs = enumerate(zip(got, want, strict=True), mailbox.REQUEST)
+        assert [mailbox_name(index) for index, (a, b) in pairs if a != b] == []
     assert np.array_equal(native.data, oracle.data)
     for index in range(mailbox.REQUEST):
         if index not in (mailbox.CYCLE, mailbox.PLACE):
@@ -145,7 +151,7 @@ def mailbox_name(index: int) -> str:
     return next(names, str(index))
 
 
-def assert_agrees(text: str, entry: int = 0, **prepared: object) -> Trail:
+def assert_agrees(text: str, entry: int = 0, **prepared: Unpack[Prepared]) -> Trail:
     """Run a module's text both ways and compare; gives the native trail."""
     module = read_module(text)
     native = run_native(Native(module), entry, **prepared)

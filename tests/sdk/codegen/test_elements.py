@@ -34,7 +34,7 @@ def _number(bits: int, op: VectorOp) -> object:
 
 
 @pytest.mark.parametrize("name", VECTOR_OPS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_an_element_is_the_references(name: str, code: NativeCode, data: st.DataObject) -> None:
     op = VECTOR_OPS[name]

@@ -56,6 +56,7 @@ def fill_request(body: Body, instruction: Instruction, spell: Spell) -> None:
     start = field(body, mailbox.OPERANDS)
     body.do(f"store <{_NUM_OPERAND_WORDS} x i64> zeroinitializer, ptr {start}, align 8")
     args = instruction.args
+    operation = ""
     options: Sequence[str] = ()
     values: Sequence[Value] = ()
     match instruction.op:
@@ -70,10 +71,11 @@ def fill_request(body: Body, instruction: Instruction, spell: Spell) -> None:
         case "set_fifo_lengths":
             operation = instruction.names[0]
         case "print":
-            operation = "-1"
+            pass
         case _:
             operation, args = _bits(body, args[0], spell), args[1:]
-    write(body, mailbox.OPERATION, operation)
+    if operation:
+        write(body, mailbox.OPERATION, operation)
     _fill_options(body, options, [_bits(body, value, spell) for value in values])
     for index, arg in enumerate(args):
         is_pointer = arg.type is Type.PTR and index == 0 and instruction.op != "print"

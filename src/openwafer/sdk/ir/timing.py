@@ -12,7 +12,7 @@ from typing import Final
 
 from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.arch.vector_ops import VectorOp
-from openwafer.sdk.ir.function import Block, Function, Instruction, Type
+from openwafer.sdk.ir.function import Block, Constant, Function, Instruction, Type
 from openwafer.sdk.ir.numbers import FLOATS, num_words
 
 _MEMORY: Final = 2
@@ -23,7 +23,12 @@ _CYCLES_A_QUOTIENT_BIT: Final = 3
 _MATH: Final = 100
 # Jump, link and a register move on the way in, a jump on the way back.
 _CALL: Final = 12
-_FREE: Final = frozenset(("get", "set", "slot_address", "bitcast", "jump", "branch", "unreachable"))
+_FREE: Final = frozenset(
+    ("get", "set", "slot_address", "bitcast", "jump", "branch", "return", "unreachable", "assert")
+)
+_BY_WIDTH: Final = frozenset(
+    ("add", "sub", "mul", "and", "or", "xor", "shl", "shr", "neg", "bitnot", "cast")
+) | {"eq", "ne", "lt", "le", "gt", "ge"}
 BANKS_THAT_CONFLICT: Final = 4
 """Words whose addresses are equal modulo this lie in banks that share a read port."""
 
@@ -34,10 +39,8 @@ def instruction_cycles(instruction: Instruction, generation: Generation) -> int:
     match instruction.op:
         case op if op in _FREE:
             return 0
-        case "load":
-            return _MEMORY * _accesses(instruction.type)
-        case "store":
-            return _MEMORY * _accesses(instruction.args[1].type)
+        case "load" | "store" | "copy":
+            return _memory_cycles(instruction)
         case "mul" if kind not in FLOATS:
             return num_words(kind) ** 2
         case "div" | "rem":
@@ -46,17 +49,28 @@ def instruction_cycles(instruction: Instruction, generation: Generation) -> int:
             return _MATH
         case "call" | "call_indirect":
             return _CALL + len(instruction.args)
-        case "return":
-            return 0
         case "switch":
             return len(instruction.args) - 1
-        case _:
+        case op if op in _BY_WIDTH:
             return _FLOAT if kind in FLOATS else num_words(kind)
+        case _:
+            return 1
 
 
-def _accesses(kind: Type) -> int:
-    """Memory accesses of a value: one for each 32 bits."""
-    return (num_words(kind) + 1) // 2
+def _accesses(words: int) -> int:
+    """One for each 32 bits."""
+    return (words + 1) // 2
+
+
+def _memory_cycles(instruction: Instruction) -> int:
+    """A copy of a length known at run time counts as that of one element."""
+    if instruction.op == "load":
+        return _MEMORY * _accesses(num_words(instruction.type))
+    if instruction.op == "store":
+        return _MEMORY * _accesses(num_words(instruction.args[1].type))
+    length = instruction.args[2]
+    words = length.value if isinstance(length, Constant) else 1
+    return 2 * _MEMORY * _accesses(words if isinstance(words, int) else 1)
 
 
 def _division_cycles(kind: Type, generation: Generation) -> int:
