@@ -93,11 +93,10 @@ class Function(Type):
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a struct; its name is its index in a tuple; `default` None for none."""
+    """A field of a struct; its name is its index in a tuple."""
 
     name: str
     type: Type
-    default: object = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def member(sema: Sema, owner: Operand, name: str, span: Span) -> Operand:
         case Comptime(_, Enum() as kind):
             return enum_element(sema, kind, name, span)
         case _:
-            sema.fail("no-member", f"type '{loaded.type}' has no member '{name}'", span)
+            return sema.fail("no-member", f"type '{loaded.type}' has no member '{name}'", span)
 
 
 def _field(sema: Sema, owner: Operand, kind: Struct, name: str, span: Span) -> Operand:
@@ -96,7 +96,7 @@ def dereference(sema: Sema, operand: Operand, span: Span) -> Operand:
         case Runtime(Pointer() as kind, address):
             return MemoryPlace(kind.element, address, kind.is_const)
         case _:
-            sema.fail("not-a-pointer", f"cannot dereference type '{pointer.type}'", span)
+            return sema.fail("not-a-pointer", f"cannot dereference type '{pointer.type}'", span)
 
 
 @evaluates(ast.AddressOf)
@@ -114,7 +114,9 @@ def _function_or_refused(sema: Sema, operand: CellPlace, node: ast.AddressOf) ->
         return sema.load(operand, node.span)
     if sema.is_comptime:
         return operand
-    sema.fail("comptime-pointer", f"pointers to type '{operand.type}' are not allowed", node.span)
+    return sema.fail(
+        "comptime-pointer", f"pointers to type '{operand.type}' are not allowed", node.span
+    )
 
 
 @evaluates(ast.Index)

@@ -24,7 +24,7 @@ from openwafer.sdk.ir import function as ir
 from openwafer.source import Span
 
 
-class Poisoned(OpenwaferError):
+class Poisoned(OpenwaferError):  # noqa: N818 - follows an error that was reported
     """Raised where a name is used whose declaration was wrong, which has been reported."""
 
 
@@ -204,14 +204,15 @@ class Analysis:
     def builder(self) -> FunctionBuilder:
         """Builder of the run-time function analysed."""
         builder = self.context.builder
-        assert builder is not None and not self.is_comptime, "nothing is emitted here"
+        assert builder is not None, "nothing is emitted outside of functions"
+        assert not self.is_comptime, "nothing is emitted at compile time"
         return builder
 
     def emit(
         self,
         op: str,
         *args: ir.Value,
-        type: ir.Type = ir.Type.VOID,
+        type: ir.Type = ir.Type.VOID,  # noqa: A002 - as instructions call it
         names: tuple[str, ...] = (),
     ) -> ir.Register:
         """Append one instruction."""

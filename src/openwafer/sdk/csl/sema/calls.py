@@ -45,7 +45,9 @@ def _call(sema: Sema, node: ast.Call, _expected: Type | None) -> Operand:
         case Runtime(Pointer(Function() as kind), address):
             return _call_indirect(sema, kind, address, arguments, node.span)
         case _:
-            sema.fail("not-callable", f"type '{callee.type}' cannot be called", node.callee.span)
+            return sema.fail(
+                "not-callable", f"type '{callee.type}' cannot be called", node.callee.span
+            )
 
 
 def _argument(sema: Sema, node: ast.Expression) -> Argument:
@@ -74,9 +76,14 @@ def call(sema: Sema, function: FunctionValue, arguments: Sequence[Argument], spa
         return _run(sema, function, bound, result, span)
     if function.declaration.is_inline:
         return _expand(sema, function, bound, result, span)
-    if types.is_comptime_only(result) and all(isinstance(b.operand, Comptime) for b in bound):
-        with sema.at_comptime():
-            return _run(sema, function, bound, result, span)
+    if all(isinstance(one.operand, Comptime) for one in bound):
+        if types.is_comptime_only(result):
+            with sema.at_comptime():
+                return _run(sema, function, bound, result, span)
+        if result != types.VOID and any(types.is_comptime_only(one.type) for one in bound):
+            found = _tried(sema, function, bound, result, span)
+            if found is not None:
+                return found
     return _emit(sema, function, bound, result, span)
 
 
@@ -106,6 +113,17 @@ def _run(
     if result != types.VOID:
         sema.fail("missing-return", f"function '{function}' ended without a return", span)
     return NOTHING
+
+
+def _tried(
+    sema: Sema, function: FunctionValue, bound: list[Bound], result: Type, span: Span
+) -> Operand | None:
+    """Value of a function of types and strings; None where it needs the PE."""
+    try:
+        with sema.at_comptime():
+            return _run(sema, function, bound, result, span)
+    except OpenwaferError:
+        return None
 
 
 _MAX_TRACE = 4

@@ -77,11 +77,14 @@ def _checked(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Lo
 
 
 def _convert(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Loaded | None:
-    """None where there is no implicit conversion."""
+    """None where there is no implicit conversion.
+
+    Known integers fit any integer type that holds their value, whatever their own.
+    """
     if loaded.type in (types.UNDEFINED, types.NORETURN):
         return Comptime(target, UNDEFINED)
     match loaded, target:
-        case Comptime(types.COMPTIME_INT, int() as value), Int():
+        case Comptime(types.COMPTIME_INT | Int(), int() as value), Int():
             return _fitted(analysis, value, target, span)
         case Comptime(types.COMPTIME_FLOAT, float() as value), _ if types.is_float(target):
             return Comptime(target, round_float(target, value))
@@ -119,7 +122,7 @@ def enum_element(analysis: Analysis, kind: Enum, name: str, span: Span) -> Compt
         if element == name:
             return Comptime(kind, value)
     known = ", ".join(element for element, _ in kind.elements)
-    analysis.fail(
+    return analysis.fail(
         "no-element", f"enum '{kind}' has no element '{name}'", span, help=f"it has: {known}"
     )
 
@@ -131,7 +134,7 @@ def _pointer(loaded: Loaded, target: Pointer) -> Loaded | None:
     if have.element == target.element and have.is_many == target.is_many:
         return _retyped(loaded, target, ())
     match have.element:
-        case Array(dims=(_,), element=element) if target.is_many and not have.is_many:
+        case Array(element=element) if target.is_many and not have.is_many:
             return _retyped(loaded, target, (0,)) if element == target.element else None
         case _ if target.element == types.ANYOPAQUE:
             return _retyped(loaded, target, ())
@@ -152,7 +155,7 @@ def _retyped(loaded: Loaded, target: Pointer, path: tuple[int, ...]) -> Loaded:
 
 
 def _struct(analysis: Analysis, loaded: Loaded, target: Struct, span: Span) -> Loaded | None:
-    """An anonymous struct as a named one; fields that are left out take their defaults."""
+    """An anonymous struct as a named one."""
     have = loaded.type
     assert isinstance(have, Struct)
     if have.is_tuple != target.is_tuple or target.is_tuple:
@@ -183,9 +186,8 @@ def build_struct(
         if field.name in given:
             where = spans.get(field.name, span)
             elements.append(coerce(analysis, given[field.name], field.type, where))
-        elif field.default is not None or target.is_union:
-            default = UNDEFINED if target.is_union else field.default
-            elements.append(Comptime(field.type, default))
+        elif target.is_union:
+            elements.append(Comptime(field.type, UNDEFINED))
         else:
             analysis.fail(
                 "missing-field", f"missing field '{field.name}' of struct '{target}'", span

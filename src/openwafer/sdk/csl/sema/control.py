@@ -164,4 +164,4 @@ def _find_target(sema: Sema, label: ast.Name | None, span: Span, word: str) -> T
             return target
     if label is None:
         sema.fail("outside-loop", f"{word} outside of a loop", span)
-    sema.fail("no-label", f"there is no label '{label.text}' around this {word}", span)
+    return sema.fail("no-label", f"there is no label '{label.text}' around this {word}", span)

@@ -207,7 +207,7 @@ class Sema(Analysis):
         if name in self.module.declarations:
             return self.find_global(self.module, name, span)
         known = [*self.module.declarations, *self._local_names(), *types.NAMED_TYPES]
-        self.fail(
+        return self.fail(
             "undeclared",
             f"use of undeclared identifier '{name}'",
             span,

@@ -53,7 +53,8 @@ def fold_binary(
         analysis.fail("undefined", "use of an undefined value", span)
     if isinstance(left.value, float) and isinstance(right.value, float):
         return Comptime(left.type, _float(analysis, op, left, right, span))
-    assert isinstance(left.value, int) and isinstance(right.value, int)
+    assert isinstance(left.value, int)
+    assert isinstance(right.value, int)
     return Comptime(left.type, _integer(analysis, op, left, right.value, span))
 
 
@@ -78,7 +79,8 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
 
 def _float(analysis: Analysis, op: str, left: Comptime, right: Comptime, span: Span) -> float:
     a, b = left.value, right.value
-    assert isinstance(a, float) and isinstance(b, float)
+    assert isinstance(a, float)
+    assert isinstance(b, float)
     if left.type != types.COMPTIME_FLOAT:
         kind = types.ir_type(left.type)
         bits = arithmetic.binary(op, bits_of(left.type, a), bits_of(right.type, b), kind)

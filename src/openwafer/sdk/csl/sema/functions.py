@@ -202,6 +202,8 @@ def finish(sema: Sema, function: FunctionValue, result: Type) -> None:
         return
     if result != types.VOID:
         sema.builder.emit("unreachable")
+        if sema.has_errors:
+            return
         sema.fail(
             "missing-return",
             f"function '{function}' of return type '{result}' may end without a return",

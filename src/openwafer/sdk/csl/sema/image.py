@@ -20,7 +20,6 @@ from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
 
-
 assert FAMILIES
 
 
@@ -141,6 +140,7 @@ def _assembled(sema: Sema) -> ImageResult:
 def _check_memory(state: ImageState, module: ir.Module, code_words: int) -> None:
     if code_words <= state.free_words:
         return
+    data = 2 * state.next_address
     largest = sorted(state.variables.values(), key=lambda v: -num_words(v.type))[:3]
     raise OpenwaferError(
         Diagnostic(
@@ -148,8 +148,7 @@ def _check_memory(state: ImageState, module: ir.Module, code_words: int) -> None
             "csl-memory",
             f"ld.lld: ran out of PE memory in '{module.name}'",
             notes=(
-                f"data takes {2 * state.next_address} bytes and code about {2 * code_words}, "
-                f"of {2 * MEMORY_WORDS}",
+                f"data takes {data}, code about {2 * code_words} of {2 * MEMORY_WORDS} bytes",
                 "largest variables: " + ", ".join(f"{v.name} ({v.type})" for v in largest),
             ),
             help="make arrays smaller, or spread the data over more PEs",

@@ -23,7 +23,7 @@ NEVER = Comptime(types.NORETURN, UNDEFINED)
 """The value of what control never leaves."""
 
 
-class Leaving(Exception):
+class Leaving(Exception):  # noqa: N818 - control flow, no error
     """A `break` out of `target` at compile time."""
 
     def __init__(self, target: Target, operand: Operand) -> None:
@@ -32,7 +32,7 @@ class Leaving(Exception):
         self.operand = operand
 
 
-class Continuing(Exception):
+class Continuing(Exception):  # noqa: N818 - control flow, no error
     """A `continue` of the loop `target` at compile time."""
 
     def __init__(self, target: Target) -> None:
@@ -40,7 +40,7 @@ class Continuing(Exception):
         self.target = target
 
 
-class Returning(Exception):
+class Returning(Exception):  # noqa: N818 - control flow, no error
     """A `return` from a function that runs at compile time."""
 
     def __init__(self, operand: Operand) -> None:

@@ -170,7 +170,8 @@ def _for(sema: Sema, node: ast.For, _expected: Type | None) -> Operand:
 
 def _for_range(sema: Sema, node: ast.For, iterable: Operand, target: Target) -> Operand:
     loaded = sema.load(iterable, node.iterable.span)
-    assert isinstance(loaded, Comptime) and isinstance(loaded.value, RangeValue)
+    assert isinstance(loaded, Comptime)
+    assert isinstance(loaded.value, RangeValue)
     bounds = loaded.value
     is_followed = sema.is_comptime or node.is_inline or bounds.element == types.COMPTIME_INT
     if is_followed:

@@ -7,6 +7,7 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.globals import find_global
+from openwafer.sdk.csl.sema.statements import recovered
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, Module, Operand
 from openwafer.source import Span
@@ -71,8 +72,7 @@ def run_block(sema: Sema, module: Module, block: ast.Block) -> None:
     with sema.in_module(module) as context:
         context.is_top_level = True
         for statement in block.statements:
-            with sema.recovering():
-                sema.evaluate(statement, types.VOID)
+            recovered(sema, statement)
 
 
 def _check_params(sema: Sema, module: Module) -> None:

@@ -74,7 +74,8 @@ def _is_config(address: ir.Value) -> bool:
 
 
 def _constant(address: ir.Value) -> int:
-    assert isinstance(address, ir.Constant) and isinstance(address.value, int)
+    assert isinstance(address, ir.Constant)
+    assert isinstance(address.value, int)
     return address.value & 0xFFFF
 
 
@@ -224,7 +225,7 @@ def in_memory(analysis: Analysis, operand: Operand, span: Span) -> MemoryPlace:
             where = ir.Address(variable.name, path_offset(cell.type, path))
             return MemoryPlace(kind, where, is_const=True)
         case CellPlace(cell=cell):
-            analysis.fail(
+            return analysis.fail(
                 "comptime-var-address",
                 f"the comptime variable '{cell.name}' has no address at run time",
                 span,
@@ -266,7 +267,7 @@ def address_of(analysis: Analysis, operand: Operand, span: Span) -> Operand:
         case Comptime(types.Function() as kind, FunctionValue() as function):
             return Comptime(Pointer(kind, is_const=True), PointerValue(function))
         case _:
-            analysis.fail(
+            return analysis.fail(
                 "no-address",
                 f"'{span.text}' is a temporary value and has no address",
                 span,

@@ -34,10 +34,11 @@ def statements(sema: Sema, nodes: Sequence[ast.Statement]) -> None:
         if sema.is_comptime:
             sema.evaluate(node, types.VOID)
         else:
-            _recovering(sema, node)
+            recovered(sema, node)
 
 
-def _recovering(sema: Sema, node: ast.Statement) -> None:
+def recovered(sema: Sema, node: ast.Statement) -> None:
+    """Evaluate a statement; keep its error, and do not complain of the name that it declares."""
     try:
         sema.evaluate(node, types.VOID)
     except OpenwaferError as error:

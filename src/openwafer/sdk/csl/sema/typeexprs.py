@@ -52,13 +52,12 @@ def _aggregate(sema: Sema, node: ast.AggregateType, _expected: Type | None) -> O
         if any(field.name == item.name.text for field in fields):
             sema.fail("duplicate-field", f"field '{item.name.text}' is declared twice", item.span)
         kind = sema.type_of_node(item.type)
-        default = None if item.default is None else sema.comptime_value(item.default, kind).value
-        fields.append(Field(item.name.text, kind, default))
+        fields.append(Field(item.name.text, kind))
     struct = Struct(
         tuple(fields),
         origin_of(node.span),
-        is_union=node.kind is ast.AggregateKind.UNION,
-        is_packed=node.kind is ast.AggregateKind.PACKED_STRUCT,
+        is_union=node.is_union,
+        is_packed=node.layout is ast.AggregateLayout.PACKED,
     )
     return Comptime(types.TYPE, struct)
 

@@ -44,7 +44,9 @@ def _value(sema: Sema, content: object, kind: Type, span: Span) -> Comptime:
             items = [_value(sema, content.get(f.name), f.type, span) for f in kind.fields]
             return Comptime(kind, tuple(item.value for item in items))
         case _:
-            sema.fail("json", f"expected type '{kind}', got: {json.dumps(content)[:60]}", span)
+            return sema.fail(
+                "json", f"expected type '{kind}', got: {json.dumps(content)[:60]}", span
+            )
 
 
 def _struct(sema: Sema, content: dict[str, object], span: Span) -> Comptime:
@@ -76,4 +78,4 @@ def _field_type(sema: Sema, written: str, item: object, span: Span) -> Type:
         case dict():
             return types.COMPTIME_STRUCT
         case _:
-            sema.fail("json", "a list in a struct needs its type in the name", span)
+            return sema.fail("json", "a list in a struct needs its type in the name", span)
