@@ -147,10 +147,9 @@ def _routes(
     numbers: dict[_Routes, int] = {}
     routes_of = np.zeros_like(image_of)
     for x, y in state.tiles:
-        configs = {c: config for c, (config, _) in state.colors.get((x, y), {}).items()}
-        local = dict(images[image_of[y, x]].colors)
-        _check_overlap(state, x, y, local)
-        routes = tuple(sorted((configs | local).items()))
+        given = state.colors.get((x, y), {})
+        _check_overlap(state, x, y, dict(images[image_of[y, x]].colors))
+        routes = tuple(sorted((color, config) for color, (config, _) in given.items()))
         routes_of[y, x] = numbers.setdefault(routes, len(numbers))
     return tuple(numbers), routes_of
 
