@@ -1,5 +1,6 @@
 """The vendor's runtime class."""
 
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.sdk.compat.finished_runs import remember
+from openwafer.sdk.compat.layout.ports import Port, find_port, read_ports
 from openwafer.sdk.compat.platform import (
     SdkCompileArtifacts,
     SdkExecutionPlatform,
@@ -54,6 +56,7 @@ class SdkRuntime:
         path = bindir.artifacts_path if isinstance(bindir, SdkCompileArtifacts) else bindir
         self._folder = Path(path)
         self._platform = platform
+        self._ports = read_ports(self._folder / "bin")
         needs_memcpy = options.get("memcpy_required", True)
         self._runtime = Runtime(self._folder, RuntimeOptions(can_idle=not needs_memcpy))
         if needs_memcpy and self._runtime.program.channels == 0:
@@ -178,6 +181,46 @@ class SdkRuntime:
         data_type = options["data_type"].data_type
         return self._runtime.copy_from_device(take, int(src), region, data_type, nonblock)
 
+    def send(
+        self,
+        port: str | int,
+        src: NDArray[Any],
+        n_wavelets: int | None = None,
+        *,
+        nonblock: bool = False,
+    ) -> Task:
+        """Stream an array to an input port of a layout in Python."""
+        place, region = self._port(port, src, n_wavelets)
+        words = host_words(src, region, MemcpyOrder.ROW_MAJOR.order, "src")
+        return self._runtime.send(place.color, words, region, nonblock)
+
+    def receive(
+        self,
+        port: str | int,
+        dest: NDArray[Any],
+        n_wavelets: int | None = None,
+        *,
+        nonblock: bool = False,
+    ) -> Task:
+        """Take an array from an output port of a layout in Python."""
+        place, region = self._port(port, dest, n_wavelets)
+        host_words(dest, region, MemcpyOrder.ROW_MAJOR.order, "dest")
+
+        def take(words: NDArray[np.uint32]) -> None:
+            fill(dest, words.reshape(-1))
+
+        return self._runtime.receive(take, place.color, region, nonblock)
+
+    def get_port_id(self, port_name: str) -> int:
+        """Return the number of a port."""
+        return self._ports.index(find_port(self._ports, port_name))
+
+    def report_port_infos(self) -> None:
+        """Print the name, color and place of every port."""
+        for port in self._ports:
+            word = "input" if port.is_input else "output"
+            sys.stdout.write(f"{port.name}: {word}, color {port.color}, PE {port.x}, {port.y}\n")
+
     def task_wait(self, task_handle: Task) -> None:
         """Wait for a task."""
         self._runtime.task_wait(task_handle)
@@ -198,6 +241,13 @@ class SdkRuntime:
         """Return fabric coordinates of a PE of the rectangle."""
         offset = self._runtime.program.offset
         return logical_coords[0] + offset[0], logical_coords[1] + offset[1]
+
+    def _port(
+        self, key: str | int, array: NDArray[Any], num_wavelets: int | None
+    ) -> tuple[Port, Region]:
+        port = find_port(self._ports, key)
+        length = array.size if num_wavelets is None else num_wavelets
+        return port, Region(port.x, port.y, 1, 1, length)
 
     def _to_device(
         self,

@@ -1,5 +1,15 @@
 """The vendor's host runtime on the simulated fabric."""
 
+from openwafer.sdk.compat.layout.layout import FP16TYPE, SdkLayout
+from openwafer.sdk.compat.layout.region import CodeRegion, PortHandle
+from openwafer.sdk.compat.layout.routes import (
+    Color,
+    Edge,
+    EdgeRouteInfo,
+    Route,
+    RoutingPosition,
+    get_edge_routing,
+)
 from openwafer.sdk.compat.platform import (
     SdkCompileArtifacts,
     SdkExecutionPlatform,
@@ -14,14 +24,24 @@ from openwafer.sdk.compat.transfer_enums import MemcpyDataType, MemcpyOrder
 from openwafer.sdk.host import Task
 
 __all__ = [
+    "FP16TYPE",
+    "CodeRegion",
+    "Color",
+    "Edge",
+    "EdgeRouteInfo",
     "MemcpyDataType",
     "MemcpyOrder",
+    "PortHandle",
+    "Route",
+    "RoutingPosition",
     "SdkCompileArtifacts",
     "SdkExecutionPlatform",
+    "SdkLayout",
     "SdkRuntime",
     "SdkTarget",
     "SimfabConfig",
     "Task",
+    "get_edge_routing",
     "get_platform",
     "get_simulator",
     "get_system",

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from openwafer.diagnostics import OpenwaferError, Severity, error
-from openwafer.sdk.codegen import compile_images, llvm_text
+from openwafer.sdk.codegen.native import compile_images, llvm_text
 from openwafer.sdk.compiler.command_line import Command, Stage
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions

@@ -11,11 +11,11 @@ import numpy as np
 
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
-from openwafer.sdk.codegen import compile_images
+from openwafer.sdk.codegen.native import compile_images, entry_splits
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.interpreter import Interpreter
-from openwafer.sdk.program.image import Image, TaskKind
+from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.mailbox import MAILBOX_WORDS
 from openwafer.sdk.program.program import Program
 
@@ -82,7 +82,7 @@ def build_engine(program: Program, kind: EngineKind) -> Engine:
 
 def _interpret(images: Sequence[Image]) -> Engine:
     interpreters = [
-        Interpreter(text.parse(image.code, image.name), _splits(image)) for image in images
+        Interpreter(text.parse(image.code, image.name), entry_splits(image)) for image in images
     ]
 
     def run(image: int, box: Any, memory: Any, entry: int, is_resume: int) -> int:
@@ -99,9 +99,3 @@ def _interpret(images: Sequence[Image]) -> Engine:
     functions = _RUN(run), _ELEMENT(element)
     addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
     return Engine(addresses[0], addresses[1], functions)
-
-
-def _splits(image: Image) -> tuple[bool, ...]:
-    """By entry: whether a wavelet's 32 bits are split over its parameters."""
-    by_wavelet = {task.entry for task in image.tasks if task.kind is not TaskKind.LOCAL}
-    return tuple(number in by_wavelet for number in range(len(image.entries)))
