@@ -24,6 +24,7 @@ class Request:
     fresh: frozenset[Part]
     is_read_only: bool
     epoch: int
+    number: int = 0
     is_granted: bool = False
     is_waited: bool = False
     is_released: bool = False
@@ -55,6 +56,7 @@ class Lending:
         self._meter = meter
         self._waiting: deque[Request] = deque()
         self._lent: dict[PartState, None] = {}
+        self._num_requests = 0
         self.read_ahead = ReadAhead(monitor, meter, unit_bytes, self._settle)
         self.write_behind = WriteBehind(monitor, commits, meter, unit_bytes, self._settle)
 
@@ -70,6 +72,8 @@ class Lending:
         if not request.is_read_only:
             for part in request.parts.values():
                 part.num_writable += 1
+        self._num_requests += 1
+        request.number = self._num_requests
         self._waiting.append(request)
         self._grant_in_order()
 
@@ -93,6 +97,13 @@ class Lending:
             self._has_bytes(request, part) and self._may_use(request, part)
             for part in request.parts.values()
         )
+
+    def is_blocked(self, request: Request) -> bool:
+        """Whether other loans may have to be released before `wait` can return."""
+        is_held_back = self._commits.is_owed and any(
+            self._commits.holds_back(part, request.epoch) for part in request.parts.values()
+        )
+        return not request.is_granted or (is_held_back and not request.is_read_only)
 
     def release(self, request: Request, dirty: Collection[Part]) -> None:
         """Take the parts back and send changed ones on their way to the disk."""

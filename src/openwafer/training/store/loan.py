@@ -27,6 +27,21 @@ class Loan:
         with self._monitor.changed:
             return self._lending.is_ready(self._request)
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether other loans may have to be released before `wait` can return.
+
+        So it is while the loan has no room in the ring, or may not change bytes that a commit
+        wants whose turn comes first.
+        """
+        with self._monitor.changed:
+            return self._lending.is_blocked(self._request)
+
+    @property
+    def number(self) -> int:
+        """Place in the order in which loans were asked for, and are given room."""
+        return self._request.number
+
     def wait(self) -> None:
         """Return when the bytes are in memory and, unless read-only, may be changed.
 

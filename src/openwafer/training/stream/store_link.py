@@ -7,11 +7,11 @@ record's next fetch. On a device that copies by itself the host work runs on thr
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
+from typing import Any
 
 import torch
 
@@ -20,13 +20,13 @@ from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import UpdateRule
 from openwafer.training.stream.device import Device, Submitted, Transfer
+from openwafer.training.stream.idle_loans import IdleLoans
 from openwafer.training.stream.recorder import Recorder
-from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
+from openwafer.training.stream.schedule import Action, UpdateTiming
 from openwafer.training.stream.updates import Updater
 
 KEPT = frozenset({Part.WEIGHTS, Part.STATES})
 ALL = frozenset(Part)
-READ_AHEAD = 8
 
 _Take = Callable[[str, Mapping[str, torch.Tensor], Submitted], None]
 
@@ -41,13 +41,10 @@ class _Fetch:
     served: "Future[Transfer] | None" = None
 
 
-@dataclass
-class _Read:
-    """A read of the pass under way that nobody has taken yet; lent once it is near."""
-
-    position: int
-    action: Action
-    loan: Loan | None = None
+@dataclass(frozen=True)
+class _Push:
+    loan: Loan
+    ended: "Future[None]"
 
 
 @dataclass
@@ -108,96 +105,64 @@ class StoreLink:
         self._timing = timing
         self._recorder = recorder
         self._pending = PendingUpdate()
-        self._reads: list[_Read] = []
-        self._held: dict[str, Loan] = {}
+        self._idle = IdleLoans(self._borrow)
         self._queue: deque[_Fetch] = deque()
         self._threads = (
             {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("fetch", "push")}
             if device.is_asynchronous
             else {}
         )
-        self._pushes: deque[Future[None]] = deque()
+        self._pushes: deque[_Push] = deque()
 
     # Reads ahead.
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
-        self._reads = [
-            _Read(position, action)
-            for position, action in enumerate(actions)
-            if action.kind in (Kind.FETCH, Kind.READ)
-        ]
+        self._idle.begin_pass(actions)
         self.advance(0)
 
     def advance(self, position: int) -> None:
         """See :class:`HostLink`."""
         with self._device.host_section():
-            self._drop_passed(position)
-            self._read_ahead()
+            self._idle.drop_passed(position)
+            self._idle.read_ahead(self._must_wait)
             self._serve_ready()
 
-    def _drop_passed(self, position: int) -> None:
-        """Forget fetches that were not made, because their records were there already."""
-        behind = takewhile(lambda read: read.position < position, self._reads)
-        for passed in [read for read in behind if _is_fetch(read)]:
-            self._reads.remove(passed)
-            if passed.loan is not None:
-                passed.loan.release()
-
-    def _read_ahead(self) -> None:
-        for read in self._reads[:READ_AHEAD]:
-            if read.loan is None:
-                record = read.action.target
-                if self._is_due(record) and self._is_on_its_way(record):
-                    break
-                read.loan = self._borrow(record, keeps_loan=read.action.keeps_loan)
-
-    def _is_on_its_way(self, record: str) -> bool:
-        is_lent = any(read.action.target == record and read.loan for read in self._reads)
-        return is_lent or any(fetch.record == record for fetch in self._queue)
+    def _must_wait(self, record: str) -> bool:
+        """Whether a loan for the record's update is out, so that the next one is to follow it."""
+        is_lent = self._idle.is_lent(record)
+        is_queued = any(fetch.record == record for fetch in self._queue)
+        return self._is_due(record) and (is_lent or is_queued)
 
     def _is_due(self, record: str) -> bool:
         return self._pending.is_due and record in self._pending.names
 
-    def _borrow(self, record: str, *, keeps_loan: bool) -> Loan:
+    def _borrow(self, record: str, keeps_loan: bool) -> Loan:
         if self._is_due(record):
             return self.store.borrow(record, ALL)
         if keeps_loan:
             return self.store.borrow(record, KEPT)
         return self.store.borrow(record, (Part.WEIGHTS,), read_only=True)
 
-    def _take_loan(self, record: str, *, keeps_loan: bool) -> Loan:
-        for index, read in enumerate(self._reads):
-            if read.action.target == record:
-                del self._reads[index]
-                return read.loan or self._borrow(record, keeps_loan=keeps_loan)
-            if _is_fetch(read):
-                break
-        # Out of the schedule's order: what was read ahead must not hold the ring.
-        self._withdraw_reads()
-        return self._borrow(record, keeps_loan=keeps_loan)
+    def _wait(self, loan: Loan) -> None:
+        """Wait for a loan in the compute thread; give it back when its read fails."""
+        if not self._threads:
+            self._serve_before(loan)
+        with self._idle.awaiting(loan):
+            _wait_for(loan)
 
-    def _borrow_now(self, record: str, parts: Collection[Part], *, is_fresh: bool = False) -> Loan:
-        """A loan that no schedule foresees, to be waited for at once."""
-        loan = self.store.borrow(record, parts, fresh=parts if is_fresh else ())
-        if not loan.is_ready:
-            # What waits its turn must not hold the ring, or this loan would wait for ever.
-            while self._queue and not self._threads:
-                self._serve(self._queue.popleft())
-            self._withdraw_reads()
-        return loan
-
-    def _withdraw_reads(self) -> None:
-        for read in self._reads:
-            if read.loan is not None:
-                read.loan.release()
-                read.loan = None
+    def _wait_in_lane(self, loan: Loan) -> None:
+        """Wait for a loan in the thread that serves or updates, be it compute's or its own."""
+        if self._threads:
+            _wait_for(loan)
+        else:
+            self._wait(loan)
 
     # Fetches.
 
     def fetch(self, record: str, slot: torch.Tensor, *, keeps_loan: bool) -> None:
         """See :class:`HostLink`."""
-        loan = self._take_loan(record, keeps_loan=keeps_loan)
+        loan = self._idle.take_fetch(record, keeps_loan=keeps_loan)
         fetch = _Fetch(record, slot, loan, keeps_loan, self._device.submitted())
         self.traffic.fetch_bytes += slot.numel()
         self._queue.append(fetch)
@@ -210,19 +175,25 @@ class StoreLink:
         while self._queue and not self._threads and self._queue[0].loan.is_ready:
             self._serve(self._queue.popleft())
 
+    def _serve_before(self, loan: Loan) -> None:
+        """Serve the fetches whose room a blocked loan may wait for."""
+        while self._queue and loan.is_blocked and self._queue[0].loan.number < loan.number:
+            self._serve(self._queue.popleft())
+
     def complete(self, record: str) -> None:
         """See :class:`HostLink`."""
         while any(fetch.record == record for fetch in self._queue):
             fetch = self._queue.popleft()
-            if fetch.served is not None:
-                fetch.served.result().wait()
-            else:
+            if fetch.served is None:
                 with self._device.host_section():
                     self._serve(fetch)
+            else:
+                with self._idle.awaiting(fetch.loan):
+                    fetch.served.result().wait()
 
     def _serve(self, fetch: _Fetch) -> Transfer:
         """Begin the copy and give the loan back; compute waits for the transfer returned."""
-        _wait_for(fetch.loan)
+        self._wait_in_lane(fetch.loan)
         dirty: frozenset[Part] = frozenset()
         if self._is_due(fetch.record):
             dirty = self._apply_pending(fetch.record, fetch.loan)
@@ -231,7 +202,7 @@ class StoreLink:
             transfer = self._device.upload(fetch.slot, source, fetch.after)
             transfer.wait_until_read()
         if fetch.keeps_loan and not dirty:
-            self._held[fetch.record] = fetch.loan
+            self._idle.keep(fetch.record, fetch.loan)
         else:
             fetch.loan.release(dirty=dirty)
         return transfer
@@ -245,18 +216,19 @@ class StoreLink:
         # One push under way at a time bounds the gradients that wait on the device.
         self._finish_pushes()
         if self._timing is UpdateTiming.ON_PUSH:
-            loan = self._held.pop(record, None) or self._take_loan(record, keeps_loan=True)
+            loan = self._idle.take_kept(record)
             take: _Take = partial(self._update_now, loan)
         else:
             is_first = not self._pending.names.get(record)
-            loan = self._borrow_now(record, (Part.GRADIENTS,), is_fresh=is_first)
+            parts = (Part.GRADIENTS,)
+            loan = self.store.borrow(record, parts, fresh=parts if is_first else ())
             take = partial(self._keep, loan)
         after = self._device.submitted()
         if not self._threads:
             take(record, gradients, after)
             return
         push = partial(self._push_behind, take, record, dict(gradients), after)
-        self._pushes.append(self._threads["push"].submit(push))
+        self._pushes.append(_Push(loan, self._threads["push"].submit(push)))
 
     @staticmethod
     def _push_behind(
@@ -268,12 +240,14 @@ class StoreLink:
 
     def _finish_pushes(self) -> None:
         while self._pushes:
-            self._pushes.popleft().result()
+            push = self._pushes.popleft()
+            with self._idle.awaiting(push.loan):
+                push.ended.result()
 
     def _update_now(
         self, loan: Loan, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted
     ) -> None:
-        _wait_for(loan)
+        self._wait_in_lane(loan)
         on_host = gradients
         if self._threads:
             with self._recorder.host("push", record, _num_bytes(gradients)):
@@ -290,7 +264,7 @@ class StoreLink:
         self, loan: Loan, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted
     ) -> None:
         names = self._pending.names.setdefault(record, [])
-        _wait_for(loan)
+        self._wait_in_lane(loan)
         with self._recorder.host("push", record, _num_bytes(gradients)), torch.no_grad():
             for name, gradient in gradients.items():
                 kept = loan.tensor(name, Part.GRADIENTS)
@@ -304,22 +278,29 @@ class StoreLink:
     def end_pass(self) -> None:
         """See :class:`HostLink`."""
         self._finish_pushes()
-        self._withdraw_reads()
-        for loan in self._held.values():
-            loan.release()
-        self._held.clear()
-        self._reads.clear()
+        self._idle.give_up()
 
     def abandon(self) -> None:
         """Give back every loan and forget the gradients of the pass under way."""
+        self._idle.give_up()
         while self._queue:
             fetch = self._queue.popleft()
             if fetch.served is None:
                 fetch.loan.release()
-            elif fetch.served.exception() is None:
-                fetch.served.result().wait()
-        self.end_pass()
+            else:
+                self._await_quietly(fetch.loan, fetch.served)
+                if fetch.served.exception() is None:
+                    fetch.served.result().wait()
+        while self._pushes:
+            push = self._pushes.popleft()
+            self._await_quietly(push.loan, push.ended)
+        self._idle.give_up()
         self.discard_gradients()
+
+    def _await_quietly(self, loan: Loan, work: "Future[Any]") -> None:
+        """Return when a thread is done, whether or not it failed."""
+        with self._idle.awaiting(loan):
+            wait([work])
 
     # Updates.
 
@@ -355,11 +336,13 @@ class StoreLink:
         """Apply every update that is due."""
         self._finish_pushes()
         # A fetch under way applies the update of its record itself.
-        wait([fetch.served for fetch in self._queue if fetch.served is not None])
+        for fetch in self._queue:
+            if fetch.served is not None:
+                self._await_quietly(fetch.loan, fetch.served)
         for record in list(self._pending.names):
             if self._is_due(record):
-                loan = self._borrow_now(record, ALL)
-                _wait_for(loan)
+                loan = self.store.borrow(record, ALL)
+                self._wait(loan)
                 # Making room may have served a fetch of this very record.
                 is_due = self._is_due(record)
                 loan.release(dirty=self._apply_pending(record, loan) if is_due else ())
@@ -367,7 +350,7 @@ class StoreLink:
     def kept_gradients(self, record: str) -> Mapping[str, torch.Tensor]:
         """Copies of the gradients kept for a record, by parameter name."""
         loan = self.store.borrow(record, (Part.GRADIENTS,), read_only=True)
-        loan.wait()
+        self._wait(loan)
         try:
             return {
                 name: loan.tensor(name, Part.GRADIENTS).clone()
@@ -400,13 +383,10 @@ class StoreLink:
         return KEPT
 
     def close(self) -> None:
-        """End the threads."""
+        """Give every loan back and end the threads."""
+        self.abandon()
         for thread in self._threads.values():
             thread.shutdown()
-
-
-def _is_fetch(read: _Read) -> bool:
-    return read.action.kind is Kind.FETCH
 
 
 def _wait_for(loan: Loan) -> None:
