@@ -76,6 +76,7 @@ def compile_modules(
     arch: Arch,
     *,
     optimization: int = 2,
+    host: Host | None = None,
 ) -> NativeCode:
     """Compile and load verified modules; see :func:`compile_images`.
 
@@ -84,8 +85,10 @@ def compile_modules(
         splits_wavelet: of each module, by entry: whether its arguments are parts of one wavelet.
         arch: whose time is counted.
         optimization: LLVM's level, 0 to 3.
+        host: a processor whose code this one runs; this one itself when absent.
     """
-    host, loaded = this_host(), {}
+    host = host or this_host()
+    loaded: dict[str, llvm.ResourceTracker] = {}
     addresses = []
     for module, splits in zip(modules, splits_wavelet, strict=True):
         text = _module_text(module, splits, arch, host)

@@ -1,0 +1,173 @@
+"""How long PE code takes to compile, and how fast it runs.
+
+The compiled module stands for 1,000 lines of CSL: functions of arithmetic, loops, memory and
+vector operations, about one IR instruction in three to a line of source. The running time is that
+of a hash loop of nine operations.
+
+    python benchmarks/bench_codegen.py
+"""
+
+import argparse
+import ctypes
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from openwafer.sdk.arch.generation import WSE2, Arch
+from openwafer.sdk.codegen.modules import module_text
+from openwafer.sdk.codegen.native import compile_modules
+from openwafer.sdk.codegen.objects import compile_text, this_host
+from openwafer.sdk.ir.function import Module
+from openwafer.sdk.ir.text import parse
+from openwafer.sdk.program import mailbox
+
+_HEADER = 'module "bench" stack 20000 memory 24576\nglobal @x 0 4000\n'
+_HASH = """
+entry &main
+fn &main($n: u32) void {
+  slot $i: u32
+  slot $h: u32
+head:
+  set[h] 1:u32 !0
+  jump[test] !0
+test:
+  %0 = get[i] u32 !0
+  %1 = get[n] u32 !0
+  %2 = lt bool %0, %1 !0
+  branch[body, done] %2 !0
+body: loop_end
+  %3 = get[h] u32 !0
+  %4 = get[i] u32 !0
+  %5 = shl u32 %3, 5:u16 !0
+  %6 = shr u32 %3, 27:u16 !0
+  %7 = or u32 %5, %6 !0
+  %8 = xor u32 %7, %4 !0
+  %9 = mul u32 %8, 2654435769:u32 !0
+  set[h] %9 !0
+  %10 = add u32 %4, 1:u32 !0
+  set[i] %10 !0
+  jump[test] !0
+done:
+  %11 = get[h] u32 !0
+  store @x, %11 !0
+  return !0
+}
+"""
+_LINES_OF_A_FUNCTION = 20
+_FUNCTION = """
+fn &f{n}($a: i16, $v: f32) f32 {{
+  slot $i: i16
+  slot $sum: f32
+  slot $local: 4 words
+head:
+  jump[test] !0
+test:
+  %0 = get[i] i16 !0
+  %1 = get[a] i16 !0
+  %2 = lt bool %0, %1 !0
+  branch[body, done] %2 !0
+body:
+  %3 = get[i] i16 !0
+  %4 = mul i16 %3, 2:i16 !0
+  %5 = ptr_add ptr @x+{n}, %4 !0
+  %6 = load f32 %5 !0
+  %7 = get[v] f32 !0
+  %8 = mul f32 %6, %7 !0
+  %9 = get[sum] f32 !0
+  %10 = add f32 %9, %8 !0
+  set[sum] %10 !0
+  store %5, %10 !0
+  %11 = gt bool %10, 1077936128:f32 !0
+  branch[big, small] %11 !0
+big:
+  %12 = slot_address[local] ptr !0
+  %13 = get[i] i16 !0
+  store %12, %13 !0
+  %14 = cast f16 %13 !0
+  store @x+100, %14 !0
+  jump[step] !0
+small:
+  %15 = get[i] i16 !0
+  %16 = div i16 %15, 3:i16 !0
+  store @x+101, %16 !0
+  jump[step] !0
+step: loop_end
+  %17 = get[i] i16 !0
+  %18 = add i16 %17, 1:i16 !0
+  set[i] %18 !0
+  jump[test] !0
+done:
+  vector[fmacs] dsd(1, 0, 20, 0, 2, 2, 0, 0), dsd(1, 0, 20, 0, 2, 2, 0, 0),
+    dsd(1, 100, 20, 0, 2, 2, 0, 0), 1065353216:f32 !0
+  {request}
+  %20 = get[sum] f32 !0
+  return %20 !0
+}}
+"""
+_REQUEST = "vector[fmovs, fabric] dsd(3, 5, 9, 0, 2, 2, 0, 0), dsd(1, 0, 9, 0, 2, 2, 0, 0) !0"
+
+
+def _seconds(work: Callable[[], object], repeats: int) -> float:
+    """Shortest time of several runs."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _thousand_lines() -> Module:
+    count = 1000 // _LINES_OF_A_FUNCTION
+    functions = [
+        _FUNCTION.format(n=n, request=_REQUEST if n % 4 == 0 else "") for n in range(count)
+    ]
+    calls = "\n".join(
+        f"  %{n} = call[f{n}] f32 {n + 1}:i16, 1065353216:f32 !0" for n in range(count)
+    )
+    main = f"entry &main\nfn &main() void {{\nhead:\n{calls}\n  return !0\n}}"
+    return parse(_HEADER + main + "".join(functions))
+
+
+def compile_times(repeats: int) -> None:
+    """Print the time of each stage."""
+    module, host = _thousand_lines(), this_host()
+    num_instructions = sum(
+        len(block.instructions) for one in module.functions.values() for block in one.blocks
+    )
+    text = module_text(module, [False], WSE2, has_f16=host.has_f16)
+    seconds = _seconds(lambda: module_text(module, [False], WSE2, has_f16=host.has_f16), repeats)
+    print(f"1,000 lines, {num_instructions} instructions, {text.count(chr(10))} lines of LLVM text")
+    print(f"writing the text          {1e3 * seconds:8.1f} ms")
+    for level in (0, 1, 2):
+        seconds = _seconds(lambda at=level: compile_text(text, host, optimization=at), repeats)
+        print(f"LLVM at level {level}           {1e3 * seconds:8.1f} ms")
+
+
+def hash_loop(repeats: int, iterations: int = 10_000_000) -> None:
+    """Print the time of an iteration."""
+    module = parse(_HEADER + _HASH)
+    for level in (0, 2):
+        code = compile_modules([module], [(False,)], Arch.WSE2, optimization=level)
+        kinds = (ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
+        run = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(code.run_address)
+        box = np.zeros(mailbox.MAILBOX_WORDS, np.int64)
+        box[mailbox.ARGUMENTS] = iterations
+        memory = np.zeros(24576, np.uint16)
+        pointers = box.ctypes.data, memory.ctypes.data
+        seconds = _seconds(lambda fn=run, at=pointers: fn(0, *at, 0, 0), repeats)
+        print(f"hash loop at level {level}      {1e9 * seconds / iterations:8.2f} ns an iteration")
+
+
+def main() -> None:
+    """Run both."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    compile_times(options.repeats)
+    hash_loop(options.repeats)
+
+
+if __name__ == "__main__":
+    main()
