@@ -44,9 +44,7 @@ def test_a_loop_sums() -> None:
     assert trail.data[16:18].view(np.int32)[0] == 499500
 
 
-@pytest.mark.parametrize("value", [0, 1, 7, 65535])
-def test_a_switch_goes_to_the_equal_constant(value: int) -> None:
-    text = """
+_SWITCH = """
 global @x 16 1
 entry &main
 fn &main($n: u16) void {
@@ -64,7 +62,11 @@ other:
   return !0
 }
 """
-    assert_agrees(text, arguments=[value])
+
+
+@pytest.mark.parametrize("value", [0, 1, 7, 65535])
+def test_a_switch_goes_to_the_equal_constant(value: int) -> None:
+    assert_agrees(_SWITCH, arguments=[value])
 
 
 def test_recursion_ends_with_a_stack_overflow() -> None:
@@ -81,9 +83,7 @@ head:
     assert trail.box[mailbox.TRAP] == Trap.STACK_OVERFLOW
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_an_indirect_call_finds_its_function(number: int) -> None:
-    text = """
+_INDIRECT = """
 global @x 16 1
 entry &main
 fn &main($f: fn) void {
@@ -106,11 +106,15 @@ head:
   return %1 !0
 }
 """
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_an_indirect_call_finds_its_function(number: int) -> None:
     if number == 0:
-        trail = run_native(Native(read_module(text)), arguments=[number])
+        trail = run_native(Native(read_module(_INDIRECT)), arguments=[number])
         assert trail.box[mailbox.TRAP] == Trap.UNREACHABLE
     else:
-        assert_agrees(text, arguments=[number])
+        assert_agrees(_INDIRECT, arguments=[number])
 
 
 def _access(address: int, body: str) -> Trail:
@@ -134,9 +138,7 @@ def test_a_load_or_store_outside_of_memory_traps_with_its_address(address: int) 
     assert trail.box[mailbox.TRAP_VALUE] == (0 if fits else address)
 
 
-@pytest.mark.parametrize("address", [0, 90, 24567, 24568])
-def test_a_copy_may_overlap_and_stays_in_memory(address: int) -> None:
-    text = """
+_COPIES = """
 global @x 100 8 = 1 2 3 4 5 6 7 8
 entry &main
 fn &main($p: ptr) void {
@@ -148,9 +150,13 @@ head:
   return !0
 }
 """
+
+
+@pytest.mark.parametrize("address", [0, 90, 24567, 24568])
+def test_a_copy_may_overlap_and_stays_in_memory(address: int) -> None:
     memory = np.zeros(200, np.uint16)
     memory[100:108] = range(1, 9)
-    assert_agrees(text, arguments=[address], memory=memory)
+    assert_agrees(_COPIES, arguments=[address], memory=memory)
 
 
 def test_a_failed_assertion_traps_at_its_line() -> None:
@@ -159,9 +165,7 @@ def test_a_failed_assertion_traps_at_its_line() -> None:
     assert trail.box[mailbox.PLACE] == 7
 
 
-def test_the_pe_knows_its_place_parameters_and_random_numbers() -> None:
-    record = np.array([-5, 0x3FC00000], np.int64)
-    text = """
+_PLACE = """
 global @x 16 16
 entry &main
 fn &main() void {
@@ -176,20 +180,23 @@ head:
   store @x+3, %3 !0
   %4 = random u16 !0
   store @x+5, %4 !0
+  seed_random 77:u32 !0
   %5 = random u16 !0
   store @x+6, %5 !0
   open_stream !0
   return !0
 }
 """
+
+
+def test_the_pe_knows_its_place_parameters_and_random_numbers() -> None:
+    record = np.array([-5, 0x3FC00000], np.int64)
     box = {mailbox.X: 3, mailbox.FABRIC_Y: 9, mailbox.PARAMS: record.ctypes.data}
-    trail = assert_agrees(text, box=box)
+    trail = assert_agrees(_PLACE, box=box)
     assert list(trail.data[16:21]) == [3, 9, 65531, 0, 0x3FC0]
 
 
-@pytest.mark.parametrize("target", [5, 63, 256, 263, 512, 519])
-def test_tasks_queues_and_microthreads_block_and_unblock(target: int) -> None:
-    text = """
+_SCHEDULE = """
 entry &main
 fn &main($t: u16) void {
 head:
@@ -203,7 +210,11 @@ head:
   return !0
 }
 """
-    assert_agrees(text, arguments=[target], box={mailbox.ACTIVE: 1, mailbox.BLOCKED: 8})
+
+
+@pytest.mark.parametrize("target", [5, 63, 256, 263, 512, 519])
+def test_tasks_queues_and_microthreads_block_and_unblock(target: int) -> None:
+    assert_agrees(_SCHEDULE, arguments=[target], box={mailbox.ACTIVE: 1, mailbox.BLOCKED: 8})
 
 
 @pytest.mark.parametrize("is_on", [0, 1])
@@ -226,8 +237,7 @@ def test_the_timestamp_counter_is_enabled_disabled_and_reset(action: str, is_on:
     assert native.box[mailbox.TIMESTAMP_BASE] == expected
 
 
-def test_descriptors_are_built_word_by_word() -> None:
-    text = """
+_DESCRIPTOR = """
 global @x 16 8
 entry &main
 fn &main($n: u16) void {
@@ -244,12 +254,14 @@ head:
   return !0
 }
 """
-    trail = assert_agrees(text, arguments=[77])
+
+
+def test_descriptors_are_built_word_by_word() -> None:
+    trail = assert_agrees(_DESCRIPTOR, arguments=[77])
     assert list(trail.data[16:24]) == [1, 100, 77, 0, 1, 1, 0, 0]
 
 
-def test_a_wavelet_is_split_over_the_parameters() -> None:
-    text = """
+_SPLIT = """
 global @x 16 2
 entry &main
 fn &main($a: i16, $b: u16) void {
@@ -261,7 +273,10 @@ head:
   return !0
 }
 """
-    native = Native(read_module(text), splits=(True,))
+
+
+def test_a_wavelet_is_split_over_the_parameters() -> None:
+    native = Native(read_module(_SPLIT), splits=(True,))
     assert list(run_native(native, arguments=[0x1234ABCD]).data[16:18]) == [0xABCD, 0x1234]
 
 

@@ -116,9 +116,7 @@ def _begin(native: Native, count: int) -> Trail:
     return trail
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_indirect_call_reaches_functions_that_suspend_and_others(number: int) -> None:
-    text = """
+_INDIRECT = """
 global @x 16 2
 entry &main
 fn &main($f: fn) void {
@@ -143,11 +141,14 @@ head:
   return %0 !0
 }
 """
-    assert_agrees(text, arguments=[number])
 
 
-def test_every_kind_of_request_fills_the_mailbox_as_the_reference_does() -> None:
-    text = """
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_indirect_call_reaches_functions_that_suspend_and_others(number: int) -> None:
+    assert_agrees(_INDIRECT, arguments=[number])
+
+
+_REQUESTS = """
 global @x 16 8
 entry &main
 fn &main($p: ptr) void {
@@ -174,7 +175,10 @@ head:
   return !0
 }
 """
-    trail = assert_agrees(text, arguments=[18])
+
+
+def test_every_kind_of_request_fills_the_mailbox_as_the_reference_does() -> None:
+    trail = assert_agrees(_REQUESTS, arguments=[18])
     assert len(trail.requests) == 11
 
 

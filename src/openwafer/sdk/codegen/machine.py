@@ -155,6 +155,14 @@ def random(writer: FunctionWriter, instruction: Instruction) -> str:
     return resize(writer.body, word, Type.U16, instruction.type)
 
 
+def seed_random(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``seed_random``"""
+    (state,) = instruction.args
+    bits = raw_bits(writer.body, writer.spell(state), state.type, 64)
+    write(writer.body, mailbox.RANDOM, writer.body.value(f"and i64 {bits}, 4294967295"))
+    return ""
+
+
 def coordinate(writer: FunctionWriter, instruction: Instruction) -> str:
     """``coordinate``"""
     wide = read(writer.body, _COORDINATES[instruction.names[0]])
@@ -195,6 +203,7 @@ MACHINE: Final[dict[str, Callable[[FunctionWriter, Instruction], str]]] = {
     "timestamp": timestamp,
     "timestamp_control": timestamp_control,
     "random": random,
+    "seed_random": seed_random,
     "coordinate": coordinate,
     "parameter": parameter,
     "open_stream": open_stream,

@@ -15,8 +15,9 @@ from llvmlite import binding as llvm
 
 from openwafer.atomic_file import write_bytes
 
+_FORMAT: Final = "openwafer-native-cache"
 # A change of `compile_text` needs another version, as old files would be taken for its work.
-_FORMAT: Final = "openwafer-native-cache 1"
+_VERSION: Final = 1
 _DIGEST_BYTES: Final = 32
 
 
@@ -58,7 +59,8 @@ def object_code(text: str, host: Host, *, optimization: int) -> bytes:
         host: the processor.
         optimization: 0 to 3.
     """
-    key = (_FORMAT, llvmlite.__version__, host.cpu, host.features, str(optimization), text)
+    processor = llvmlite.__version__, host.cpu, host.features
+    key = f"{_FORMAT} {_VERSION}", *processor, str(optimization), text
     name = hashlib.sha256("\0".join(key).encode()).hexdigest()
     path = cache_folder() / name[:2] / f"{name}.o"
     stored = path.read_bytes() if path.exists() else b""
