@@ -15,8 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from openwafer.diagnostics import Diagnostic, render
+from openwafer.diagnostics import Diagnostic, OpenwaferError, render
+from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser import parse
+from openwafer.sdk.csl.sema.image import analyze_image
 from openwafer.source import SourceText
 
 FOLDER = Path(__file__).parent / "errors"
@@ -27,7 +30,20 @@ def _syntax(source: SourceText) -> tuple[Diagnostic, ...]:
     return parse(source)[1]
 
 
-STAGES: Mapping[str, Callable[[SourceText], tuple[Diagnostic, ...]]] = {"syntax": _syntax}
+def _sema(source: SourceText) -> tuple[Diagnostic, ...]:
+    path = Path("/program", source.name)
+    imports = ImportPaths(path.parent)
+    imports.parsed[path] = parse(source)
+    try:
+        return analyze_image(path, {}, CompileOptions(), imports).warnings
+    except OpenwaferError as error:
+        return error.diagnostics
+
+
+STAGES: Mapping[str, Callable[[SourceText], tuple[Diagnostic, ...]]] = {
+    "syntax": _syntax,
+    "sema": _sema,
+}
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class ImportPaths:
             "csl-no-file",
             f"cannot find the imported file '{name}'",
             span=span,
-            notes=tuple(f"not at {place}" for place in places),
+            notes=tuple(f"not at {name}" for name in dict.fromkeys(map(display_name, places))),
             help='standard modules are written in angle brackets, as in "<math>"',
         )
 

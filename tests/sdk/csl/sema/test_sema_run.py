@@ -41,13 +41,17 @@ CASES = {
         1,
     ),
     "labelled loop": (
-        "outer: for (@range(i16, 3)) |i| { for (@range(i16, 3)) |j| "
-        "{ if (j == 2) continue :outer; if (i == 2) break :outer; out += 1; } }",
+        (
+            "outer: for (@range(i16, 3)) |i| { for (@range(i16, 3)) |j| "
+            "{ if (j == 2) continue :outer; if (i == 2) break :outer; out += 1; } }"
+        ),
         4,
     ),
     "switch of values and ranges": (
-        "var x: i16 = 5; switch (x) { 1, 2 => { out = 1; }, 3...7 => { out = 2; }, "
-        "else => { out = 3; } }",
+        (
+            "var x: i16 = 5; switch (x) { 1, 2 => { out = 1; }, 3...7 => { out = 2; }, "
+            "else => { out = 3; } }"
+        ),
         2,
     ),
     "switch as an expression": (
@@ -79,8 +83,10 @@ CASES = {
         5,
     ),
     "arrays of two dims are row-major": (
-        "var a = @zeros([2,3]i16); var i: u16 = 1; a[i, 2] = 6; var f: *[2,3]i16 = &a; "
-        "out = f.*[1, 2];",
+        (
+            "var a = @zeros([2,3]i16); var i: u16 = 1; a[i, 2] = 6; var f: *[2,3]i16 = &a; "
+            "out = f.*[1, 2];"
+        ),
         6,
     ),
     "arrays are copied": (

@@ -59,7 +59,13 @@ def _remedy(have: Type, want: Type) -> str:
         return f"convert it with @as({want}, ...)"
     if types.is_number(want) and have in types.IDS:
         return "take its number with @get_int(...)"
+    if want == types.BOOL and types.is_number(have):
+        return "compare it with zero"
     if isinstance(want, Pointer) and isinstance(have, Pointer):
+        if have.is_const and not want.is_const:
+            return "point to it with 'const', or declare the variable with 'var'"
+        if want.is_many and have.element == want.element:
+            return "take the address of the whole array"
         return f"change the pointer's type with @ptrcast({want}, ...)"
     if isinstance(want, Pointer) and have == want.element:
         return "take the address with '&'"

@@ -1,7 +1,11 @@
 """Analysis of one image: from a file and its params to a module of the IR."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import MEMORY_WORDS
@@ -21,6 +25,8 @@ from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
 
 assert FAMILIES
+
+_RECURSION_LIMIT: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -89,9 +95,10 @@ def analyze_image(
     paths = imports or ImportPaths(path.parent, options.import_paths)
     sema = new_sema(path, params, options, paths)
     sema.image.surroundings = surroundings
-    start_module(sema, sema.module)
-    while sema.image.pending:
-        sema.image.pending.popleft()()
+    with _deep_recursion():
+        start_module(sema, sema.module)
+        while sema.image.pending:
+            sema.image.pending.popleft()()
     _raise_errors(sema)
     return _assembled(sema)
 
@@ -109,15 +116,27 @@ def run_layout(
         OpenwaferError: every error found, or there is no layout block.
     """
     sema = new_sema(path, params, options, imports, layout)
-    start_module(sema, sema.module)
     blocks = [d for d in sema.module.tree.declarations if isinstance(d, ast.LayoutBlock)]
     if not blocks:
         message = f"'{path.name}' has no layout block"
         raise OpenwaferError(Diagnostic(Severity.ERROR, "csl-no-layout", message))
-    for block in blocks:
-        run_block(sema, sema.module, block.body)
+    with _deep_recursion():
+        start_module(sema, sema.module)
+        for block in blocks:
+            run_block(sema, sema.module, block.body)
     _raise_errors(sema)
     return tuple(sema.diagnostics)
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Nested calls at compile time are nested calls here, several for each of theirs."""
+    old = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(old, _RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(old)
 
 
 def _raise_errors(sema: Sema) -> None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.sema.coercion import build_struct, gathered, peer_type
+from openwafer.sdk.csl.sema.coercion import build_struct, gathered
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.types import Array, Field, Struct, Type
 from openwafer.sdk.csl.values import UNDEFINED, Comptime, Loaded, Operand
@@ -122,6 +122,11 @@ def _forced(sema: Sema, node: ast.Comptime, expected: Type | None) -> Operand:
         return sema.known(sema.expression(node.operand, expected), node.operand.span)
 
 
-def common_type(sema: Sema, values: list[Loaded], node: ast.Node) -> Type:
-    """The type that all values become."""
-    return peer_type(sema, [value.type for value in values], node.span)
+@evaluates(ast.Asm)
+def _asm(sema: Sema, node: ast.Asm, _expected: Type | None) -> Operand:
+    sema.fail(
+        "assembly",
+        "inline assembly is not supported",
+        node.span,
+        help="write it in CSL: there is no machine code here that it could be part of",
+    )
