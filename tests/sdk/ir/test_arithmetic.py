@@ -81,3 +81,8 @@ def test_the_maximum_prefers_a_number_to_nan(a: int, b: int) -> None:
     x, y = np.array([a, b], np.uint16).view(np.float16)
     got = np.uint16(element(27, a, b)).view(np.float16)
     assert np.array_equal(got, np.fmax(x, y), equal_nan=True)
+
+
+def test_the_wafers_own_format_has_its_own_bias() -> None:
+    assert encode(6.0, Type.CB16) == 0b0101100100000000
+    assert decode(0b0101100100000000, Type.CB16) == 6.0

@@ -79,7 +79,7 @@ def _saturate(value: float, target: Type) -> int:
 def _decode_float(bits: int, kind: DType) -> float:
     if kind.name == "f32":
         return float(struct.unpack("<f", struct.pack("<I", bits))[0])
-    bias = (1 << (kind.exponent_bits - 1)) - 1
+    bias = kind.exponent_bias
     sign = -1.0 if bits >> (kind.num_bits - 1) else 1.0
     exponent = (bits >> kind.mantissa_bits) & ((1 << kind.exponent_bits) - 1)
     mantissa = bits & ((1 << kind.mantissa_bits) - 1)
@@ -109,7 +109,7 @@ def _encode_float(value: float | Fraction, kind: DType) -> int:
 def _encode_magnitude(magnitude: Fraction, kind: DType, special: int) -> int:
     if magnitude == 0:
         return 0
-    bias = (1 << (kind.exponent_bits - 1)) - 1
+    bias = kind.exponent_bias
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
     exponent -= magnitude < Fraction(2) ** exponent
     exponent = max(exponent, 1 - bias)
