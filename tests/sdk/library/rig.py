@@ -12,12 +12,26 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.host import Runtime, RuntimeOptions
+from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.host.engine import Engine, EngineKind, build_engine
+from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.program import Program
 
 BOTH: Final = (Arch.WSE2, Arch.WSE3)
 
-_MEMORY_TYPE: Final = {"u8": "u2", "i8": "u2", "bool": "u2", "f16": "f2", "f32": "f4"}
+_DTYPES: Final = {
+    "f16": np.float16,
+    "f32": np.float32,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+}
+"""How an element lies in memory; the types that are not here take one word."""
+
+SETTLE_CYCLES: Final = 100_000
 
 _PE_HEAD: Final = """
 param memcpy_params: comptime_struct;
@@ -66,22 +80,19 @@ class Layout:
 class Finished:
     """A program whose `main` has run on every PE."""
 
-    runtime: Runtime
+    simulator: Simulator
+    symbols: HostSymbols
+    engine: Engine
 
     def read(self, name: str, x: int = 0, y: int = 0) -> NDArray[Any]:
         """Values of a variable of PE (x, y), in its shape."""
-        symbol = self.runtime.symbols.symbol(name, x, y)
-        kind = _MEMORY_TYPE.get(symbol.element_type, symbol.element_type.replace("i", "<i"))
-        if symbol.element_type in ("u16", "u32", "u64", "i16", "i32", "i64"):
-            kind = f"{symbol.element_type[0]}{int(symbol.element_type[1:]) // 8}"
-        raw = self.runtime.read_symbol(x, y, name)
-        if symbol.element_type in ("u8", "i8", "bool"):
-            return raw.view(np.int8 if symbol.element_type == "i8" else np.uint8)
-        return raw.view(np.dtype(kind)).reshape(symbol.shape)
+        symbol = self.symbols.symbol(name, x, y)
+        words = self.simulator.read(x, y, symbol.address, symbol.num_words)
+        return words.view(_DTYPES.get(symbol.element_type, np.uint16)).reshape(symbol.shape)
 
-    def lines(self) -> list[str]:
-        """Lines that PEs printed, as `x.y: text`."""
-        return [f"{p.x}.{p.y}: {p.text}" for p in self.runtime.prints()]
+    def prints(self, x: int = 0, y: int = 0) -> list[str]:
+        """What PE (x, y) printed, a text for each time that its buffer was emptied."""
+        return [p.text for p in self.simulator.prints() if (p.x, p.y) == (x, y)]
 
 
 def compile_source(
@@ -107,11 +118,11 @@ def run(
     source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout(), *, inlined: int = 1000
 ) -> Finished:
     """Compile a PE program and run its `main` once on every PE."""
-    runtime = Runtime(
-        compile_source(source, arch, layout, inlined=inlined), RuntimeOptions(log_folder=None)
-    )
-    runtime.load()
-    runtime.run()
-    runtime.launch("main")
-    runtime.stop()
-    return Finished(runtime)
+    program = compile_source(source, arch, layout, inlined=inlined)
+    engine = build_engine(program, EngineKind.NATIVE)
+    simulator = Simulator(program, engine.run_address, engine.element_address)
+    symbols = HostSymbols(program)
+    simulator.start_command(symbols.entries(symbols.named("main")))
+    simulator.run_until_command_done()
+    simulator.run_until_idle(SETTLE_CYCLES)
+    return Finished(simulator, symbols, engine)

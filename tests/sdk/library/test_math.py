@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError
 from tests.sdk.library import rig
 
-EXACT = {
+Function = Callable[..., float]
+
+EXACT: dict[str, Function] = {
     "abs": abs,
     "sign": lambda x: float(x > 0) - float(x < 0),
     "ceil": lambda x: float(np.ceil(x)),
@@ -23,19 +26,19 @@ EXACT = {
     "sqrt": lambda x: float(np.sqrt(np.float64(x))),
     "inv": lambda x: float(np.float64(1) / np.float64(x)),
 }
-ROUNDED_TWICE = {
+ROUNDED_TWICE: dict[str, Function] = {
     "invsqrt": lambda x: float(1 / np.sqrt(np.float64(x))),
     "sig": lambda x: float(1 / (1 + np.exp(-np.float64(x)))),
 }
-PREDICATES = {
+PREDICATES: dict[str, Function] = {
     "isNaN": math.isnan,
     "isInf": math.isinf,
     "isFinite": math.isfinite,
     "signbit": lambda x: math.copysign(1.0, x) < 0,
 }
-PAIRS = {
-    "max": lambda x, y: x if x > y else y,
-    "min": lambda x, y: x if x < y else y,
+PAIRS: dict[str, Function] = {
+    "max": max,
+    "min": min,
     "pow": lambda x, y: float(np.power(np.float64(x), np.float64(y))),
 }
 INPUTS = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.75, 7.0, -6.25, 0.001, 100.0, 30000.0]
@@ -43,7 +46,7 @@ SPECIAL = [math.inf, -math.inf, math.nan]
 VALUES = INPUTS + SPECIAL
 SECOND = [2.0, 0.5, -1.0, 3.0, 0.0, 1.0, -0.5, 2.0, -3.0, 1.5, 0.25, 1.0, 2.0, 1.0, 1.0]
 N = len(VALUES)
-TYPES = {"f16": np.float16, "f32": np.float32}
+TYPES: dict[str, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
 
 
 def literal(value: float) -> str:
@@ -85,7 +88,7 @@ def finished(request: pytest.FixtureRequest) -> tuple[str, rig.Finished]:
     return request.param, rig.run(source(request.param))
 
 
-def expected(kind: str, function: Callable[..., float], *inputs: list[float]) -> NDArray:
+def expected(kind: str, function: Function, *inputs: list[float]) -> NDArray[Any]:
     stored = [[float(TYPES[kind](value)) for value in values] for values in inputs]
     with np.errstate(all="ignore"):
         return np.array([function(*row) for row in zip(*stored, strict=True)]).astype(TYPES[kind])
