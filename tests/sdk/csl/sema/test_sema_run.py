@@ -234,6 +234,13 @@ def test_a_pointer_in_memory_points_to_a_global() -> None:
     assert run(text)["a"] == [1.0, 5.0]
 
 
+def test_a_local_array_is_filled_without_a_copy_in_memory() -> None:
+    memory = run(
+        "var out: [9]i16;\nfn main() void { var a = @constants([9]i16, 3); a[8] = 1; out = a; }"
+    )
+    assert (memory["out"], list(memory.image.state.variables)) == ([3] * 8 + [1], ["out"])
+
+
 def test_variables_without_use_take_no_memory() -> None:
     text = "var big: [20000]u32;\nvar out: i16;\nfn main() void { out = 1; }"
     assert "big" not in run(text).image.state.variables

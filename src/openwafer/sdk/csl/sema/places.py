@@ -25,6 +25,15 @@ from openwafer.sdk.csl.values import (
     thaw,
 )
 from openwafer.sdk.ir import function as ir
+from openwafer.sdk.program.descriptor import (
+    DSD_WORDS,
+    WORD_BASE,
+    WORD_ELEMENT,
+    WORD_EXTENT,
+    WORD_KIND,
+    WORD_STRIDE,
+    DsdKind,
+)
 from openwafer.source import Span
 
 
@@ -164,10 +173,30 @@ def _store_known(
             where = moved(analysis, address, index)
             analysis.emit("store", where, ir.Constant(word, ir.Type.U16))
         return
+    if len(set(words)) == 1:
+        _fill(analysis, address, words[0], len(words))
+        return
     variable = analysis.new_variable("constant", kind, words)
     variable.is_mutable = False
     count = ir.Constant(len(words), ir.Type.U16)
     analysis.emit("copy", address, ir.Address(variable.name), count)
+
+
+def _fill(analysis: Analysis, address: ir.Value, word: int, count: int) -> None:
+    """Set words of memory to one value."""
+    shape = [0] * DSD_WORDS
+    shape[WORD_KIND], shape[WORD_STRIDE], shape[WORD_ELEMENT] = DsdKind.MEM1D, 1, 1
+    shape[WORD_EXTENT] = count
+    base = cast_bits(analysis, address, ir.Type.U16)
+    descriptor = analysis.emit(
+        "dsd_set",
+        ir.Constant(tuple(shape), ir.Type.DSD),
+        base,
+        type=ir.Type.DSD,
+        names=(str(WORD_BASE),),
+    )
+    filler = ir.Constant(word, ir.Type.U16)
+    analysis.emit("vector", descriptor, filler, type=ir.Type.BOOL, names=("mov16",))
 
 
 def moved(analysis: Analysis, address: ir.Value, num_words: int) -> ir.Value:

@@ -3,12 +3,13 @@
 import json
 
 from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.sema.builtins.calls import arguments
 from openwafer.sdk.csl.sema.coercion import round_float
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.types import Array, Field, Int, Struct, Type
 from openwafer.sdk.csl.values import Comptime, Operand
-from openwafer.source import Span
+from openwafer.source import SourceText, Span
 
 
 @builtin("import_comptime_value")
@@ -63,9 +64,7 @@ def _struct(sema: Sema, content: dict[str, object], span: Span) -> Comptime:
 
 def _field_type(sema: Sema, written: str, item: object, span: Span) -> Type:
     if written:
-        if written not in types.NAMED_TYPES:
-            sema.fail("json", f"there is no type '{written}'", span)
-        return types.NAMED_TYPES[written]
+        return _written_type(sema, written, span)
     match item:
         case bool():
             return types.BOOL
@@ -79,3 +78,11 @@ def _field_type(sema: Sema, written: str, item: object, span: Span) -> Type:
             return types.COMPTIME_STRUCT
         case _:
             return sema.fail("json", "a list in a struct needs its type in the name", span)
+
+
+def _written_type(sema: Sema, written: str, span: Span) -> Type:
+    tree, findings = parse(SourceText("field type", f"const it = {written};"))
+    node = tree.declarations[0] if tree.declarations and not findings else None
+    if not isinstance(node, ast.Variable) or node.initializer is None:
+        sema.fail("json", f"'{written}' is no type", span)
+    return sema.type_of_node(node.initializer)

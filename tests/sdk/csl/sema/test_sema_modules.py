@@ -1,0 +1,157 @@
+"""Imports: params, instances, names of symbols, and where files are found."""
+
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.image import ImageResult, analyze_image
+
+COUNTER = """
+param first: i16 = 1;
+var count: i16 = first;
+fn next() void { count += 1; }
+"""
+MAIN_END = "comptime { @export_symbol(main); }\n"
+
+
+def analyze(
+    folder: Path, files: dict[str, str], options: CompileOptions | None = None
+) -> ImageResult:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return analyze_image(folder / "main.csl", {}, options or CompileOptions())
+
+
+def test_every_import_has_its_own_variables(tmp_path: Path) -> None:
+    main = """
+      const a = @import_module("counter.csl", .{ .first = 5 });
+      const b = @import_module("counter.csl");
+      fn main() void { a.next(); b.next(); }
+    """
+    result = analyze(tmp_path, {"counter.csl": COUNTER, "main.csl": main + MAIN_END})
+    words = {name: variable.words for name, variable in result.state.variables.items()}
+    assert words == {"a.count": [5], "b.count": [1]}
+
+
+def test_another_name_of_a_module_is_the_same_module(tmp_path: Path) -> None:
+    main = """
+      const a = @import_module("counter.csl");
+      const b = a;
+      fn main() void { a.next(); b.next(); }
+    """
+    result = analyze(tmp_path, {"counter.csl": COUNTER, "main.csl": main + MAIN_END})
+    assert list(result.state.variables) == ["a.count"]
+
+
+def test_nested_modules_put_all_names_before_a_symbol(tmp_path: Path) -> None:
+    files = {
+        "counter.csl": COUNTER,
+        "middle.csl": 'const inner = @import_module("counter.csl");',
+        "main.csl": 'const outer = @import_module("middle.csl");\n'
+        "fn main() void { outer.inner.next(); }\n" + MAIN_END,
+    }
+    assert list(analyze(tmp_path, files).state.variables) == ["outer.inner.count"]
+
+
+def test_an_exported_variable_of_a_module_keeps_its_plain_name(tmp_path: Path) -> None:
+    files = {
+        "data.csl": "export var shared: i16 = 3;",
+        "main.csl": 'const data = @import_module("data.csl");\n',
+    }
+    assert list(analyze(tmp_path, files).state.variables) == ["shared"]
+
+
+def test_linkname_names_the_symbol(tmp_path: Path) -> None:
+    files = {
+        "main.csl": 'param p: comptime_string = "b";\nvar a: i16 linkname(@strcat("a", p)) = 1;\n'
+        "fn main() void { a = 2; }\n" + MAIN_END
+    }
+    assert list(analyze(tmp_path, files).state.variables) == ["ab"]
+
+
+def test_alignment_is_in_bytes(tmp_path: Path) -> None:
+    text = "var a: i16 align(64) = 1;\nfn main() void { a = 2; }\n" + MAIN_END
+    variable = analyze(tmp_path, {"main.csl": text}).state.variables["a"]
+    assert variable.address % 32 == 0
+
+
+def test_a_param_without_a_name_in_the_file_is_a_warning(tmp_path: Path) -> None:
+    main = 'const a = @import_module("counter.csl", .{ .frist = 5 });\n'
+    result = analyze(tmp_path, {"counter.csl": COUNTER, "main.csl": main})
+    assert [w.message for w in result.warnings] == ["'counter.csl' has no param 'frist'"]
+
+
+def test_a_param_of_the_wrong_type_names_both_types(tmp_path: Path) -> None:
+    main = """
+      const a = @import_module("counter.csl", .{ .first = 1.5 });
+      fn main() void { a.next(); }
+    """
+    with pytest.raises(OpenwaferError, match="expected type 'i16', got: 'comptime_float'"):
+        analyze(tmp_path, {"counter.csl": COUNTER, "main.csl": main + MAIN_END})
+
+
+def test_files_beside_the_importer_come_first(tmp_path: Path) -> None:
+    files = {
+        "lib/value.csl": "const it = 1;",
+        "value.csl": "const it = 2;",
+        "lib/user.csl": 'const value = @import_module("value.csl");\nconst it = value.it;',
+        "main.csl": 'const user = @import_module("lib/user.csl");\n'
+        "comptime { @comptime_assert(user.it == 1); }\n",
+    }
+    assert analyze(tmp_path, files).warnings == ()
+
+
+def test_files_of_the_programs_folder_are_found_from_below(tmp_path: Path) -> None:
+    files = {
+        "lib/one.csl": 'const two = @import_module("lib/two.csl");\nconst it = two.it;',
+        "lib/two.csl": "const it = 2;",
+        "main.csl": 'const one = @import_module("lib/one.csl");\n'
+        "comptime { @comptime_assert(one.it == 2); }\n",
+    }
+    assert analyze(tmp_path, files).warnings == ()
+
+
+def test_import_paths_serve_names_in_angle_brackets(tmp_path: Path) -> None:
+    files = {
+        "more/tools/value.csl": "const it = 3;",
+        "main.csl": 'const value = @import_module("<tools/value>");\n'
+        "comptime { @comptime_assert(value.it == 3); }\n",
+    }
+    options = CompileOptions(import_paths=(tmp_path / "more",))
+    assert analyze(tmp_path, files, options).warnings == ()
+
+
+def test_the_layout_block_of_an_imported_file_is_ignored(tmp_path: Path) -> None:
+    files = {
+        "other.csl": "const it = 1;\nlayout { nothing(); }",
+        "main.csl": 'const other = @import_module("other.csl");\n',
+    }
+    assert analyze(tmp_path, files).warnings == ()
+
+
+def test_a_syntax_error_of_an_imported_file_is_reported_there(tmp_path: Path) -> None:
+    files = {"broken.csl": "const = 1;", "main.csl": 'const b = @import_module("broken.csl");\n'}
+    with pytest.raises(OpenwaferError, match=r"broken\.csl:1:7"):
+        analyze(tmp_path, files)
+
+
+def test_a_json_field_of_an_unknown_type_is_an_error(tmp_path: Path) -> None:
+    files = {
+        "config.json": '{"size:u17x": 4}',
+        "main.csl": 'const it = @import_comptime_value(comptime_struct, "config.json");\n'
+        "comptime { @comptime_assert(it.size == 4); }\n",
+    }
+    with pytest.raises(OpenwaferError, match="use of undeclared identifier 'u17x'"):
+        analyze(tmp_path, files)
+
+
+def test_fields_of_a_json_file_have_the_types_in_their_names(tmp_path: Path) -> None:
+    files = {
+        "config.json": '{"size:u16": 4, "row:[2]f32": [1, 2.5], "deep": {"on": true}}',
+        "main.csl": 'const it = @import_comptime_value(comptime_struct, "config.json");\n'
+        "comptime { @comptime_assert(it.deep.on and it.row[1] == 2.5); }\n",
+    }
+    assert analyze(tmp_path, files).warnings == ()
