@@ -1,0 +1,5 @@
+"""The fabric simulator: a cycle-level model of PEs, routers and the host's port."""
+
+from openwafer.sdk.fabric.simulator import Landing, Print, Simulator, SimulatorOptions, Statistics
+
+__all__ = ["Landing", "Print", "Simulator", "SimulatorOptions", "Statistics"]

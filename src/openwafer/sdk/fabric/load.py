@@ -1,0 +1,222 @@
+"""A compiled program becomes the state of a machine that has not run yet."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, NUM_TASK_IDS, Arch
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
+from openwafer.sdk.fabric import operand, route
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.state import Array, Tables, allocate
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import DsrLoad, Image, TaskKind
+from openwafer.sdk.program.program import Program
+from openwafer.sdk.program.routing import ColorConfig, Filter, FilterKind
+
+_FILTER_KINDS = {
+    FilterKind.COUNTER: w.FILTER_COUNTER,
+    FilterKind.SPARSE_COUNTER: w.FILTER_SPARSE,
+    FilterKind.RANGE: w.FILTER_RANGE,
+}
+_FIRST_RANDOM_STATE = 0xDEADBEEF
+
+
+def load(program: Program) -> Array:
+    """Allocate and fill the state of a program."""
+    kinds, kind_of = _kinds(program)
+    state = allocate(kind_of.size)
+    tables = Tables(state)
+    _fill_globals(state, program)
+    _fill_vector_ops(tables, program.arch)
+    for number, image in enumerate(program.images):
+        _check(image)
+        _fill_tables(tables.image[number], image)
+        _fill_pes(tables, program, number)
+    _fill_routers(tables, program, kinds, kind_of)
+    return state
+
+
+def _check(image: Image) -> None:
+    if len(image.fifos) > w.FIFOS:
+        raise error(
+            "fabric-too-many-fifos",
+            f"{image.name} has {len(image.fifos)} FIFOs, a PE has {w.FIFOS}",
+        )
+
+
+def _kinds(program: Program) -> tuple[Array, Array]:
+    """Pairs of image and set of routes, and the number of each PE's pair."""
+    pairs = np.stack([program.image_of.ravel(), program.routes_of.ravel()], axis=1)
+    kinds, kind_of = np.unique(pairs.astype(np.int64), axis=0, return_inverse=True)
+    return kinds, np.asarray(kind_of, np.int64).ravel()
+
+
+def _colors_of(program: Program, image: int, routes: int) -> list[tuple[int, ColorConfig]]:
+    own = program.images[image].colors if image >= 0 else ()
+    given = program.routes[routes] if routes >= 0 else ()
+    return [*given, *own]
+
+
+def _fill_globals(state: Array, program: Program) -> None:
+    g, generation = state, GENERATIONS[program.arch]
+    g[w.G_WIDTH], g[w.G_HEIGHT] = program.width, program.height
+    g[w.G_HOP] = generation.hop_cycles
+    g[w.G_RAMP_IN] = generation.ramp_cycles
+    g[w.G_RAMP_OUT] = max(0, generation.ramp_cycles - generation.hop_cycles)
+    g[w.G_IS_WSE3] = program.arch is Arch.WSE3
+    for queue, depth in enumerate(generation.input_queue_words):
+        g[w.G_DEPTHS + queue] = depth
+    for queue, depth in enumerate(generation.output_queue_words):
+        g[w.G_DEPTHS + w.QUEUES + queue] = depth
+    to_host = [color for name, color in program.streams if name.startswith("MEMCPYD2H")]
+    for slot, color in enumerate(dict.fromkeys(to_host)):
+        g[w.G_SINK_COLORS] |= 1 << color
+        g[w.G_SINK_SLOT + color] = slot
+
+
+def _fill_vector_ops(tables: Tables, arch: Arch) -> None:
+    for code, op in VECTOR_OPS_BY_CODE.items():
+        row = tables.vector[code]
+        row[w.V_SOURCES] = len(op.sources)
+        row[w.V_DESTINATION_WORDS] = element_words(op.destination)
+        for number, source in enumerate(op.sources):
+            row[w.V_SOURCE_WORDS + number] = element_words(source)
+        rate = op.rates[arch]
+        row[w.V_WIDTH] = max(1, int(rate))
+        row[w.V_GAP] = max(1, round(1 / rate))
+        row[w.V_OVERHEAD] = op.overhead_cycles[arch]
+
+
+def _fill_tables(row: Array, image: Image) -> None:
+    tables = {TaskKind.LOCAL: w.I_LOCAL, TaskKind.DATA: w.I_DATA, TaskKind.CONTROL: w.I_CONTROL}
+    for task in image.tasks:
+        row[tables[task.kind] + task.task_id] = task.entry + 1
+    if not image.has_separate_control_table:
+        # Control wavelets may name any task of the one table that all ids share.
+        for task_id in range(NUM_TASK_IDS):
+            shared = row[w.I_LOCAL + task_id] or row[w.I_DATA + task_id]
+            row[w.I_CONTROL + task_id] = row[w.I_CONTROL + task_id] or shared
+    for color, entry in image.teardown_handlers:
+        row[w.I_TEARDOWN + color] = entry + 1
+    for queue, entry in image.empty_queue_handlers:
+        row[w.I_FLUSH + queue] = entry + 1
+
+
+def _fill_pes(tables: Tables, program: Program, number: int) -> None:
+    """Fill core, mailbox and memory of all PEs of an image."""
+    image = program.images[number]
+    pes = np.flatnonzero(program.image_of.ravel() == number)
+    if not pes.size:
+        return
+    data = np.frombuffer(image.data, np.uint16)
+    tables.memory[pes, : data.size] = data
+    core = np.zeros(w.CORE_WORDS, np.int64)
+    core[w.C_IMAGE] = number
+    _bind_queues(core, image, program.arch)
+    tables.core[pes] = core
+    _fill_mailboxes(tables, program, image, pes)
+    _fill_fifos(tables, image, pes)
+    for dsr in image.dsrs:
+        row = _dsr_row(dsr)
+        for pe in pes:
+            tables.dsr[pe * w.NUM_DSRS + dsr.file * 16 + dsr.number] = row
+
+
+def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
+    for binding in image.queues:
+        if binding.is_input:
+            core[w.C_QUEUE_OF + binding.color] = binding.queue + 1
+        else:
+            core[w.C_OUT_COLOR + binding.queue] = binding.color + 1
+    if arch is not Arch.WSE2:
+        return
+    used = {int(q) for q in core[w.C_QUEUE_OF : w.C_QUEUE_OF + NUM_COLORS]}
+    free = [queue for queue in range(w.QUEUES) if queue + 1 not in used]
+    for task in image.tasks:
+        if task.kind is TaskKind.DATA and core[w.C_QUEUE_OF + task.task_id] == 0:
+            # Wavelets carry their color, so the last queue may serve several of them.
+            core[w.C_QUEUE_OF + task.task_id] = (free.pop() if free else w.QUEUES - 1) + 1
+
+
+def _fill_mailboxes(tables: Tables, program: Program, image: Image, pes: Array) -> None:
+    row = np.zeros(mb.MAILBOX_WORDS, np.int64)
+    row[mb.ACTIVE], row[mb.BLOCKED] = image.start.active, image.start.blocked
+    row[mb.BLOCKED_QUEUES] = image.start.blocked_queues
+    row[mb.STREAM_OPEN] = 1
+    row[mb.RANDOM] = _FIRST_RANDOM_STATE
+    tables.mailbox[pes] = row
+    y, x = np.divmod(pes, program.width)
+    tables.mailbox[pes, mb.X], tables.mailbox[pes, mb.Y] = x, y
+    tables.mailbox[pes, mb.FABRIC_X] = x + program.offset[0]
+    tables.mailbox[pes, mb.FABRIC_Y] = y + program.offset[1]
+    if program.parameters.size:
+        num_bytes = 8 * program.parameters.shape[-1]
+        tables.mailbox[pes, mb.PARAMS] = program.parameters.ctypes.data + pes * num_bytes
+
+
+def _fill_fifos(tables: Tables, image: Image, pes: Array) -> None:
+    for number, fifo in enumerate(image.fifos):
+        row = np.zeros(w.FIFO_WORDS, np.int64)
+        row[w.F_ADDRESS], row[w.F_WORDS] = fifo.address, fifo.element_words
+        row[w.F_ELEMENTS] = fifo.num_words // fifo.element_words
+        row[w.F_ACTIVATE_PUSH], row[w.F_ACTIVATE_POP] = fifo.activate_push, fifo.activate_pop
+        tables.fifo[pes * w.FIFOS + number] = row
+
+
+def pack_words(words: Sequence[int]) -> Array:
+    """16-bit words, four to a 64-bit one, as in the mailbox."""
+    padded = np.zeros(16, np.uint16)
+    padded[: len(words)] = np.array(words, np.int64).astype(np.uint16)
+    return padded.view(np.int64)
+
+
+def _dsr_row(dsr: DsrLoad) -> Array:
+    row = np.zeros(w.DSR_WORDS, np.int64)
+    scratch = np.concatenate([pack_words(dsr.words), row])
+    operand.decode_dsd(scratch, 0, 4)
+    row[:] = scratch[4:]
+    row[w.D_OPTIONS : w.D_OPTIONS + 7] = (
+        *(dsr.options, dsr.activate, dsr.unblock, dsr.control_activate),
+        *(dsr.control_unblock, dsr.microthread, dsr.priority),
+    )
+    return row
+
+
+def _fill_routers(tables: Tables, program: Program, kinds: Array, kind_of: Array) -> None:
+    """Fill the routers of each pair of image and routes; filters count, so each PE has its own."""
+    first_filter = 0
+    for number, (image, routes) in enumerate(kinds.tolist()):
+        pes = np.flatnonzero(kind_of == number)
+        colors = _colors_of(program, image, routes)
+        filters = [(color, config.filter) for color, config in colors if config.filter is not None]
+        tables.router[pes] = _router_row(colors, [color for color, _ in filters])
+        if not filters:
+            continue
+        tables.router[pes, w.R_FILTERS] = first_filter + len(filters) * np.arange(pes.size)
+        rows = np.stack([_filter_row(given) for _, given in filters])
+        after = first_filter + pes.size * len(filters)
+        tables.filter[first_filter:after] = np.tile(rows, (pes.size, 1))
+        first_filter = after
+
+
+def _router_row(colors: Sequence[tuple[int, ColorConfig]], with_filter: list[int]) -> Array:
+    row = np.zeros(w.ROUTER_WORDS, np.int64)
+    for color, config in colors:
+        number = with_filter.index(color) if color in with_filter else -1
+        row[w.R_ROUTE + color] = route.pack_route(config, number)
+        if config.swap_x or config.swap_y:
+            row[w.R_HAS_SWAP] = 1
+    return row
+
+
+def _filter_row(given: Filter) -> Array:
+    row = np.zeros(w.FILTER_WORDS, np.int64)
+    row[w.L_KIND] = _FILTER_KINDS[given.kind]
+    row[w.L_COUNT_DATA], row[w.L_COUNT_CONTROL] = given.count_data, given.count_control
+    row[w.L_COUNTER], row[w.L_LIMIT1] = given.init_counter, given.limit1
+    row[w.L_LIMIT2], row[w.L_MAX] = given.limit2, given.max_counter
+    row[w.L_FILTER_CONTROL] = given.filter_control
+    row[w.L_MIN_INDEX], row[w.L_MAX_INDEX] = given.min_index, given.max_index
+    return row

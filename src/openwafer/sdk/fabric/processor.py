@@ -1,0 +1,284 @@
+"""One PE's core: the main thread, its choice of tasks, and when it has to look again.
+
+When the main thread is idle, one of these starts: a handler of a torn-down color or of an emptied
+queue; else the candidates in a ring, beginning behind the one that ran last: input queues 0-7 with
+a wavelet for a data or control task, local task ids 0-63, the host's command. A candidate of
+high priority goes before the others.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from openwafer.sdk.arch.generation import NO_TASK
+from openwafer.sdk.fabric import control, queues, request, thread
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.rows import core_row, image_row, mailbox_row, memory_row, source_row
+from openwafer.sdk.fabric.state import State
+from openwafer.sdk.program import mailbox as mb
+
+DISPATCH_CYCLES: Final = 10
+"""From the choice of a task to its first instruction."""
+RESUME_CYCLES: Final = 2
+"""From the last beat of an operation that the main thread waits for to the next instruction."""
+FINISHED: Final = int(mb.Outcome.FINISHED)
+TRAPPED: Final = int(mb.Outcome.TRAPPED)
+RING: Final = 73
+FIRST_LOCAL: Final = 8
+COMMAND_PLACE: Final = 72
+
+Run = Callable[[int, int, int, int, int], int]
+
+
+@compiled
+def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
+    """Run native code up to its end or its next request; it counts from that cycle on."""
+    core = core_row(pe)
+    mailbox_address = s[w.G_ADDRESS] + 8 * mailbox_row(pe)
+    memory_address = s[w.G_ADDRESS] + 8 * memory_row(pe)
+    started = s[mailbox_row(pe) + mb.CYCLE]
+    s[core + w.C_ENTRY] = entry
+    s[core + w.C_OUTCOME] = run(
+        s[core + w.C_IMAGE], mailbox_address, memory_address, entry, is_resume
+    )
+    s[core + w.C_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
+    s[core + w.C_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
+    s[core + w.C_MAIN] = w.MAIN_BUSY
+    if s[core + w.C_OUTCOME] == TRAPPED:
+        queues.fail(
+            s, w.ERROR_TRAP, pe, s[mailbox_row(pe) + mb.TRAP], s[mailbox_row(pe) + mb.TRAP_VALUE]
+        )
+
+
+@compiled
+def start_entry(s: State, run: Run, pe: int, entry: int) -> None:
+    """Start a task."""
+    s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW] + DISPATCH_CYCLES
+    s[core_row(pe) + w.C_TASKS_RUN] += 1
+    execute(s, run, pe, entry, 0)
+
+
+@compiled
+def resume(s: State, run: Run, pe: int, cycles: int) -> None:
+    """Go on behind a request."""
+    s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW] + cycles
+    execute(s, run, pe, s[core_row(pe) + w.C_ENTRY], 1)
+
+
+@compiled
+def is_queue_blocked(s: State, pe: int, queue: int, color: int) -> bool:
+    """Whether tasks of a queue's first wavelet are blocked."""
+    mailbox = mailbox_row(pe)
+    if s[w.G_IS_WSE3]:
+        return (s[mailbox + mb.BLOCKED_QUEUES] >> queue) & 1 != 0
+    return (s[mailbox + mb.BLOCKED] >> color) & 1 != 0
+
+
+@compiled
+def queue_entry(s: State, pe: int, queue: int) -> int:
+    """Entry + 1 of the task that an input queue's first wavelet starts, 0 for none.
+
+    Control wavelets that name no task are dropped.
+    """
+    tables = image_row(s[core_row(pe) + w.C_IMAGE])
+    while queues.input_ready(s, pe, queue) <= s[w.G_NOW]:
+        wavelet = queues.input_head(s, pe, queue)
+        color = (wavelet >> w.COLOR_SHIFT) & 31
+        if is_queue_blocked(s, pe, queue, color):
+            return 0
+        if wavelet & w.CONTROL_BIT == 0:
+            return s[tables + w.I_DATA + (queue if s[w.G_IS_WSE3] else color)]
+        task = (wavelet >> control.TASK_SHIFT) & control.TASK_MASK
+        if s[tables + w.I_CONTROL + task]:
+            return s[tables + w.I_CONTROL + task]
+        if task != NO_TASK:
+            queues.fail(s, w.ERROR_UNBOUND_CONTROL, pe, task, color)
+        queues.pop_input(s, pe, queue)
+    return 0
+
+
+@compiled
+def candidate_entry(s: State, pe: int, place: int) -> int:
+    """Entry + 1 of a place in the ring when it can start now, else 0."""
+    tables = image_row(s[core_row(pe) + w.C_IMAGE])
+    if place < FIRST_LOCAL:
+        return queue_entry(s, pe, place)
+    if place < COMMAND_PLACE:
+        runnable = s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED]
+        if (runnable >> (place - FIRST_LOCAL)) & 1:
+            return s[tables + w.I_LOCAL + place - FIRST_LOCAL]
+        return 0
+    is_waiting = (
+        s[core_row(pe) + w.C_COMMAND] == w.COMMAND_WAITS and s[mailbox_row(pe) + mb.STREAM_OPEN]
+    )
+    return s[tables + w.I_COMMAND] if is_waiting else 0
+
+
+@compiled
+def is_high(s: State, pe: int, place: int) -> bool:
+    """Whether a place of the ring has high priority."""
+    high = s[core_row(pe) + w.C_HIGH_TASKS]
+    if high == 0 or place == COMMAND_PLACE:
+        return False
+    if place >= FIRST_LOCAL:
+        return (high >> (place - FIRST_LOCAL)) & 1 != 0
+    color = (queues.input_head(s, pe, place) >> w.COLOR_SHIFT) & 31
+    return (high >> (place if s[w.G_IS_WSE3] else color)) & 1 != 0
+
+
+@compiled
+def has_candidates(s: State, pe: int) -> bool:
+    """A quick look whether the ring is worth a walk."""
+    if s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED]:
+        return True
+    if s[core_row(pe) + w.C_COMMAND] == w.COMMAND_WAITS:
+        return True
+    waiting = 0
+    for queue in range(w.QUEUES):
+        waiting |= s[core_row(pe) + w.C_IN_META + queue] >> 8
+    return waiting != 0
+
+
+@compiled
+def choose(s: State, pe: int) -> int:
+    """Place in the ring of the task that starts now, or -1."""
+    if not has_candidates(s, pe):
+        return -1
+    chosen = -1
+    for k in range(1, RING + 1):
+        place = (s[core_row(pe) + w.C_CURSOR] + k) % RING
+        if candidate_entry(s, pe, place) == 0:
+            continue
+        if s[core_row(pe) + w.C_HIGH_TASKS] == 0 or is_high(s, pe, place):
+            return place
+        if chosen < 0:
+            chosen = place
+    return chosen
+
+
+@compiled
+def start_handler(s: State, run: Run, pe: int) -> bool:
+    """Start the handler of a torn-down color or of a queue that was to be emptied."""
+    core = core_row(pe)
+    if s[core + w.C_TEARDOWNS] | s[core + w.C_FLUSHES] == 0:
+        return False
+    tables = image_row(s[core + w.C_IMAGE])
+    for color in range(w.COLORS):
+        entry = s[tables + w.I_TEARDOWN + color]
+        if entry and (s[core + w.C_TEARDOWNS] >> color) & 1:
+            s[core + w.C_TEARDOWNS] &= ~(1 << color)
+            start_entry(s, run, pe, entry - 1)
+            return True
+    for queue in range(2 * w.QUEUES):
+        entry = s[tables + w.I_FLUSH + queue]
+        meta = w.C_IN_META + queue if queue < w.QUEUES else w.C_OUT_META + queue - w.QUEUES
+        if entry and (s[core + w.C_FLUSHES] >> queue) & 1 and s[core + meta] >> 8 == 0:
+            s[core + w.C_FLUSHES] &= ~(1 << queue)
+            s[core + w.C_FLUSHED] |= 1 << queue
+            start_entry(s, run, pe, entry - 1)
+            return True
+    return False
+
+
+@compiled
+def start_task(s: State, run: Run, pe: int) -> bool:
+    """Start what can start; whether there was something."""
+    if start_handler(s, run, pe):
+        return True
+    place = choose(s, pe)
+    if place < 0:
+        return False
+    entry = candidate_entry(s, pe, place) - 1
+    s[core_row(pe) + w.C_CURSOR] = place
+    arguments = mailbox_row(pe) + mb.ARGUMENTS
+    if place < FIRST_LOCAL:
+        s[arguments] = queues.input_head(s, pe, place) & 0xFFFFFFFF
+        queues.pop_input(s, pe, place)
+    elif place < COMMAND_PLACE:
+        s[mailbox_row(pe) + mb.ACTIVE] &= ~(1 << (place - FIRST_LOCAL))
+    else:
+        for k in range(mb.NUM_ARGUMENTS):
+            s[arguments + k] = s[w.G_ARGUMENTS + k]
+        s[core_row(pe) + w.C_COMMAND] = w.COMMAND_RUNS
+        s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
+    start_entry(s, run, pe, entry)
+    return True
+
+
+@compiled
+def end_command(s: State, pe: int) -> None:
+    """Count the host's command as done once the PE has opened its stream again."""
+    if s[core_row(pe) + w.C_COMMAND] == w.COMMAND_RUNS and s[mailbox_row(pe) + mb.STREAM_OPEN]:
+        s[core_row(pe) + w.C_COMMAND] = w.COMMAND_NONE
+        s[w.G_COMMANDS] -= 1
+
+
+@compiled
+def step_request(s: State, run: Run, pe: int) -> bool:
+    """Serve the main thread's request; whether something happened."""
+    answer = request.serve(s, pe)
+    if answer == 0:
+        return False
+    if answer < 0:
+        queues.fail(s, w.ERROR_BAD_OPERAND, pe, s[mailbox_row(pe) + mb.REQUEST], 0)
+    elif answer == 1:
+        resume(s, run, pe, 1)
+    elif s[core_row(pe) + w.C_MAIN] != w.MAIN_RESUME:
+        s[core_row(pe) + w.C_MAIN] = w.MAIN_VECTOR
+    return True
+
+
+@compiled
+def step_main(s: State, run: Run, pe: int) -> bool:
+    """One cycle of the main thread; whether something happened."""
+    core = core_row(pe)
+    if s[core + w.C_MAIN] == w.MAIN_BUSY and s[core + w.C_UNTIL] <= s[w.G_NOW]:
+        end_command(s, pe)
+        s[core + w.C_MAIN] = w.MAIN_IDLE if s[core + w.C_OUTCOME] == FINISHED else w.MAIN_REQUEST
+    if s[core + w.C_MAIN] == w.MAIN_REQUEST:
+        return step_request(s, run, pe)
+    if s[core + w.C_MAIN] == w.MAIN_RESUME:
+        s[mailbox_row(pe) + mb.RESULT] = s[core + w.C_RESULT]
+        resume(s, run, pe, RESUME_CYCLES)
+        return True
+    if s[core + w.C_MAIN] == w.MAIN_IDLE:
+        return start_task(s, run, pe)
+    return False
+
+
+@compiled
+def step_sources(s: State, pe: int) -> bool:
+    """Take a wavelet of each of the host's streams into the PE's queues."""
+    row = s[core_row(pe) + w.C_SOURCE]
+    has_taken = False
+    while row:
+        source = source_row(row - 1)
+        row = s[source + w.S_NEXT_ROW]
+        if s[source + w.S_NEXT] == s[source + w.S_END]:
+            continue
+        color = s[source + w.S_COLOR]
+        queue = s[core_row(pe) + w.C_QUEUE_OF + color] - 1
+        if queue < 0 or not queues.has_input_space(s, pe, queue):
+            continue
+        data = s[w.SOURCE_DATA + s[source + w.S_NEXT]]
+        ready = s[w.G_NOW] + s[w.G_RAMP_IN]
+        queues.push_input(s, pe, queue, data | color << w.COLOR_SHIFT, ready)
+        has_taken = True
+        s[source + w.S_NEXT] += 1
+        if s[source + w.S_NEXT] == s[source + w.S_END]:
+            s[w.G_SOURCES] -= 1
+    return has_taken
+
+
+@compiled
+def next_cycle(s: State, pe: int) -> int:
+    """When a core with nothing to do now has to look again; NEVER: once something arrives."""
+    now = s[w.G_NOW]
+    soonest = thread.next_beat(s, pe)
+    if s[core_row(pe) + w.C_MAIN] == w.MAIN_BUSY:
+        soonest = min(soonest, s[core_row(pe) + w.C_UNTIL])
+    for queue in range(w.QUEUES):
+        at = queues.input_ready(s, pe, queue)
+        if now < at < soonest:
+            soonest = at
+    return soonest

@@ -1,0 +1,298 @@
+"""The fabric simulator: a machine that runs a compiled program, and the host's door to it."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.fabric import engine, queues, report
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.load import load
+from openwafer.sdk.fabric.state import Tables
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.program import Program
+
+LINK_LETTERS = "WESNR"
+
+
+@dataclass(frozen=True)
+class SimulatorOptions:
+    """How to run.
+
+    Attributes:
+        landing_log: record every landing of a wavelet at a router.
+        max_cycles: cycles that one wait of the host may take.
+    """
+
+    landing_log: bool = False
+    max_cycles: int = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Print:
+    """Characters that a PE wrote to the log."""
+
+    cycle: int
+    x: int
+    y: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Landing:
+    """A wavelet arrived at a router; `link` is W, E, S, N or R, the ramp."""
+
+    cycle: int
+    x: int
+    y: int
+    color: int
+    link: str
+    is_control: bool
+    data: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts since the start."""
+
+    cycles: int
+    wavelets: int
+    landings: int
+    elements: int
+    tasks: int
+    switch_changes: int
+    busy_cycles: int
+
+
+class Simulator:
+    """A rectangle of PEs and their routers.
+
+    `run_address` and `element_address` are the two native functions of
+    :mod:`openwafer.sdk.program.mailbox`; their owner keeps them alive. Coordinates count in the
+    rectangle. Waiting raises OpenwaferError `fabric-deadlock` when nothing moves any more,
+    `fabric-cycle-limit`, or what stopped a PE.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        run_address: int,
+        element_address: int,
+        options: SimulatorOptions = SimulatorOptions(),
+    ) -> None:
+        self._program = program
+        self._options = options
+        self._run = engine.NativeFunction(run_address, engine.RUN_TYPE)
+        self._element = engine.NativeFunction(element_address, engine.ELEMENT_TYPE)
+        self._state = load(program)
+        self._tables = Tables(self._state)
+        self._state[w.G_LOG] = options.landing_log
+        self._collected: dict[tuple[int, int], deque[int]] = {}
+        self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
+        self._prints: list[Print] = []
+        self._landings: list[Landing] = []
+        for pe in range(program.width * program.height):
+            queues.wake_core(self._state, pe)
+
+    @property
+    def cycle(self) -> int:
+        """The present."""
+        return int(self._state[w.G_NOW])
+
+    def write(self, x: int, y: int, address: int, words: NDArray[np.uint16]) -> None:
+        """Put 16-bit words into a PE's memory, in no time."""
+        self._memory(x, y, address, words.size)[:] = words
+
+    def read(self, x: int, y: int, address: int, num_words: int) -> NDArray[np.uint16]:
+        """A copy of 16-bit words of a PE's memory."""
+        return self._memory(x, y, address, num_words).copy()
+
+    def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int] = ()) -> None:
+        """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
+
+        Each PE begins once it is idle and its command stream is open.
+        """
+        state = self._state
+        if not self.is_command_done():
+            raise error("fabric-command-runs", "the command before has not ended on every PE")
+        state[w.G_ARGUMENTS : w.G_ARGUMENTS + mb.NUM_ARGUMENTS] = 0
+        state[w.G_ARGUMENTS : w.G_ARGUMENTS + len(arguments)] = arguments
+        entries = np.array(entry_of_image, np.int64) + 1
+        self._tables.image[: entries.size, w.I_COMMAND] = entries
+        started = np.flatnonzero(entries[self._program.image_of.ravel()])
+        self._tables.core[started, w.C_COMMAND] = w.COMMAND_WAITS
+        state[w.G_COMMANDS] = started.size
+        for pe in started:
+            queues.wake_core(state, int(pe))
+
+    def is_command_done(self) -> bool:
+        """Whether every PE has ended the last command and opened its stream again."""
+        return int(self._state[w.G_COMMANDS]) == 0
+
+    def inject(self, color: int, x: int, y: int, words: NDArray[np.uint32]) -> None:
+        """Stream words into a PE's core on a color, behind those that were injected before."""
+        pe = self._pe(x, y)
+        if words.size:
+            self._pending.setdefault((pe, color), []).append(words.astype(np.uint32).ravel())
+
+    def num_collected(self, color: int, x: int, y: int) -> int:
+        """How many words that a PE sent to the host on a color wait for `take`."""
+        return len(self._collected.get((self._pe(x, y), color), ()))
+
+    def take(self, color: int, x: int, y: int, num_words: int) -> NDArray[np.uint32]:
+        """The next words that a PE sent to the host on a color, which must be there."""
+        waiting = self._collected.get((self._pe(x, y), color), deque())
+        if len(waiting) < num_words:
+            raise error(
+                "fabric-stream-short",
+                f"PE ({x}, {y}) has sent {len(waiting)} words on color {color}, not {num_words}",
+                help="wait with run_until_collected before",
+            )
+        return np.array([waiting.popleft() for _ in range(num_words)], np.uint32)
+
+    def run_until_command_done(self) -> None:
+        """Run until :meth:`is_command_done`."""
+        self._wait(w.GOAL_COMMAND, "PEs to open their command stream")
+
+    def run_until_injected(self) -> None:
+        """Run until all injected words are in the PEs' queues."""
+        self._wait(w.GOAL_INJECTED, "PEs to take streamed words")
+
+    def run_until_collected(
+        self, color: int, pes: Sequence[tuple[int, int]], num_words: int
+    ) -> None:
+        """Run until each of the PEs has sent that many words that were not taken yet."""
+        state = self._state
+        if not (int(state[w.G_SINK_COLORS]) >> color) & 1:
+            raise error("fabric-no-stream", f"color {color} leads no stream to the host")
+        slot = int(state[w.G_SINK_SLOT + color])
+        self._tables.sink[:, 1] = -1
+        state[w.G_WANTED] = 0
+        for x, y in pes:
+            missing = num_words - self.num_collected(color, x, y)
+            if missing > 0:
+                row = self._tables.sink[self._pe(x, y) * w.SINKS + slot]
+                row[1] = row[0] + missing
+                state[w.G_WANTED] += 1
+        self._wait(w.GOAL_COLLECTED, f"{num_words} words of color {color} from each PE")
+
+    def run_until_idle(self, max_cycles: int | None = None) -> bool:
+        """Run until nothing moves; false when that has not come after `max_cycles`."""
+        limit = self.cycle + (self._options.max_cycles if max_cycles is None else max_cycles)
+        return self._advance(w.GOAL_CYCLES, limit) == w.STOP_IDLE
+
+    def run_cycles(self, num_cycles: int) -> None:
+        """Let that many cycles go by, fewer if nothing moves any more."""
+        self._advance(w.GOAL_CYCLES, self.cycle + num_cycles)
+
+    def prints(self) -> tuple[Print, ...]:
+        """What PEs wrote to the log so far, by cycle, then by PE."""
+        return tuple(sorted(self._prints, key=lambda p: (p.cycle, p.y, p.x)))
+
+    def landings(self) -> tuple[Landing, ...]:
+        """Landings so far, if they are recorded, by cycle, then by PE."""
+        return tuple(sorted(self._landings, key=lambda e: (e.cycle, e.y, e.x, e.color)))
+
+    def statistics(self) -> Statistics:
+        """Counts since the start."""
+        g, core = self._state, self._tables.core
+        return Statistics(
+            cycles=self.cycle,
+            wavelets=int(g[w.G_WAVELETS]),
+            landings=int(g[w.G_LANDINGS]),
+            elements=int(g[w.G_ELEMENTS]),
+            tasks=int(core[:, w.C_TASKS_RUN].sum()),
+            switch_changes=int(g[w.G_SWITCHES]),
+            busy_cycles=int(core[:, w.C_BUSY_CYCLES].sum()),
+        )
+
+    def _pe(self, x: int, y: int) -> int:
+        if not (0 <= x < self._program.width and 0 <= y < self._program.height):
+            size = f"{self._program.width} x {self._program.height}"
+            raise error("fabric-no-such-pe", f"PE ({x}, {y}) lies outside of the {size} rectangle")
+        return y * self._program.width + x
+
+    def _memory(self, x: int, y: int, address: int, num_words: int) -> NDArray[np.uint16]:
+        if address < 0 or address + num_words > MEMORY_WORDS:
+            raise error(
+                "fabric-bad-address",
+                f"words {address} to {address + num_words} lie outside of a PE's memory of"
+                f" {MEMORY_WORDS} words",
+            )
+        return self._tables.memory[self._pe(x, y), address : address + num_words]
+
+    def _wait(self, goal: int, awaited: str) -> None:
+        stop = self._advance(goal, self.cycle + self._options.max_cycles)
+        if stop == w.STOP_IDLE:
+            raise report.deadlock(self._program, self._state, awaited)
+        if stop == w.STOP_LIMIT:
+            raise error(
+                "fabric-cycle-limit",
+                f"the host has waited {self._options.max_cycles} cycles for {awaited}",
+                help="look for tasks that activate each other for ever, or raise max_cycles",
+            )
+
+    def _advance(self, goal: int, limit: int) -> int:
+        self._place_sources()
+        while True:
+            stop = int(engine.advance(self._state, self._run, self._element, goal, limit))
+            self._drain()
+            if stop == w.STOP_ERROR:
+                raise report.stopped(self._program, self._state)
+            if stop != w.STOP_DRAIN:
+                return stop
+
+    def _place_sources(self) -> None:
+        """Hand what waits to be injected to the compiled core, as one table."""
+        if not self._pending:
+            return
+        state, core, source = self._state, self._tables.core, self._tables.source
+        streams = self._unread_streams()
+        for key, parts in self._pending.items():
+            streams[key] = [*streams.get(key, ()), *parts]
+        core[[pe for pe, _ in streams], w.C_SOURCE] = 0
+        start = 0
+        for number, ((pe, color), parts) in enumerate(streams.items()):
+            words = np.concatenate(parts)
+            end = start + words.size
+            state[w.SOURCE_DATA + start : w.SOURCE_DATA + end] = words
+            source[number] = (pe, color, start, end, core[pe, w.C_SOURCE])
+            core[pe, w.C_SOURCE] = number + 1
+            queues.wake_core(state, pe)
+            start = end
+        state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(streams)
+        self._pending = {}
+
+    def _unread_streams(self) -> dict[tuple[int, int], list[NDArray[np.uint32]]]:
+        """What is left of the table; its PEs forget it."""
+        streams: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
+        for row in self._tables.source[: self._state[w.G_SOURCE_ROWS]].tolist():
+            pe, color, start, end, _ = row
+            self._tables.core[pe, w.C_SOURCE] = 0
+            left = self._state[w.SOURCE_DATA + start : w.SOURCE_DATA + end]
+            if left.size:
+                streams[pe, color] = [left.astype(np.uint32)]
+        return streams
+
+    def _drain(self) -> None:
+        """Take the records of the compiled core."""
+        state = self._state
+        for kind, cycle, pe, a, b, _ in self._tables.event[: state[w.G_EVENTS]].tolist():
+            y, x = divmod(pe, self._program.width)
+            if kind == w.E_SINK:
+                self._collected.setdefault((pe, a), deque()).append(b)
+            elif kind == w.E_PRINT:
+                text = "".join(chr(c) for c in state[w.TEXT + a : w.TEXT + a + b].tolist())
+                self._prints.append(Print(cycle, x, y, text))
+            else:
+                link = LINK_LETTERS[a & 7]
+                is_control = bool(b & w.CONTROL_BIT)
+                self._landings.append(
+                    Landing(cycle, x, y, a >> 3, link, is_control, b & 0xFFFFFFFF)
+                )
+        state[w.G_EVENTS] = 0
+        state[w.G_TEXT] = 0

@@ -1,0 +1,218 @@
+"""Threads of a PE: eight microthreads and the main thread, of which one does a beat a cycle.
+
+High-priority microthreads go first, then medium ones, the main thread (its level can be set), and
+low ones, which is what a microthread is without a priority. Among equals the first choice changes
+from cycle to cycle.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from openwafer.sdk.fabric import vector
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.rows import (
+    core_row,
+    fifo_row,
+    mailbox_row,
+    operand_row,
+    thread_row,
+    vector_row,
+)
+from openwafer.sdk.fabric.state import State
+from openwafer.sdk.program import mailbox as mb
+
+TASK_TARGET: Final = int(mb.BlockKind.TASK)
+QUEUE_TARGET: Final = int(mb.BlockKind.INPUT_QUEUE)
+LEVELS: Final = 5
+MAIN_LEVEL: Final = 1
+
+Element = Callable[[int, int, int, int], int]
+
+
+@compiled
+def unblock(s: State, pe: int, target: int) -> None:
+    """Clear the block of a task, an input queue or a microthread."""
+    kind, number = target >> 8, target & 255
+    if kind == TASK_TARGET and not (s[w.G_IS_WSE3] and number < w.QUEUES):
+        s[mailbox_row(pe) + mb.BLOCKED] &= ~(1 << number)
+    elif kind in (TASK_TARGET, QUEUE_TARGET):
+        s[mailbox_row(pe) + mb.BLOCKED_QUEUES] &= ~(1 << number)
+    else:
+        s[mailbox_row(pe) + mb.BLOCKED_QUEUES] &= ~(1 << (w.QUEUES + number))
+
+
+@compiled
+def start(s: State, pe: int) -> int:
+    """Begin the vector operation of a request.
+
+    Returns 1 when the main thread goes on at once, 2 when it waits for the end, 0 when the
+    microthread is taken, -1 when the request makes no sense.
+    """
+    thread = thread_row(pe, w.MAIN_SLOT)
+    if not vector.take_request(s, pe, thread) or not vector.bind_queues(s, pe, thread):
+        return -1
+    s[thread + w.T_LEFT] = vector.length(s, pe, thread)
+    vector.set_speed(s, thread)
+    slot = w.MAIN_SLOT
+    if s[thread + w.T_OPTIONS] & vector.ASYNC:
+        slot = vector.slot_of(s, pe, thread)
+        if slot < 0 or slot >= w.QUEUES:
+            return -1
+        if (s[core_row(pe) + w.C_THREADS] >> slot) & 1:
+            return 0
+        chosen = thread_row(pe, slot)
+        for k in range(w.THREAD_WORDS):
+            s[chosen + k] = s[thread + k]
+    s[core_row(pe) + w.C_THREADS] |= 1 << slot
+    if s[thread + w.T_LEFT] == 0:
+        has_elements = s[thread + w.T_OPTIONS] & vector.SINGLE_STEP == 0
+        finish(s, pe, slot, int(has_elements))
+    return 1 if slot < w.MAIN_SLOT else 2
+
+
+@compiled
+def finish(s: State, pe: int, slot: int, result: int) -> None:
+    """End an operation: what it activates, unblocks, stores; the main thread goes on."""
+    thread = thread_row(pe, slot)
+    if result:
+        vector.store_accumulator(s, pe, thread)
+    vector.save_addresses(s, pe, thread)
+    vector.clear_sources(s, pe, thread)
+    if s[thread + w.T_ACTIVATE] >= 0:
+        s[mailbox_row(pe) + mb.ACTIVE] |= 1 << s[thread + w.T_ACTIVATE]
+    if s[thread + w.T_UNBLOCK] >= 0:
+        unblock(s, pe, s[thread + w.T_UNBLOCK])
+    if s[thread + w.T_CONTROL_SEEN]:
+        if s[thread + w.T_CONTROL_ACTIVATE] >= 0:
+            s[mailbox_row(pe) + mb.ACTIVE] |= 1 << s[thread + w.T_CONTROL_ACTIVATE]
+        if s[thread + w.T_CONTROL_UNBLOCK] >= 0:
+            unblock(s, pe, s[thread + w.T_CONTROL_UNBLOCK])
+    s[core_row(pe) + w.C_THREADS] &= ~(1 << slot)
+    if slot == w.MAIN_SLOT:
+        s[core_row(pe) + w.C_MAIN] = w.MAIN_RESUME
+        s[core_row(pe) + w.C_RESULT] = result
+
+
+@compiled
+def end_early(s: State, pe: int, thread: int) -> None:
+    """A synchronous operation found a FIFO empty or full: keep what is left, and give false."""
+    place = vector.first_of(s, thread, w.FIFO)
+    row = fifo_row(pe, s[operand_row(thread, place) + w.O_QUEUE])
+    s[row + (w.F_WRITE_LENGTH if place == 0 else w.F_READ_LENGTH)] = s[thread + w.T_LEFT]
+    finish(s, pe, w.MAIN_SLOT, 0)
+
+
+@compiled
+def compute(s: State, element: Element, pe: int, thread: int, num: int) -> None:
+    """The elements of one beat."""
+    operation = s[thread + w.T_OP]
+    num_sources = s[vector_row(operation) + w.V_SOURCES]
+    is_sent = s[thread + w.T_OPERANDS + w.O_KIND] == w.FABOUT
+    wavelet = 0
+    for number in range(num):
+        first = vector.read_source(s, pe, thread, 1, number)
+        second = vector.read_source(s, pe, thread, 2, number) if num_sources > 1 else 0
+        third = vector.read_source(s, pe, thread, 3, number) if num_sources > 2 else 0
+        result = first
+        if operation > w.LAST_MOVE:
+            result = element(operation, first, second, third)
+        if s[vector_row(operation) + w.V_DESTINATION_WORDS] == 1:
+            result &= 0xFFFF
+        if is_sent:
+            wavelet |= result << (16 * number)
+        else:
+            vector.write_result(s, pe, thread, result)
+    if is_sent:
+        vector.send(s, pe, thread, wavelet)
+    s[w.G_ELEMENTS] += num
+
+
+@compiled
+def beat(s: State, element: Element, pe: int, slot: int) -> bool:
+    """One beat of an operation; false when it has to wait."""
+    thread = thread_row(pe, slot)
+    now = s[w.G_NOW]
+    if (
+        s[thread + w.T_NEXT] > now
+        or (s[mailbox_row(pe) + mb.BLOCKED_QUEUES] >> (w.QUEUES + slot)) & 1
+    ):
+        return False
+    if s[thread + w.T_ADVANCES]:
+        if not vector.send_advance(s, pe, thread):
+            return False
+    elif s[thread + w.T_OPTIONS] & vector.FILTER:
+        if not vector.drop(s, pe, thread):
+            return False
+    else:
+        num = min(s[thread + w.T_WIDTH], s[thread + w.T_LEFT])
+        availability = vector.is_available(s, pe, thread, num)
+        if availability < 0 and slot == w.MAIN_SLOT:
+            end_early(s, pe, thread)
+            return True
+        if availability < 1:
+            return False
+        run_beat(s, element, pe, thread, num)
+    if s[thread + w.T_LEFT] == 0 and s[thread + w.T_ADVANCES] == 0:
+        finish(s, pe, slot, 1)
+    return True
+
+
+@compiled
+def run_beat(s: State, element: Element, pe: int, thread: int, num: int) -> None:
+    """Compute a beat and count it."""
+    compute(s, element, pe, thread, num)
+    vector.take_wavelets(s, pe, thread)
+    s[thread + w.T_LEFT] -= num
+    s[thread + w.T_DONE] += num
+    s[thread + w.T_NEXT] = s[w.G_NOW] + s[thread + w.T_GAP]
+    if s[thread + w.T_CONTROL_SEEN] and vector.ends_on_control(s, thread):
+        s[thread + w.T_LEFT] = 0
+    destination = operand_row(thread, 0)
+    advances = (
+        s[destination + w.O_KIND] == w.FABOUT and s[destination + w.O_FLAGS] & vector.FLAG_ADVANCE
+    )
+    if s[thread + w.T_LEFT] == 0 and advances:
+        s[thread + w.T_ADVANCES] = 1
+
+
+@compiled
+def level_of(s: State, pe: int, slot: int) -> int:
+    """Priority of a slot: microthreads 0, 2, 4, the main thread 1 to 4."""
+    if slot == w.MAIN_SLOT:
+        return MAIN_LEVEL + s[core_row(pe) + w.C_MAIN_PRIORITY]
+    return 2 * max(0, min(2, s[thread_row(pe, slot) + w.T_PRIORITY]))
+
+
+@compiled
+def step_threads(s: State, element: Element, pe: int) -> bool:
+    """At most one beat of the PE; whether there was one."""
+    active = s[core_row(pe) + w.C_THREADS]
+    if active == 0:
+        return False
+    if active & (active - 1) == 0:
+        slot = 0
+        while active >> slot != 1:
+            slot += 1
+        return beat(s, element, pe, slot)
+    now = s[w.G_NOW]
+    for level in range(LEVELS - 1, -1, -1):
+        for k in range(w.SLOTS):
+            slot = w.MAIN_SLOT if k == 0 else (k + now) % w.QUEUES
+            is_next = (active >> slot) & 1 and level_of(s, pe, slot) == level
+            if is_next and beat(s, element, pe, slot):
+                return True
+    return False
+
+
+@compiled
+def next_beat(s: State, pe: int) -> int:
+    """The next cycle at which time alone lets a thread or a queue go on; NEVER for none."""
+    now = s[w.G_NOW]
+    soonest = w.NEVER
+    for slot in range(w.SLOTS):
+        if (s[core_row(pe) + w.C_THREADS] >> slot) & 1:
+            at = s[thread_row(pe, slot) + w.T_NEXT]
+            if now < at < soonest:
+                soonest = at
+    return soonest

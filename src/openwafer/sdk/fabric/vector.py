@@ -1,0 +1,373 @@
+"""Vector operations with an operand that only the machine can serve, one beat at a time.
+
+The length is the destination's extent when it is a fabric output, else that of the first fabric
+input, else the destination's in memory, else that of the first source in memory, else the one that
+was set for the FIFO. With a fabric or FIFO operand a beat is one element (two in SIMD mode);
+without, as many as the operation's rate. A control wavelet that ends an operation is its last
+element.
+"""
+
+from typing import Final
+
+from openwafer.sdk.fabric import control, fifo, operand, queues
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.rows import (
+    core_row,
+    dsr_row,
+    fifo_row,
+    mailbox_row,
+    operand_row,
+    vector_row,
+)
+from openwafer.sdk.fabric.state import State
+from openwafer.sdk.program import descriptor as dsd
+from openwafer.sdk.program import mailbox as mb
+
+FABRIC_START_CYCLES: Final = 6
+"""From issue to the first beat of an operation with the fabric."""
+FLAG_CONTROL: Final = int(dsd.DsdFlag.CONTROL)
+FLAG_SIMD: Final = int(dsd.DsdFlag.SIMD)
+FLAG_ADVANCE: Final = int(dsd.DsdFlag.ADVANCE_SWITCH)
+FLAG_WAVELET_INDEX: Final = int(dsd.DsdFlag.WAVELET_INDEX)
+FLAG_ZERO_FIRST: Final = int(dsd.DsdFlag.ZERO_FIRST)
+FLAG_ZERO_SECOND: Final = int(dsd.DsdFlag.ZERO_SECOND)
+FLAG_TRANSFORM: Final = int(dsd.DsdFlag.HAS_CONTROL_TRANSFORM)
+ASYNC: Final = int(mb.Option.ASYNC)
+SAVE_ADDRESS: Final = int(mb.Option.SAVE_ADDRESS)
+SINGLE_STEP: Final = int(mb.Option.SINGLE_STEP)
+TERMINATE: Final = int(mb.Option.TERMINATE_ON_CONTROL)
+HAS_INDEX: Final = int(mb.Option.HAS_INDEX)
+FILTER: Final = int(mb.Option.FILTER)
+TRANSFORM_MARK: Final = 3 << 30
+NUM_OPTIONS: Final = 6
+
+
+@compiled
+def take_request(s: State, pe: int, thread: int) -> bool:
+    """Fill a thread's row from the mailbox; false when an operand is none."""
+    row = mailbox_row(pe)
+    s[thread + w.T_OP] = s[row + mb.OPERATION]
+    s[thread + w.T_OPTIONS] = s[row + mb.OPTIONS]
+    s[thread + w.T_ACTIVATE] = s[row + mb.ACTIVATE]
+    s[thread + w.T_UNBLOCK] = s[row + mb.UNBLOCK]
+    s[thread + w.T_CONTROL_ACTIVATE] = s[row + mb.CONTROL_ACTIVATE]
+    s[thread + w.T_CONTROL_UNBLOCK] = s[row + mb.CONTROL_UNBLOCK]
+    s[thread + w.T_MICROTHREAD] = s[row + mb.MICROTHREAD]
+    s[thread + w.T_INDEX] = s[row + mb.INDEX]
+    s[thread + w.T_PRIORITY] = s[row + mb.PRIORITY]
+    s[thread + w.T_PLACE] = s[row + mb.PLACE]
+    s[thread + w.T_CONTROL_SEEN] = 0
+    s[thread + w.T_DONE] = 0
+    s[thread + w.T_ADVANCES] = 0
+    for place in range(mb.NUM_OPERANDS):
+        target = operand_row(thread, place)
+        if not operand.decode(s, pe, place, target):
+            return False
+        if s[target + w.O_DSR]:
+            take_dsr_options(s, pe, thread, s[target + w.O_DSR] - 1)
+        if s[thread + w.T_OPTIONS] & HAS_INDEX:
+            operand.add_index(s, target, s[thread + w.T_INDEX])
+        s[target + w.O_BASE] = s[target + w.O_ADDRESS]
+    first = operand_row(thread, 1)
+    s[thread + w.T_ACCUMULATOR] = s[first + w.O_VALUE]
+    return True
+
+
+@compiled
+def take_dsr_options(s: State, pe: int, thread: int, number: int) -> None:
+    """What was given when a DSR was loaded holds for the operations on it."""
+    row = dsr_row(pe, number)
+    s[thread + w.T_OPTIONS] |= s[row + w.D_OPTIONS] & ~SAVE_ADDRESS
+    for k in range(1, NUM_OPTIONS):
+        if s[thread + w.T_OPTIONS + k] < 0:
+            s[thread + w.T_OPTIONS + k] = s[row + w.D_OPTIONS + k]
+    if s[thread + w.T_PRIORITY] < 0:
+        s[thread + w.T_PRIORITY] = s[row + w.D_OPTIONS + NUM_OPTIONS]
+
+
+@compiled
+def first_of(s: State, thread: int, kind: int) -> int:
+    """Place of the first operand of a kind, or -1."""
+    for place in range(mb.NUM_OPERANDS):
+        if s[operand_row(thread, place) + w.O_KIND] == kind:
+            return place
+    return -1
+
+
+@compiled
+def fifo_length(s: State, pe: int, thread: int) -> int:
+    """Length that was set for an operation's FIFO."""
+    place = first_of(s, thread, w.FIFO)
+    if place < 0:
+        return 0
+    row = fifo_row(pe, s[operand_row(thread, place) + w.O_QUEUE])
+    return s[row + w.F_WRITE_LENGTH] if place == 0 else s[row + w.F_READ_LENGTH]
+
+
+@compiled
+def length(s: State, pe: int, thread: int) -> int:
+    """Number of elements, see the module."""
+    if s[thread + w.T_OPTIONS] & SINGLE_STEP:
+        for place in range(mb.NUM_OPERANDS):
+            row = operand_row(thread, place)
+            if s[row + w.O_DSR] and s[row + w.O_EXTENT] == 0:
+                return 0
+        return 1
+    preferred = (w.FABOUT, w.FABIN, w.MEMORY)
+    for kind in preferred:
+        place = first_of(s, thread, kind)
+        if place >= 0:
+            own = s[operand_row(thread, place) + w.O_EXTENT]
+            set_length = fifo_length(s, pe, thread)
+            return min(own, set_length) if set_length else own
+    return fifo_length(s, pe, thread)
+
+
+@compiled
+def set_speed(s: State, thread: int) -> None:
+    """Choose the first beat, elements a beat and cycles between beats."""
+    row = vector_row(s[thread + w.T_OP])
+    now = s[w.G_NOW]
+    num_fabric = 0
+    is_simd = True
+    for place in range(mb.NUM_OPERANDS):
+        kind = s[operand_row(thread, place) + w.O_KIND]
+        if kind == w.FABIN or kind == w.FABOUT:
+            num_fabric += 1
+            is_simd = is_simd and s[operand_row(thread, place) + w.O_FLAGS] & FLAG_SIMD != 0
+    if num_fabric or first_of(s, thread, w.FIFO) >= 0:
+        s[thread + w.T_WIDTH] = 2 if num_fabric and is_simd else 1
+        s[thread + w.T_GAP] = 1
+        s[thread + w.T_NEXT] = now + FABRIC_START_CYCLES
+    else:
+        s[thread + w.T_WIDTH] = s[row + w.V_WIDTH]
+        s[thread + w.T_GAP] = s[row + w.V_GAP]
+        s[thread + w.T_NEXT] = now + s[row + w.V_OVERHEAD]
+
+
+@compiled
+def slot_of(s: State, pe: int, thread: int) -> int:
+    """Microthread of an operation: as asked for, else by its queue, else a free one."""
+    if s[thread + w.T_MICROTHREAD] >= 0:
+        return s[thread + w.T_MICROTHREAD]
+    for kind in (w.FABOUT, w.FABIN):
+        place = first_of(s, thread, kind)
+        if place >= 0:
+            return s[operand_row(thread, place) + w.O_QUEUE]
+    for slot in range(w.QUEUES):
+        if (s[core_row(pe) + w.C_THREADS] >> slot) & 1 == 0:
+            return slot
+    return 0
+
+
+@compiled
+def bind_queues(s: State, pe: int, thread: int) -> bool:
+    """Give every fabric operand its queue and color; false when there is none to give."""
+    core = core_row(pe)
+    for place in range(mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        if s[row + w.O_KIND] == w.FABIN:
+            if not bind_input(s, pe, row):
+                return False
+        elif s[row + w.O_KIND] == w.FABOUT:
+            if s[row + w.O_QUEUE] == dsd.NO_QUEUE:
+                s[row + w.O_QUEUE] = 0
+            bound = s[core + w.C_OUT_COLOR + s[row + w.O_QUEUE]]
+            if bound and (s[w.G_IS_WSE3] or s[row + w.O_COLOR] == dsd.NO_COLOR):
+                s[row + w.O_COLOR] = bound - 1
+            if s[row + w.O_COLOR] >= w.COLORS:
+                return False
+    return True
+
+
+@compiled
+def bind_input(s: State, pe: int, row: int) -> bool:
+    """Give a fabric input its queue; on WSE-2 the first use binds the color to it."""
+    core = core_row(pe)
+    color, queue = s[row + w.O_COLOR], s[row + w.O_QUEUE]
+    if queue == dsd.NO_QUEUE:
+        if color >= w.COLORS or s[core + w.C_QUEUE_OF + color] == 0:
+            return False
+        s[row + w.O_QUEUE] = s[core + w.C_QUEUE_OF + color] - 1
+    elif s[w.G_IS_WSE3] == 0 and color < w.COLORS and s[core + w.C_QUEUE_OF + color] != queue + 1:
+        s[core + w.C_QUEUE_OF + color] = queue + 1
+        queues.wake_router(s, pe)
+    return True
+
+
+@compiled
+def is_available(s: State, pe: int, thread: int, num: int) -> int:
+    """1: a beat can go; 0: the fabric makes it wait; -1: a FIFO does."""
+    now = s[w.G_NOW]
+    for place in range(mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        kind = s[row + w.O_KIND]
+        if kind == w.FABIN:
+            if queues.input_ready(s, pe, s[row + w.O_QUEUE]) > now or not has_color(s, pe, row):
+                return 0
+        elif kind == w.FABOUT:
+            if not queues.has_output_space(s, pe, s[row + w.O_QUEUE]):
+                return 0
+        elif kind == w.FIFO:
+            buffer = fifo_row(pe, s[row + w.O_QUEUE])
+            if not (fifo.can_push(s, buffer, num) if place == 0 else fifo.can_pop(s, buffer, num)):
+                return -1
+    return 1
+
+
+@compiled
+def has_color(s: State, pe: int, row: int) -> bool:
+    """Whether the first wavelet of a queue has the operand's color; WSE-2 queues share colors."""
+    if s[w.G_IS_WSE3] or s[row + w.O_COLOR] >= w.COLORS:
+        return True
+    color = (queues.input_head(s, pe, s[row + w.O_QUEUE]) >> w.COLOR_SHIFT) & 31
+    return bool(color == s[row + w.O_COLOR])
+
+
+@compiled
+def read_source(s: State, pe: int, thread: int, place: int, number: int) -> int:
+    """Raw bits of a source's next element; `number` counts within the beat."""
+    row = operand_row(thread, place)
+    kind = s[row + w.O_KIND]
+    num_words = s[vector_row(s[thread + w.T_OP]) + w.V_SOURCE_WORDS + place - 1]
+    if kind == w.SCALAR:
+        first_is_accumulator = place == 1 and s[thread + w.T_OPERANDS + w.O_KIND] == w.POINTER
+        return s[thread + w.T_ACCUMULATOR] if first_is_accumulator else s[row + w.O_VALUE]
+    if kind == w.MEMORY:
+        value = operand.load(s, pe, s[row + w.O_ADDRESS], num_words)
+        operand.step(s, row)
+        return value
+    if kind == w.FIFO:
+        return fifo.pop(s, pe, fifo_row(pe, s[row + w.O_QUEUE]))
+    if kind != w.FABIN:
+        return 0
+    wavelet = queues.input_head(s, pe, s[row + w.O_QUEUE])
+    value = wavelet & 0xFFFFFFFF
+    if s[row + w.O_FLAGS] & FLAG_TRANSFORM:
+        value = (value & ~TRANSFORM_MARK) | (TRANSFORM_MARK if wavelet & w.CONTROL_BIT else 0)
+    if s[row + w.O_FLAGS] & FLAG_SIMD:
+        value = (value >> (16 * number)) & 0xFFFF
+    return value & 0xFFFF if num_words == 1 else value
+
+
+@compiled
+def write_result(s: State, pe: int, thread: int, value: int) -> None:
+    """Store an element, unless it leaves with the wavelet of its beat."""
+    row = operand_row(thread, 0)
+    kind = s[row + w.O_KIND]
+    if kind == w.MEMORY:
+        operand.store(
+            s,
+            pe,
+            s[row + w.O_ADDRESS],
+            s[vector_row(s[thread + w.T_OP]) + w.V_DESTINATION_WORDS],
+            value,
+        )
+        operand.step(s, row)
+    elif kind == w.FIFO:
+        fifo.push(s, pe, fifo_row(pe, s[row + w.O_QUEUE]), value)
+    elif kind == w.POINTER:
+        s[thread + w.T_ACCUMULATOR] = value
+
+
+@compiled
+def send(s: State, pe: int, thread: int, value: int) -> None:
+    """The wavelet of a beat leaves into its output queue."""
+    row = operand_row(thread, 0)
+    flags = s[row + w.O_FLAGS]
+    if flags & FLAG_WAVELET_INDEX:
+        value = (value & 0xFFFF) | (s[thread + w.T_INDEX] & 0xFFFF) << 16
+    is_control = flags & FLAG_CONTROL != 0
+    if flags & FLAG_TRANSFORM:
+        is_control = is_control or value & TRANSFORM_MARK != 0
+        value &= ~TRANSFORM_MARK
+    wavelet = (value & 0xFFFFFFFF) | s[row + w.O_COLOR] << w.COLOR_SHIFT
+    queues.push_output(s, pe, s[row + w.O_QUEUE], wavelet | (w.CONTROL_BIT if is_control else 0))
+
+
+@compiled
+def take_wavelets(s: State, pe: int, thread: int) -> None:
+    """Drop the wavelets of a beat from their queues, and note a control wavelet."""
+    for place in range(1, mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        if s[row + w.O_KIND] == w.FABIN:
+            if queues.input_head(s, pe, s[row + w.O_QUEUE]) & w.CONTROL_BIT:
+                s[thread + w.T_CONTROL_SEEN] = 1
+            queues.pop_input(s, pe, s[row + w.O_QUEUE])
+
+
+@compiled
+def ends_on_control(s: State, thread: int) -> bool:
+    """Whether control wavelets end the operation."""
+    has_target = s[thread + w.T_CONTROL_ACTIVATE] >= 0 or s[thread + w.T_CONTROL_UNBLOCK] >= 0
+    return has_target or s[thread + w.T_OPTIONS] & TERMINATE != 0
+
+
+@compiled
+def send_advance(s: State, pe: int, thread: int) -> bool:
+    """Send the control wavelet behind the last one; false while the queue is full."""
+    row = operand_row(thread, 0)
+    if not queues.has_output_space(s, pe, s[row + w.O_QUEUE]):
+        return False
+    wavelet = control.ADVANCE_WAVELET | w.CONTROL_BIT | s[row + w.O_COLOR] << w.COLOR_SHIFT
+    queues.push_output(s, pe, s[row + w.O_QUEUE], wavelet)
+    s[thread + w.T_ADVANCES] = 0
+    return True
+
+
+@compiled
+def drop(s: State, pe: int, thread: int) -> bool:
+    """A beat of a filter: drop a wavelet, count it when it is a control wavelet."""
+    queue = s[operand_row(thread, first_of(s, thread, w.FABIN)) + w.O_QUEUE]
+    if queues.input_ready(s, pe, queue) > s[w.G_NOW]:
+        return False
+    if queues.input_head(s, pe, queue) & w.CONTROL_BIT:
+        s[thread + w.T_LEFT] -= 1
+    queues.pop_input(s, pe, queue)
+    return True
+
+
+@compiled
+def store_accumulator(s: State, pe: int, thread: int) -> None:
+    """A scalar destination takes its value at the end."""
+    row = operand_row(thread, 0)
+    if s[row + w.O_KIND] == w.POINTER and s[thread + w.T_DONE]:
+        num_words = s[vector_row(s[thread + w.T_OP]) + w.V_DESTINATION_WORDS]
+        operand.store(s, pe, s[row + w.O_ADDRESS], num_words, s[thread + w.T_ACCUMULATOR])
+
+
+@compiled
+def save_addresses(s: State, pe: int, thread: int) -> None:
+    """DSRs with `save_address` go on where the operation ended."""
+    for place in range(mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        if s[row + w.O_DSR] == 0:
+            continue
+        saved = dsr_row(pe, s[row + w.O_DSR] - 1)
+        if s[saved + w.D_OPTIONS] & (SAVE_ADDRESS | SINGLE_STEP) and s[row + w.O_KIND] == w.MEMORY:
+            s[saved + w.O_ADDRESS] = s[row + w.O_ADDRESS]
+            for k in range(4):
+                s[saved + w.O_INDEX + k] = s[row + w.O_INDEX + k]
+        if s[saved + w.D_OPTIONS] & SINGLE_STEP and s[thread + w.T_DONE]:
+            s[saved + w.O_EXTENT] -= 1
+
+
+@compiled
+def clear_sources(s: State, pe: int, thread: int) -> None:
+    """Zero the memory of a source where the fabric output asks for it."""
+    flags = s[operand_row(thread, 0) + w.O_FLAGS]
+    if flags & (FLAG_ZERO_FIRST | FLAG_ZERO_SECOND) == 0:
+        return
+    is_second = flags & FLAG_ZERO_SECOND and s[vector_row(s[thread + w.T_OP]) + w.V_SOURCES] > 1
+    place = 2 if is_second else 1
+    row = operand_row(thread, place)
+    if s[row + w.O_KIND] != w.MEMORY:
+        return
+    num_words = s[vector_row(s[thread + w.T_OP]) + w.V_SOURCE_WORDS + place - 1]
+    s[row + w.O_ADDRESS] = s[row + w.O_BASE]
+    for k in range(4):
+        s[row + w.O_INDEX + k] = 0
+    for _ in range(s[thread + w.T_DONE]):
+        operand.store(s, pe, s[row + w.O_ADDRESS], num_words, 0)
+        operand.step(s, row)
