@@ -37,8 +37,8 @@ PREDICATES: dict[str, Function] = {
     "signbit": lambda x: math.copysign(1.0, x) < 0,
 }
 PAIRS: dict[str, Function] = {
-    "max": max,
-    "min": min,
+    "max": lambda x, y: (y, x)[x > y],
+    "min": lambda x, y: (y, x)[x < y],
     "pow": lambda x, y: float(np.power(np.float64(x), np.float64(y))),
 }
 INPUTS = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.75, 7.0, -6.25, 0.001, 100.0, 30000.0]
