@@ -20,11 +20,13 @@ class ImportPaths:
     Attributes:
         top: folder of the program's layout file.
         folders: of the command line, for names in angle brackets first.
+        addressed: names whose address is taken, by the id of a body in `parsed`.
         parsed: trees and findings by file.
     """
 
     top: Path
     folders: tuple[Path, ...] = ()
+    addressed: dict[int, frozenset[str]] = field(default_factory=dict)
     parsed: dict[Path, tuple[ast.Module, tuple[Diagnostic, ...]]] = field(default_factory=dict)
 
     def find(self, name: str, importer: Path, span: Span) -> Path:

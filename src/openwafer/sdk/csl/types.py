@@ -197,7 +197,7 @@ _NAMED: Final = (
 NAMED_TYPES: Final[dict[str, Type]] = {str(kind): kind for kind in _NAMED}
 """The types that are names of the language."""
 
-_COMPTIME_ONLY: Final = DSRS | {
+_COMPTIME_ONLY: Final[frozenset[Type]] = DSRS | {
     *(TYPE, COMPTIME_INT, COMPTIME_FLOAT, COMPTIME_STRING, COMPTIME_STRUCT, IMPORTED_MODULE),
     *(RANGE, ENUM_LITERAL, TENSOR_ACCESS, UNDEFINED, FIFO),
 }
@@ -261,7 +261,7 @@ def ir_type(kind: Type) -> IrType:
             return _IR_TYPES[kind]
 
 
-_WIDE: Final = {
+_WIDE: Final[dict[Type, int]] = {
     **dict.fromkeys((I32, U32, F32), 2),
     **dict.fromkeys((I64, U64), 4),
     **dict.fromkeys((MEM1D_DSD, FABIN_DSD, FABOUT_DSD), DSD_WORDS),

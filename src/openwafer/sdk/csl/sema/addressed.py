@@ -1,16 +1,15 @@
 """Which local names of a function have their address taken, so that they live in memory."""
 
-from dataclasses import fields
-from functools import cache
-
 from openwafer.sdk.csl import ast
 
 
-def addressed_names(body: ast.Block) -> frozenset[str]:
-    """Names under an `&` anywhere in a body."""
-    found: set[str] = set()
-    _visit(body, found)
-    return frozenset(found)
+def addressed_names(body: ast.Block, found_before: dict[int, frozenset[str]]) -> frozenset[str]:
+    """Names under an `&` anywhere in a body; `found_before` keeps the answers by the body's id."""
+    if id(body) not in found_before:
+        found: set[str] = set()
+        _visit(body, found)
+        found_before[id(body)] = frozenset(found)
+    return found_before[id(body)]
 
 
 def _visit(node: object, found: set[str]) -> None:
@@ -20,7 +19,7 @@ def _visit(node: object, found: set[str]) -> None:
     elif isinstance(node, ast.Node):
         if isinstance(node, ast.AddressOf):
             found.add(_root(node.operand))
-        for name in _children(type(node)):
+        for name in node.__slots__:
             _visit(getattr(node, name), found)
 
 
@@ -29,8 +28,3 @@ def _root(node: ast.Expression) -> str:
     while isinstance(node, ast.Member | ast.Index):
         node = node.operand
     return node.name if isinstance(node, ast.Identifier) else ""
-
-
-@cache
-def _children(kind: type[ast.Node]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.name != "span")

@@ -165,7 +165,7 @@ def _expand(
         return_type=result,
         inlined=target,
         function=sema.context.function,
-        addressed=addressed_names(body),
+        addressed=addressed_names(body, sema.imports.addressed),
     )
     for one in bound:
         context.scope.names[one.name] = _inlined_parameter(sema, one, context.addressed)

@@ -36,6 +36,8 @@ def round_float(kind: Type, value: float) -> float:
 def coerce(analysis: Analysis, operand: Operand, target: Type, span: Span) -> Loaded:
     """`operand` as a value of type `target`; an error where the language wants a cast."""
     loaded = load(analysis, operand, span)
+    if loaded.type is target:
+        return loaded
     if loaded.type == target or target == types.COMPTIME_STRUCT:
         return _checked(analysis, loaded, target, span)
     result = _convert(analysis, loaded, target, span)
@@ -221,7 +223,7 @@ def _tuple_to_array(analysis: Analysis, loaded: Loaded, target: Array, span: Spa
 
 def peer_type(analysis: Analysis, kinds: list[Type], span: Span) -> Type:
     """The type that values of all these types become where they meet."""
-    best = types.NORETURN
+    best: Type = types.NORETURN
     for kind in kinds:
         if kind in (best, types.NORETURN) or can_become(kind, best):
             continue

@@ -134,8 +134,8 @@ def _break(sema: Sema, node: ast.Break, _expected: Type | None) -> Operand:
     value: Operand = NOTHING
     if node.value is not None:
         value = sema.expression(node.value, target.expected)
-        if target.expected not in (None, types.VOID):
-            value = sema.coerce(value, target.expected or types.VOID, node.value.span)
+        if target.expected is not None and target.expected != types.VOID:
+            value = sema.coerce(value, target.expected, node.value.span)
     if sema.is_comptime:
         raise Leaving(target, value)
     if target.is_loop:

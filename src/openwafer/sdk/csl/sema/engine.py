@@ -96,10 +96,12 @@ class Sema(Analysis):
 
     def comptime_value(self, node: ast.Node, kind: Type | None = None) -> Comptime:
         """Value of an expression that must be known."""
-        with self.at_comptime():
-            operand = self.expression(node, kind)
-            if kind is not None:
-                operand = self.coerce(operand, kind, node.span)
+        if not self.context.is_comptime:
+            with self.at_comptime():
+                return self.comptime_value(node, kind)
+        operand = self.expression(node, kind)
+        if kind is not None:
+            operand = self.coerce(operand, kind, node.span)
         return self.known(operand, node.span)
 
     def known(self, operand: Operand, span: Span) -> Comptime:

@@ -183,7 +183,7 @@ def _analyze(
         is_comptime=False,
         return_type=result,
         function=target.name,
-        addressed=addressed_names(node.body),
+        addressed=addressed_names(node.body, sema.imports.addressed),
     )
     with sema.within(context), sema.recovering():
         sema.set_place(node.name.span)

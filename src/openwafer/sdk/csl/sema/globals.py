@@ -79,7 +79,7 @@ def _variable(sema: Sema, module: Module, node: ast.Variable) -> Operand:
 
 def _param(sema: Sema, module: Module, node: ast.Variable) -> Comptime:
     """The importer's value, or else the default."""
-    kind = types.COLOR if node.kind is ast.VariableKind.COLOR else None
+    kind: Type | None = types.COLOR if node.kind is ast.VariableKind.COLOR else None
     if node.type is not None:
         kind = sema.type_of_node(node.type)
     given = module.params.get(node.name.text)

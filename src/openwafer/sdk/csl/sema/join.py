@@ -66,7 +66,8 @@ def join(sema: Sema, results: list[Result], expected: Type | None, span: Span) -
         return results[0].operand
     kind = expected or peer_type(sema, [result.operand.type for result in results], span)
     if kind == types.VOID:
-        return _meet(sema, results, lambda result: None) or NOTHING
+        _meet(sema, results, lambda _: None)
+        return NOTHING
     _check_kind(sema, kind, results, span)
     if types.is_aggregate(kind):
         return _meet_in_memory(sema, results, kind)

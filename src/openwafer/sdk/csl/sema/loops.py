@@ -206,9 +206,10 @@ def _with_names(sema: Sema, node: ast.For, bound: list[tuple[ast.Name, Operand]]
     with sema.scoped():
         for name, operand in bound:
             if name.text != "_":
-                is_known = isinstance(operand, Comptime)
-                place = temporary(operand.type, operand.value) if is_known else operand
-                sema.declare(name, place)
+                if isinstance(operand, Comptime):
+                    sema.declare(name, temporary(operand.type, operand.value))
+                else:
+                    sema.declare(name, operand)
         sema.evaluate(node.body, types.VOID)
 
 

@@ -39,6 +39,8 @@ from openwafer.source import Span
 
 def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
     """The value of a place; run-time arrays and structs stay in memory."""
+    if isinstance(operand, Comptime):
+        return operand
     match operand:
         case CellPlace(kind, cell, path):
             return Comptime(kind, freeze(_content(cell, path)))

@@ -59,13 +59,13 @@ def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
     number = target.tag if isinstance(target, Enum) else target
     assert isinstance(number, Int)
     if isinstance(value, float):
-        source = types.F32 if operand.type == types.COMPTIME_FLOAT else operand.type
         if operand.type == types.COMPTIME_FLOAT:
-            return wrapped(number, _truncated(number, value))
+            return _truncated(number, value)
         kind = types.ir_type(number)
-        return decode(convert(bits_of(source, value), types.ir_type(source), kind), kind)
-    if operand.type == types.COMPTIME_INT and not number.holds(value):
-        return sema.coerce(operand, number, span) and value
+        bits = bits_of(operand.type, value)
+        return decode(convert(bits, types.ir_type(operand.type), kind), kind)
+    if operand.type == types.COMPTIME_INT:
+        sema.coerce(operand, number, span)
     result = wrapped(number, int(value))
     if isinstance(target, Enum) and all(result != known for _, known in target.elements):
         sema.fail("no-element", f"enum '{target}' has no element of value {result}", span)
