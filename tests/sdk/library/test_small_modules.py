@@ -66,7 +66,8 @@ export var single = [4]u32{
   control.encode_single_payload(op.TEARDOWN, false, {}, 0),
 };
 export var several = [3]u32{
-  control.encode_payload(2, [2]op{ op.SWITCH_ADV, op.SWITCH_RST }, [2]bool{ true, false }, true, {}),
+  control.encode_payload(2, [2]op{ op.SWITCH_ADV, op.SWITCH_RST }, [2]bool{ true, false },
+                         true, {}),
   control.encode_payload(8, [8]op{ op.TEARDOWN, op.NOP, op.SWITCH_ADV, op.SWITCH_RST, op.TEARDOWN,
                                    op.SWITCH_ADV, op.SWITCH_RST, op.TEARDOWN },
                          [8]bool{ false, true, false, true, true, false, false, true }, false, id),
