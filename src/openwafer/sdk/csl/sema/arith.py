@@ -71,19 +71,14 @@ def _emit(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> R
 
 
 def _common_type(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> Type:
-    if {left.type, right.type} == {types.COMPTIME_INT, types.COMPTIME_FLOAT}:
-        _differ(sema, operator, left.type, right.type, span)
-    kind = left.type
-    if left.type != right.type:
-        if types.is_number(left.type) and types.is_number(right.type):
-            if types.COMPTIME_INT not in (left.type, right.type) and (
-                types.COMPTIME_FLOAT not in (left.type, right.type)
-            ):
-                _differ(sema, operator, left.type, right.type, span)
-            if types.is_float(left.type) is not types.is_float(right.type):
-                _differ(sema, operator, left.type, right.type, span)
-        kind = peer_type(sema, [left.type, right.type], span)
-    return kind
+    kinds = [left.type, right.type]
+    if kinds[0] is kinds[1] or kinds[0] == kinds[1]:
+        return kinds[0]
+    if types.is_number(kinds[0]) and types.is_number(kinds[1]):
+        is_one_a_literal = types.COMPTIME_INT in kinds or types.COMPTIME_FLOAT in kinds
+        if not is_one_a_literal or types.is_float(kinds[0]) is not types.is_float(kinds[1]):
+            _differ(sema, operator, left.type, right.type, span)
+    return peer_type(sema, kinds, span)
 
 
 def _differ(sema: Sema, operator: B, left: Type, right: Type, span: Span) -> None:

@@ -18,6 +18,7 @@ from openwafer.sdk.csl.sema.layout_state import LayoutState
 from openwafer.sdk.csl.types import Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
+    UNDEFINED,
     Comptime,
     FunctionValue,
     Loaded,
@@ -26,6 +27,7 @@ from openwafer.sdk.csl.values import (
     PointerValue,
 )
 from openwafer.sdk.ir import function as ir
+from openwafer.sdk.program.routing import Direction
 from openwafer.source import Span
 
 Node = TypeVar("Node", bound=ast.Node)
@@ -35,6 +37,14 @@ Handler: TypeAlias = Callable[["Sema", ast.BuiltinCall, Type | None], Operand]
 _EVALUATORS: Final[dict[type[ast.Node], Callable[..., Operand]]] = {}
 BUILTINS: Final[dict[str, Handler]] = {}
 """How each builtin is evaluated, by its name without the `@`."""
+
+
+_LANGUAGE: Final = {
+    "undefined": Comptime(types.UNDEFINED, UNDEFINED),
+    **{name: Comptime(types.TYPE, kind) for name, kind in types.NAMED_TYPES.items()},
+    **{d.name: Comptime(types.DIRECTION, int(d)) for d in Direction},
+}
+"""Names that need no declaration."""
 
 
 def evaluates(kind: type[Node]) -> Callable[[Evaluator[Node]], Evaluator[Node]]:
@@ -88,7 +98,8 @@ class Sema(Analysis):
 
     def expression(self, node: ast.Node, expected: Type | None = None) -> Loaded:
         """Value of an expression; `expected` guides literals and is not enforced."""
-        return self.load(self.evaluate(node, expected), node.span)
+        operand = self.evaluate(node, expected)
+        return operand if isinstance(operand, Comptime) else self.load(operand, node.span)
 
     def typed(self, node: ast.Node, kind: Type) -> Loaded:
         """Value of an expression, as a value of type `kind`."""
@@ -207,7 +218,12 @@ class Sema(Analysis):
                 raise Poisoned(*self.diagnostics[-1:])
             return operand
         if name in self.module.declarations:
+            known_global = self.module.globals.get(name)
+            if known_global is not None:
+                return known_global
             return self.find_global(self.module, name, span)
+        if name in _LANGUAGE:
+            return _LANGUAGE[name]
         known = [*self.module.declarations, *self._local_names(), *types.NAMED_TYPES]
         return self.fail(
             "undeclared",

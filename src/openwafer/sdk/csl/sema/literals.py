@@ -1,18 +1,10 @@
 """Literals, names, and initializers of structs and arrays."""
 
-from typing import Final
-
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.coercion import build_struct, gathered
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.types import Array, Field, Struct, Type
-from openwafer.sdk.csl.values import UNDEFINED, Comptime, Loaded, Operand
-from openwafer.sdk.program.routing import Direction
-
-_CONSTANTS: Final = {
-    "undefined": Comptime(types.UNDEFINED, UNDEFINED),
-    **{d.name: Comptime(types.DIRECTION, int(d)) for d in Direction},
-}
+from openwafer.sdk.csl.values import Comptime, Loaded, Operand
 
 
 @evaluates(ast.IntLiteral)
@@ -47,13 +39,7 @@ def _enum(_sema: Sema, node: ast.EnumLiteral, _expected: Type | None) -> Operand
 
 @evaluates(ast.Identifier)
 def _identifier(sema: Sema, node: ast.Identifier, _expected: Type | None) -> Operand:
-    name = node.name
-    if sema.context.scope.find(name) is None and name not in sema.module.declarations:
-        if name in types.NAMED_TYPES:
-            return Comptime(types.TYPE, types.NAMED_TYPES[name])
-        if name in _CONSTANTS:
-            return _CONSTANTS[name]
-    return sema.find(name, node.span)
+    return sema.find(node.name, node.span)
 
 
 @evaluates(ast.StructInit)
