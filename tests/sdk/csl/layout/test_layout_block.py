@@ -111,6 +111,14 @@ def test_one_direction_needs_no_braces(tmp_path: Path) -> None:
     assert found == ColorConfig(RAMP, EAST)
 
 
+def test_routes_may_be_bits_of_the_register(tmp_path: Path) -> None:
+    switches = ".switches = .{ .pos1 = 0x200, .pos2 = 0x010, .pos3 = 0 }"
+    found = config(tmp_path, f".routes = 0x020 | 0x012, {switches}")
+    assert (found.rx, found.tx) == (WEST, RAMP | EAST)
+    assert found.switches is not None
+    assert found.switches.positions == (SwitchPosition(rx=RAMP), SwitchPosition(tx=RAMP))
+
+
 def test_switches_end_at_the_first_invalid_position(tmp_path: Path) -> None:
     fields = """.routes = .{ .rx = RAMP, .tx = EAST },
     .switches = .{ .pos1 = .{ .tx = WEST }, .pos2 = .{ .rx = WEST }, .pos3 = .{ .invalid = true },

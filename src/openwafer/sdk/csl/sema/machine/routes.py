@@ -1,6 +1,7 @@
 """Color configurations: routes, switches, filters, teardown."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
@@ -24,6 +25,8 @@ from openwafer.source import Span
 
 _POP_MODES: Final = {mode.name.lower(): int(mode) for mode in PopMode}
 _FILTER_KINDS: Final[Mapping[str, int]] = {kind.value: i for i, kind in enumerate(FilterKind)}
+_RX_SHIFT: Final = 5
+_ALL_SIDES: Final = (1 << _RX_SHIFT) - 1
 _POSITIONS: Final = ("pos1", "pos2", "pos3")
 
 
@@ -51,29 +54,59 @@ def color_number(sema: Sema, node: ast.Expression) -> int:
 def color_config(sema: Sema, node: ast.Expression, color: int) -> ColorConfig:
     """The configuration that a struct describes."""
     options = Options.read(sema, node, node.span)
-    routes = _nested(sema, options, "routes")
-    if routes is None:
-        help_text = "pass .routes = .{ .rx = ..., .tx = ... }"
-        message = "a color configuration needs 'routes'"
-        sema.fail("missing-field", message, node.span, help=help_text)
-    rx = _directions(sema, routes, "rx") or 0
-    tx = _directions(sema, routes, "tx") or 0
-    if sema.arch is Arch.WSE3 and rx.bit_count() > 1:
-        message = f"color {color} receives from {_names(rx)}: wse3 takes one direction"
-        sema.fail("several-inputs", message, routes.span)
-    pop_mode = routes.choice("pop_mode", _POP_MODES)
+    routes = _routes(sema, options, node.span)
+    if sema.arch is Arch.WSE3 and routes.rx.bit_count() > 1:
+        message = f"color {color} receives from {_names(routes.rx)}: wse3 takes one direction"
+        sema.fail("several-inputs", message, node.span)
     config = ColorConfig(
-        rx,
-        tx,
-        switches=_switches(sema, _nested(sema, options, "switches"), pop_mode, color),
+        routes.rx,
+        routes.tx,
+        switches=_switches(sema, _nested(sema, options, "switches"), routes.pop_mode, color),
         filter=_filter(_nested(sema, options, "filter")),
-        swap_x=routes.flag("color_swap_x"),
-        swap_y=routes.flag("color_swap_y"),
+        swap_x=routes.swap_x,
+        swap_y=routes.swap_y,
         is_torn_down=options.flag("teardown"),
     )
-    routes.close()
     options.close()
     return config
+
+
+@dataclass(frozen=True)
+class _Routes:
+    rx: int
+    tx: int
+    pop_mode: int | None = None
+    swap_x: bool = False
+    swap_y: bool = False
+
+
+def _routes(sema: Sema, options: Options, span: Span) -> _Routes:
+    operand = options.operand("routes")
+    if operand is None:
+        help_text = "pass .routes = .{ .rx = ..., .tx = ... }"
+        message = "a color configuration needs 'routes'"
+        sema.fail("missing-field", message, span, help=help_text)
+    bits = _bits(operand)
+    if bits is not None:
+        return _Routes(bits >> _RX_SHIFT & _ALL_SIDES, bits & _ALL_SIDES)
+    routes = Options.of(sema, operand, options.span)
+    found = _Routes(
+        _directions(sema, routes, "rx") or 0,
+        _directions(sema, routes, "tx") or 0,
+        routes.choice("pop_mode", _POP_MODES),
+        routes.flag("color_swap_x"),
+        routes.flag("color_swap_y"),
+    )
+    routes.close()
+    return found
+
+
+def _bits(operand: Loaded) -> int | None:
+    """Routes as newer programs may write them: the bits of a color's register."""
+    if not isinstance(operand, Comptime) or not t.is_int(operand.type):
+        return None
+    assert isinstance(operand.value, int)
+    return operand.value
 
 
 def _nested(sema: Sema, options: Options, name: str) -> Options | None:
@@ -121,7 +154,7 @@ def _switches(
     positions: list[SwitchPosition] = []
     is_ended = False
     for name in _POSITIONS:
-        position = _position(sema, _nested(sema, options, name))
+        position = _position(sema, options, name)
         is_ended = is_ended or position is None
         if position is not None and not is_ended:
             positions.append(position)
@@ -133,9 +166,16 @@ def _switches(
     return switches
 
 
-def _position(sema: Sema, options: Options | None) -> SwitchPosition | None:
+def _position(sema: Sema, switches: Options, name: str) -> SwitchPosition | None:
     """A switch position; None for one that is never advanced to."""
-    if options is None or options.flag("invalid"):
+    operand = switches.operand(name)
+    bits = None if operand is None else _bits(operand)
+    if operand is None or bits == 0:
+        return None
+    if bits is not None:
+        return SwitchPosition(bits >> _RX_SHIFT or None, bits & _ALL_SIDES or None)
+    options = Options.of(sema, operand, switches.span)
+    if options.flag("invalid"):
         return None
     position = SwitchPosition(_directions(sema, options, "rx"), _directions(sema, options, "tx"))
     if sema.arch is Arch.WSE2 and position.rx is not None and position.tx is not None:
