@@ -14,16 +14,13 @@ from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.numbers import FLOATS, SIGNED, WIDTHS
 
 SUPPORT: Final = """\
-define internal double @decode(i16 %bits, i64 %exponent_bits) alwaysinline nounwind {
+define internal double @decode(i16 %bits, i64 %exponent_bits, i64 %bias) alwaysinline nounwind {
   %wide = zext i16 %bits to i64
   %magnitude = and i64 %wide, 32767
   %mantissa_bits = sub i64 15, %exponent_bits
   %up = sub i64 52, %mantissa_bits
   %raised = shl i64 %magnitude, %up
   %number = bitcast i64 %raised to double
-  %half_range = sub i64 %exponent_bits, 1
-  %power = shl i64 1, %half_range
-  %bias = sub i64 %power, 1
   %factor_exponent = sub i64 2046, %bias
   %factor_bits = shl i64 %factor_exponent, 52
   %factor = bitcast i64 %factor_bits to double
@@ -41,15 +38,12 @@ define internal double @decode(i16 %bits, i64 %exponent_bits) alwaysinline nounw
   %result = select i1 %is_negative, double %negative, double %positive
   ret double %result
 }
-define internal i16 @encode(double %number, i64 %exponent_bits) alwaysinline nounwind {
+define internal i16 @encode(double %number, i64 %exponent_bits, i64 %bias) alwaysinline nounwind {
   %bits = bitcast double %number to i64
   %magnitude = and i64 %bits, 9223372036854775807
   %positive = bitcast i64 %magnitude to double
   %mantissa_bits = sub i64 15, %exponent_bits
   %down = sub i64 52, %mantissa_bits
-  %half_range = sub i64 %exponent_bits, 1
-  %power = shl i64 1, %half_range
-  %bias = sub i64 %power, 1
   %rebias = sub i64 1023, %bias
   %half_shift = sub i64 %down, 1
   %half = shl i64 1, %half_shift
@@ -190,12 +184,15 @@ class Floats:
         return body.value(f"icmp ne {llvm_type(kind)} {value}, 0")
 
     def _decode(self, body: Body, value: str, kind: Type) -> str:
-        bits = DTYPES[kind.value].exponent_bits
-        return body.value(f"call double @decode(i16 {value}, i64 {bits})")
+        return body.value(f"call double @decode(i16 {value}, {_shape(kind)})")
 
     def _encode(self, body: Body, value: str, kind: Type) -> str:
-        bits = DTYPES[kind.value].exponent_bits
-        return body.value(f"call i16 @encode(double {value}, i64 {bits})")
+        return body.value(f"call i16 @encode(double {value}, {_shape(kind)})")
+
+
+def _shape(kind: Type) -> str:
+    """Exponent bits and bias of a 16-bit float, as arguments."""
+    return f"i64 {DTYPES[kind.value].exponent_bits}, i64 {DTYPES[kind.value].exponent_bias}"
 
 
 def resize(body: Body, value: str, source: Type, target: Type) -> str:
