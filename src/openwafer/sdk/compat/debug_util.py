@@ -55,10 +55,10 @@ class debug_util:  # noqa: N801 - the vendor's name
         """Return the values that a PE recorded in the trace buffer of that name."""
         words = self.get_symbol(px, py, f"$$csl_debug.{name}.buffer", np.uint16)
         index = self.get_symbol(px, py, f"$$csl_debug.{name}.buffer_index", np.uint16)
-        return list(_parse_trace(words[: int(index[0])]))
+        return list(parse_trace(words[: int(index[0])]))
 
 
-def _parse_trace(words: NDArray[np.uint16]) -> Iterator[TraceValue]:
+def parse_trace(words: NDArray[np.uint16]) -> Iterator[TraceValue]:
     """Values of the records: a tag word, its low byte a kind and its high byte a value or size."""
     position = 0
     while position < len(words):

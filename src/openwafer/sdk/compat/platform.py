@@ -10,6 +10,12 @@ from openwafer.sdk.arch.generation import Arch
 MAX_THREADS = 64
 
 
+def check_threads(number: int) -> None:
+    """Raise OpenwaferError unless the number of threads is one that the vendor takes."""
+    if not 1 <= number <= MAX_THREADS:
+        raise error("thread-count", f"{number} threads; the simulator takes 1 to {MAX_THREADS}")
+
+
 class SdkTarget(Enum):
     """A wafer generation."""
 
@@ -95,9 +101,3 @@ def no_system(cmaddr: str) -> OpenwaferError:
         f"there is no system at {cmaddr}: programs run on the simulator",
         help="leave --cmaddr away",
     )
-
-
-def check_threads(number: int) -> None:
-    """Raise OpenwaferError unless the number of threads is one that the vendor takes."""
-    if not 1 <= number <= MAX_THREADS:
-        raise error("thread-count", f"{number} threads; the simulator takes 1 to {MAX_THREADS}")

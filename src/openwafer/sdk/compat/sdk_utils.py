@@ -29,7 +29,7 @@ def memcpy_view(arr: NDArray[Any], datatype: DTypeLike) -> NDArray[Any]:
 
 
 def input_array_to_u32(
-    arr: NDArray[Any], sentinel: int | None, fast_dim_sz: int
+    np_arr: NDArray[Any], sentinel: int | None, fast_dim_sz: int
 ) -> NDArray[np.uint32]:
     """Return the elements as 32-bit words, in the order of the array's memory.
 
@@ -38,11 +38,11 @@ def input_array_to_u32(
 
     Raises OpenwaferError for elements of another size.
     """
-    flat = np.ascontiguousarray(arr).reshape(-1)
-    if arr.dtype.itemsize == 4:
+    flat = np.ascontiguousarray(np_arr).reshape(-1)
+    if np_arr.dtype.itemsize == 4:
         return flat.view(np.uint32)
-    if arr.dtype.itemsize != 2:
-        raise error("view-size", f"elements have 2 or 4 bytes; {arr.dtype} has another size")
+    if np_arr.dtype.itemsize != 2:
+        raise error("view-size", f"elements have 2 or 4 bytes; {np_arr.dtype} has another size")
     words = flat.view(np.uint16).astype(np.uint32)
     if sentinel is not None:
         words |= (np.arange(words.size, dtype=np.uint32) % np.uint32(fast_dim_sz)) << np.uint32(16)

@@ -142,13 +142,13 @@ class SdkLayout:
         grid = Grid(self._size(), self._occupied())
         for tx, rx in self._connections:
             grid.connect(tx, rx, numbers[tx.color])
-        ports = []
+        ports: list[Port] = []
         for name, stream in self._streams.items():
             taken = {(port.x, port.y) for port in ports}
             free = frozenset(taken) if stream.place is None else _all_but(stream.place, grid.size)
             x, y = grid.reach(stream.port, numbers[stream.port.color], free)
-            color = HOST_INPUT if stream.port.is_input else HOST_OUTPUT
-            ports.append(Port(name, stream.port.is_input, color, x, y))
+            host_color = HOST_INPUT if stream.port.is_input else HOST_OUTPUT
+            ports.append(Port(name, stream.port.is_input, host_color, x, y))
         return _Wired(grid, numbers, tuple(ports), self._painted(numbers))
 
     def _colors(self) -> list[Color]:
@@ -234,7 +234,7 @@ class _Wired:
     @property
     def routes(self) -> dict[Place, dict[int, tuple[Position, ...]]]:
         """Positions of every color on every PE."""
-        paths = {
+        paths: dict[Place, dict[int, tuple[Position, ...]]] = {
             place: {value: (position,) for value, position in colors.items()}
             for place, colors in self.grid.routes.items()
         }

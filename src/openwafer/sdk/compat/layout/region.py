@@ -173,7 +173,8 @@ class CodeRegion:
 
     def _set(self, places: Iterable[Place], name: str | Color, value: int | Color) -> None:
         if isinstance(name, Color):
-            name, value = name.get_local_param_name(), name
+            value = name
+            name = name.get_local_param_name()
         for place in places:
             self._check(place)
             self.params[place][name] = value

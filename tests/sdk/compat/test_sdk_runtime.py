@@ -1,0 +1,129 @@
+"""The vendor's runtime class on a hand-built program: orders, broadcasts, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.compat.debug_util import debug_util
+from openwafer.sdk.compat.sdkruntimepybind import MemcpyDataType, MemcpyOrder, SdkRuntime
+from openwafer.sdk.compiler.artifacts import write_artifacts
+from tests.sdk.host.hand_built import PROGRAM, WITHOUT_MEMCPY
+
+VALUES = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+ROW = {"order": MemcpyOrder.ROW_MAJOR, "data_type": MemcpyDataType.MEMCPY_32BIT}
+COLUMN = {"order": MemcpyOrder.COL_MAJOR, "data_type": MemcpyDataType.MEMCPY_32BIT}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_artifacts(PROGRAM, tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def runner(folder: Path) -> SdkRuntime:
+    runner = SdkRuntime(str(folder), cmaddr=None, suppress_simfab_trace=True)
+    runner.load()
+    runner.run()
+    return runner
+
+
+def read(runner: SdkRuntime, **options: object) -> np.ndarray:
+    dest = np.zeros((8, 1), np.uint32)
+    runner.memcpy_d2h(dest, runner.get_id("A"), 0, 0, 2, 2, 2, streaming=False, **options)
+    return dest.view(np.float32)
+
+
+def test_row_major_data_comes_back_as_it_went(runner: SdkRuntime) -> None:
+    runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, streaming=False, nonblock=True, **ROW)
+    np.testing.assert_array_equal(read(runner, **ROW).ravel(), VALUES.ravel())
+
+
+def test_column_major_data_is_the_same_tensor_in_another_order(runner: SdkRuntime) -> None:
+    runner.memcpy_h2d(1, VALUES.transpose(2, 0, 1).ravel(), 0, 0, 2, 2, 2, **COLUMN)
+    np.testing.assert_array_equal(read(runner, **ROW).ravel(), VALUES.ravel())
+
+
+def test_a_column_of_data_is_broadcast_over_rows(runner: SdkRuntime) -> None:
+    runner.memcpy_h2d_rowbcast(1, VALUES[:, 0].ravel(), 0, 0, 2, 2, 2, **ROW)
+    expected = np.broadcast_to(VALUES[:, :1], (2, 2, 2))
+    np.testing.assert_array_equal(read(runner, **ROW).reshape(2, 2, 2), expected)
+
+
+def test_a_row_of_data_is_broadcast_over_columns(runner: SdkRuntime) -> None:
+    runner.memcpy_h2d_colbcast(1, VALUES[0].ravel(), 0, 0, 2, 2, 2, **ROW)
+    expected = np.broadcast_to(VALUES[:1], (2, 2, 2))
+    np.testing.assert_array_equal(read(runner, **ROW).reshape(2, 2, 2), expected)
+
+
+def test_strides_reach_every_second_row(runner: SdkRuntime) -> None:
+    ones = np.ones(4, np.float32)
+    runner.memcpy_h2d_stride(1, ones, 0, 0, 2, 2, 2, 1, 2, **ROW)
+    assert read(runner, **ROW).ravel().tolist() == [1] * 4 + [0] * 4
+
+
+def test_16_bit_data_takes_the_low_halves(runner: SdkRuntime) -> None:
+    words = np.array([0xAAAA0001, 0xBBBB0002], np.uint32)
+    half = {"order": MemcpyOrder.ROW_MAJOR, "data_type": MemcpyDataType.MEMCPY_16BIT}
+    runner.memcpy_h2d(1, words, 0, 0, 1, 1, 2, **half)
+    back = np.zeros(2, np.uint32)
+    runner.memcpy_d2h(back, 1, 0, 0, 1, 1, 2, **half)
+    assert back.tolist() == [1, 2]
+
+
+def test_symbols_are_read_after_the_run_in_fabric_coordinates(
+    runner: SdkRuntime, folder: Path
+) -> None:
+    runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, **ROW)
+    runner.stop()
+    found = debug_util(folder).get_symbol_rect(((4, 1), (2, 2)), "A", np.float32)
+    np.testing.assert_array_equal(found, VALUES.transpose(1, 0, 2))
+
+
+def test_symbols_are_read_from_a_core_file(runner: SdkRuntime, folder: Path) -> None:
+    runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, **ROW)
+    runner.dump_core("corefile.cs1")
+    found = debug_util(folder).get_symbol(5, 2, "A", np.float32)
+    np.testing.assert_array_equal(found, VALUES[1, 1])
+
+
+def test_a_program_that_has_not_run_has_no_symbols(folder: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"no run of .* has ended(.|\n)*call stop\(\) first"):
+        debug_util(folder)
+
+
+def test_stopping_writes_statistics_that_scripts_parse(runner: SdkRuntime) -> None:
+    runner.launch("scale", 1.0, nonblock=False)
+    runner.stop()
+    statistics = json.loads(Path("sim_stats.json").read_text())
+    assert (statistics["fabric_x"], statistics["fabric_y"]) == (9, 4)
+    assert statistics["cycle_count"] > 0
+
+
+def test_logical_coordinates_become_physical(runner: SdkRuntime) -> None:
+    assert runner.coord_logical_to_physical((1, 0)) == (5, 1)
+
+
+def test_a_misspelled_option_of_a_transfer_suggests_the_right_one(runner: SdkRuntime) -> None:
+    with pytest.raises(OpenwaferError, match=r"no option 'non_block'(.|\n)*'nonblock'"):
+        runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, non_block=True)
+
+
+def test_a_system_address_is_refused(folder: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"no system at 1\.2\.3\.4"):
+        SdkRuntime(folder, cmaddr="1.2.3.4")
+
+
+def test_too_many_threads_are_refused(folder: Path) -> None:
+    with pytest.raises(OpenwaferError, match="65 threads; the simulator takes 1 to 64"):
+        SdkRuntime(folder, simfab_numthreads=65)
+
+
+def test_a_program_without_memcpy_is_refused_in_the_known_words(tmp_path: Path) -> None:
+    write_artifacts(WITHOUT_MEMCPY, tmp_path)
+    with pytest.raises(OpenwaferError, match="n_channels=0 corresponds to the deprecated runtime"):
+        SdkRuntime(tmp_path)
