@@ -44,7 +44,7 @@ def test_row_major_data_comes_back_as_it_went(runner: SdkRuntime) -> None:
 
 
 def test_column_major_data_is_the_same_tensor_in_another_order(runner: SdkRuntime) -> None:
-    runner.memcpy_h2d(1, VALUES.transpose(2, 0, 1).ravel(), 0, 0, 2, 2, 2, **COLUMN)
+    runner.memcpy_h2d(1, VALUES.T.ravel(), 0, 0, 2, 2, 2, **COLUMN)
     np.testing.assert_array_equal(read(runner, **ROW).ravel(), VALUES.ravel())
 
 

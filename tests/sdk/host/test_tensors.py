@@ -23,10 +23,8 @@ def test_the_flat_array_of_a_region_gives_the_region_back(
 
 def test_column_major_is_the_ravel_of_the_transposed_tensor() -> None:
     tensor = np.arange(24, dtype=np.uint32).reshape(2, 3, 4)
-    region = tensors.to_region(tensor.T.ravel(), (2, 3, 4), Order.ROW_MAJOR)
-    assert region.shape == (2, 3, 4)
-    column_major = tensors.to_region(tensor.transpose(2, 0, 1).ravel(), (2, 3, 4), Order.COL_MAJOR)
-    np.testing.assert_array_equal(column_major, tensor)
+    region = tensors.to_region(tensor.T.ravel(), (2, 3, 4), Order.COL_MAJOR)
+    np.testing.assert_array_equal(region, tensor)
 
 
 def test_row_major_is_the_plain_reshape() -> None:

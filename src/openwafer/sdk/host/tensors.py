@@ -1,7 +1,9 @@
 """Host tensors of a region of PEs: from and to the order in which the host holds them."""
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,12 @@ class Order(IntEnum):
     ROW_MAJOR = 0
     """l is the fastest, then w, then h."""
     COL_MAJOR = 1
-    """w is the fastest, then h, then l."""
+    """h is the fastest, then w, then l: Fortran's order of the tensor."""
+
+
+_NUMPY_ORDERS: Final[Mapping[Order, Literal["C", "F"]]] = MappingProxyType(
+    {Order.ROW_MAJOR: "C", Order.COL_MAJOR: "F"}
+)
 
 
 class DataType(IntEnum):
@@ -52,17 +59,12 @@ def words_of(array: NDArray[Any], num_elements: int, name: str) -> NDArray[np.ui
 
 def to_region(words: NDArray[np.uint32], shape: tuple[int, int, int], order: Order) -> Any:
     """Return an array of shape (h, w, l) for a flat one."""
-    height, width, length = shape
-    if order is Order.ROW_MAJOR:
-        return words.reshape(shape)
-    return words.reshape(length, height, width).transpose(1, 2, 0)
+    return words.reshape(shape, order=_NUMPY_ORDERS[order])
 
 
 def from_region(region: NDArray[np.uint32], order: Order) -> NDArray[np.uint32]:
     """Return the flat array of one of shape (h, w, l)."""
-    if order is Order.ROW_MAJOR:
-        return region.reshape(-1)
-    return region.transpose(2, 0, 1).reshape(-1)
+    return region.reshape(-1, order=_NUMPY_ORDERS[order])
 
 
 def to_memory(elements: NDArray[np.uint32], data_type: DataType) -> NDArray[np.uint16]:
