@@ -7,10 +7,12 @@ import numpy as np
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, NUM_TASK_IDS, Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
-from openwafer.sdk.fabric import operand, route
+from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables, allocate
+from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.descriptor import DsdKind
 from openwafer.sdk.program.image import DsrLoad, Image, TaskKind
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import ColorConfig, Filter, FilterKind
@@ -165,18 +167,33 @@ def _fill_fifos(tables: Tables, image: Image, pes: Array) -> None:
         tables.fifo[pes * w.FIFOS + number] = row
 
 
-def pack_words(words: Sequence[int]) -> Array:
-    """16-bit words, four to a 64-bit one, as in the mailbox."""
-    padded = np.zeros(16, np.uint16)
-    padded[: len(words)] = np.array(words, np.int64).astype(np.uint16)
-    return padded.view(np.int64)
+def _operand(words: Sequence[int]) -> Array:
+    """A descriptor as an operand, which :func:`operand.decode_dsd` does in compiled code."""
+    row = np.zeros(w.OPERAND_WORDS, np.int64)
+    kind = DsdKind(words[dsd.WORD_KIND] & dsd.KIND_MASK)
+    row[w.O_FLAGS] = words[dsd.WORD_KIND] & ~dsd.KIND_MASK
+    row[w.O_WORDS] = words[dsd.WORD_ELEMENT]
+    row[w.O_EXTENT] = words[2] | words[3] << 16
+    if kind in (DsdKind.FABIN, DsdKind.FABOUT):
+        row[w.O_KIND] = w.FABIN if kind is DsdKind.FABIN else w.FABOUT
+        row[w.O_COLOR], row[w.O_QUEUE] = words[dsd.WORD_COLOR], words[dsd.WORD_QUEUE]
+        row[w.O_TRANSFORM] = words[dsd.WORD_CONTROL_TRANSFORM]
+        return row
+    row[w.O_KIND], row[w.O_ADDRESS], row[w.O_DIMS] = w.MEMORY, words[dsd.WORD_BASE], 1
+    signed = np.array(words, np.int64).astype(np.uint16).view(np.int16)
+    row[w.O_STRIDES] = signed[dsd.WORD_STRIDE]
+    if kind is DsdKind.MEM4D:
+        num = row[w.O_DIMS] = words[2]
+        extents = signed[dsd.WORD_EXTENTS4 :][:num].view(np.uint16)
+        row[w.O_EXTENTS : w.O_EXTENTS + num] = extents
+        row[w.O_STRIDES : w.O_STRIDES + num] = signed[dsd.WORD_STRIDES4 :][:num]
+        row[w.O_EXTENT] = extents.astype(np.int64).prod()
+    return row
 
 
 def _dsr_row(dsr: DsrLoad) -> Array:
     row = np.zeros(w.DSR_WORDS, np.int64)
-    scratch = np.concatenate([pack_words(dsr.words), row])
-    operand.decode_dsd(scratch, 0, 4)
-    row[:] = scratch[4:]
+    row[: w.OPERAND_WORDS] = _operand(dsr.words)
     row[w.D_OPTIONS : w.D_OPTIONS + 7] = (
         *(dsr.options, dsr.activate, dsr.unblock, dsr.control_activate),
         *(dsr.control_unblock, dsr.microthread, dsr.priority),

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
-from openwafer.sdk.fabric import engine, queues, report
+from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.load import load
+from openwafer.sdk.fabric.report import Report
 from openwafer.sdk.fabric.state import Tables
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
@@ -96,7 +97,7 @@ class Simulator:
         self._prints: list[Print] = []
         self._landings: list[Landing] = []
         for pe in range(program.width * program.height):
-            queues.wake_core(self._state, pe)
+            self._wake(pe)
 
     @property
     def cycle(self) -> int:
@@ -127,7 +128,7 @@ class Simulator:
         self._tables.core[started, w.C_COMMAND] = w.COMMAND_WAITS
         state[w.G_COMMANDS] = started.size
         for pe in started:
-            queues.wake_core(state, int(pe))
+            self._wake(int(pe))
 
     def is_command_done(self) -> bool:
         """Whether every PE has ended the last command and opened its stream again."""
@@ -216,6 +217,13 @@ class Simulator:
             raise error("fabric-no-such-pe", f"PE ({x}, {y}) lies outside of the {size} rectangle")
         return y * self._program.width + x
 
+    def _wake(self, pe: int) -> None:
+        core, state = self._tables.core[pe], self._state
+        if core[w.C_AWAKE] == 0:
+            core[w.C_AWAKE] = 1
+            state[w.CORE_LIST + state[w.G_CORES]] = pe
+            state[w.G_CORES] += 1
+
     def _memory(self, x: int, y: int, address: int, num_words: int) -> NDArray[np.uint16]:
         if address < 0 or address + num_words > MEMORY_WORDS:
             raise error(
@@ -228,7 +236,7 @@ class Simulator:
     def _wait(self, goal: int, awaited: str) -> None:
         stop = self._advance(goal, self.cycle + self._options.max_cycles)
         if stop == w.STOP_IDLE:
-            raise report.deadlock(self._program, self._state, awaited)
+            raise Report(self._program, self._state).deadlock(awaited)
         if stop == w.STOP_LIMIT:
             raise error(
                 "fabric-cycle-limit",
@@ -242,7 +250,7 @@ class Simulator:
             stop = int(engine.advance(self._state, self._run, self._element, goal, limit))
             self._drain()
             if stop == w.STOP_ERROR:
-                raise report.stopped(self._program, self._state)
+                raise Report(self._program, self._state).stopped()
             if stop != w.STOP_DRAIN:
                 return stop
 
@@ -262,7 +270,7 @@ class Simulator:
             state[w.SOURCE_DATA + start : w.SOURCE_DATA + end] = words
             source[number] = (pe, color, start, end, core[pe, w.C_SOURCE])
             core[pe, w.C_SOURCE] = number + 1
-            queues.wake_core(state, pe)
+            self._wake(pe)
             start = end
         state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(streams)
         self._pending = {}

@@ -44,6 +44,12 @@ class Tables:
         self.router = self._rows(w.ROUTER, num_pes, w.ROUTER_WORDS)
         self.core = self._rows(w.CORE, num_pes, w.CORE_WORDS)
         self.mailbox = self._rows(w.MAILBOX, num_pes, w.MAILBOX_WORDS)
+        threads = self._rows(w.THREADS, num_pes, w.THREADS_WORDS)[:, : w.SLOTS * w.THREAD_WORDS]
+        self.thread = np.lib.stride_tricks.as_strided(
+            threads,
+            (num_pes, w.SLOTS, w.THREAD_WORDS),
+            (8 * w.THREADS_WORDS, 8 * w.THREAD_WORDS, 8),
+        )
         self.dsr = self._rows(w.DSR, num_pes * w.NUM_DSRS, w.DSR_WORDS)
         self.fifo = self._rows(w.FIFO_ROWS, num_pes * w.FIFOS, w.FIFO_WORDS)
         self.sink = self._rows(w.SINK, num_pes * w.SINKS, 2)
