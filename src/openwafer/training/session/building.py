@@ -32,6 +32,8 @@ from openwafer.training.stream.updates import Updater
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
+SCRATCH_RESIDENT_BYTES: Final = 256 << 20
+SCRATCH_MIN_BYTES: Final = 64 << 10
 
 Inputs = Mapping[str, torch.Tensor]
 
@@ -60,10 +62,10 @@ def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.
         config: of the run; ``config.seed`` decides the weights.
         vocab_size: token ids of the tokenizer.
         scratch_folder: where weights lie until the store has them, if they are large beside the
-            free memory.
+            free memory or beside the host memory that the store may take.
     """
     described = with_vocab_size(config.model, vocab_size)
-    with _memory_for(described, config.seed, scratch_folder):
+    with _memory_for(described, config, scratch_folder):
         model = build(described, config.seed)
     freeze(model, config.optimizer.frozen)
     return model
@@ -145,16 +147,22 @@ def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
 
 
 def _memory_for(
-    described: ModelConfig, seed: int, scratch_folder: Path
+    described: ModelConfig, config: RunConfig, scratch_folder: Path
 ) -> AbstractContextManager[object]:
     if not _builds_on_meta(described):
         return nullcontext()
     with torch.device("meta"):
-        hollow = build(described, seed)
+        hollow = build(described, config.seed)
     num_bytes = sum(parameter.nbytes for parameter in hollow.parameters())
-    if num_bytes <= DEFERRED_SHARE * psutil.virtual_memory().available:
+    free_bytes = int(DEFERRED_SHARE * psutil.virtual_memory().available)
+    most_bytes = min(config.streaming.host_memory or free_bytes, free_bytes)
+    if num_bytes <= most_bytes:
         return nullcontext()
-    return DeferredMemory(scratch_folder)
+    return DeferredMemory(
+        scratch_folder,
+        resident_bytes=min(most_bytes, SCRATCH_RESIDENT_BYTES),
+        min_bytes=SCRATCH_MIN_BYTES,
+    )
 
 
 def _builds_on_meta(described: ModelConfig) -> bool:

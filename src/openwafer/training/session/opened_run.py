@@ -11,6 +11,7 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.data import Progress as Preparation
 from openwafer.training.data import TokenDataset, prepare
+from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_model,
     make_updater,
@@ -92,6 +93,7 @@ def opened(
         notify: told what takes long.
         store: how the store talks to the disk; the run listens to its transfers itself.
     """
+    return_large_blocks()
     dataset = _open_data(config, folder, saved, notify)
     vocab_size = dataset.tokenizer.vocab_size
     notify("building the model")

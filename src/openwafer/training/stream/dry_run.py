@@ -165,7 +165,11 @@ def dry_run(
         device = DryDevice(torch_device, overlaps=treatment.overlaps)
         stage = _Stage(workload, split, layouts, device, mode)
         stage.treat(treatment)
-        return stage.run()
+        try:
+            return stage.run()
+        finally:
+            # Hooks on parameters hold what they belong to in cycles that are never collected.
+            stage.executor.detach()
 
     return _faked(walk)
 
