@@ -200,14 +200,12 @@ def write(s: State, pe: int, address: int, value: int) -> None:
     bank = bank_of(s, address)
     if bank >= 0:
         at = router_row(pe) + w.R_ROUTE + (address & 31)
-        word = s[router_row(pe) + at]
+        word = s[at]
         if bank == 0:
-            s[router_row(pe) + at] = with_color(word, value)
+            s[at] = with_color(word, value)
         else:
-            s[router_row(pe) + at] = (
-                with_switch(word, value) if bank == 1 else with_outputs(word, value)
-            )
-        if s[router_row(pe) + at] & (route.SWAP_X_BIT | route.SWAP_Y_BIT):
+            s[at] = with_switch(word, value) if bank == 1 else with_outputs(word, value)
+        if s[at] & (route.SWAP_X_BIT | route.SWAP_Y_BIT):
             s[router_row(pe) + w.R_HAS_SWAP] = 1
         queues.wake_around(s, pe)
     elif WSE3_OUTPUT_QUEUES <= address < WSE3_OUTPUT_QUEUES + w.QUEUES:
