@@ -166,3 +166,18 @@ def test_endless_recursion_overflows_the_stack() -> None:
     pe = Pe(RECURSION)
     pe.start()
     assert pe.box[mailbox.TRAP] == Trap.STACK_OVERFLOW
+
+
+LENGTHS = """
+fn &main() void {
+head:
+  vector[mov16] dsd(1, 16, 2, 0, 1, 1, 0, 0), dsd(1, 18, 1, 0, 1, 1, 0, 0) !0
+  return !0
+}
+"""
+
+
+def test_the_length_is_that_of_the_first_source_that_has_one() -> None:
+    pe = Pe(LENGTHS)
+    pe.start()
+    assert pe.memory[16:20].tolist() == [3, 2, 3, 4]

@@ -17,8 +17,9 @@ def run_inline(
 ) -> None:
     """Run an operation element by element, in order.
 
-    The length is the destination's, or the longest source's when the destination is a pointer.
-    With a pointer, a scalar in the first source's place is where the sum starts.
+    The length is the first source's that has one and is not empty, else the destination's; without
+    any descriptor it is 1. With a pointer as destination, a scalar in the first source's place is
+    where the sum starts.
 
     Args:
         machine: the PE.
@@ -29,10 +30,9 @@ def run_inline(
     (_, target), *sources = operands
     sizes = [element_words(kind) for kind in (op.destination, *op.sources)]
     values: list[int] = [0] * 3
-    if isinstance(target, tuple):
-        length = _extent(target)
-    else:
-        length = max((_extent(bits) for _, bits in sources if isinstance(bits, tuple)), default=1)
+    in_order = [*(bits for _, bits in sources), target]
+    extents = [_extent(bits) for bits in in_order if isinstance(bits, tuple)]
+    length = next((extent for extent in extents if extent), 0 if extents else 1)
     accumulates = not isinstance(target, tuple) and not isinstance(sources[0][1], tuple)
     result = 0
     for index in range(length):
