@@ -1,0 +1,162 @@
+"""Tasks: what starts them, with which argument, and what holds them back."""
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import QueueBinding, Start, TaskBinding, TaskKind
+from openwafer.sdk.program.routing import ColorConfig
+from tests.sdk.fabric.python_code import Pe, PythonCode, Task, fabout, image, program
+
+RAMP = 16
+LOOP = ((3, ColorConfig(RAMP, RAMP)),)
+Code = Generator[None, None, None]
+
+
+def note(pe: Pe) -> Code:
+    """Append the low half of the argument to a list at word 200."""
+    pe.memory[200] += 1
+    pe.memory[200 + pe.memory[200]] = pe.argument & 0xFFFF
+    yield from ()
+
+
+def noted(simulator: Simulator) -> list[int]:
+    num = int(simulator.read(0, 0, 200, 1)[0])
+    return simulator.read(0, 0, 201, num).tolist()  # type: ignore[no-any-return]
+
+
+def alone(
+    entries: Sequence[Task],
+    tasks: Sequence[TaskBinding],
+    arch: Arch = Arch.WSE2,
+    **fields: object,
+) -> tuple[Simulator, PythonCode]:
+    """One PE whose color 3 leads from its ramp to its ramp, into input queue 1."""
+    code = PythonCode(entries)
+    queues = (QueueBinding(True, 1, 3), QueueBinding(False, 2, 3))
+    own = image("code", tasks=tuple(tasks), queues=queues, **fields)
+    simulator = code.simulator(program([[0]], [own], [LOOP], arch, (("MEMCPYH2D_1", 3),)))
+    return simulator, code
+
+
+def test_a_command_gets_its_arguments() -> None:
+    simulator, _code = alone([note], [])
+    simulator.start_command([0], [77])
+    simulator.run_until_idle()
+    assert noted(simulator) == [77]
+
+
+def test_a_command_ends_when_the_stream_is_open_again() -> None:
+    def main(pe: Pe) -> Code:
+        pe.work(500)
+        pe.open_stream()
+        yield from ()
+
+    simulator, _code = alone([main], [])
+    simulator.start_command([0])
+    simulator.run_until_command_done()
+    assert 500 <= simulator.cycle < 520
+
+
+def test_an_activated_task_runs_once() -> None:
+    def main(pe: Pe) -> Code:
+        pe.activate(9)
+        pe.activate(9)
+        yield from ()
+
+    simulator, _code = alone([main, note], [TaskBinding(TaskKind.LOCAL, 9, 1)])
+    simulator.start_command([0])
+    simulator.run_until_idle()
+    assert len(noted(simulator)) == 1
+
+
+def test_a_blocked_task_waits() -> None:
+    tasks = [TaskBinding(TaskKind.LOCAL, 9, 0)]
+    simulator, _code = alone([note], tasks, start=Start(active=1 << 9, blocked=1 << 9))
+    simulator.run_until_idle()
+    assert noted(simulator) == []
+
+
+@pytest.mark.parametrize(("arch", "task_id"), [(Arch.WSE2, 3), (Arch.WSE3, 1)])
+def test_a_data_task_runs_once_for_each_wavelet(arch: Arch, task_id: int) -> None:
+    simulator, _code = alone([note], [TaskBinding(TaskKind.DATA, task_id, 0)], arch)
+    simulator.inject(3, 0, 0, np.array([5, 6, 7], np.uint32))
+    simulator.run_until_idle()
+    assert noted(simulator) == [5, 6, 7]
+
+
+@pytest.mark.parametrize(("arch", "task_id"), [(Arch.WSE2, 3), (Arch.WSE3, 1)])
+def test_a_blocked_channel_keeps_its_wavelets(arch: Arch, task_id: int) -> None:
+    start = Start(blocked=1 << 3) if arch is Arch.WSE2 else Start(blocked_queues=1 << 1)
+    tasks = [TaskBinding(TaskKind.DATA, task_id, 0)]
+    simulator, _code = alone([note], tasks, arch, start=start)
+    simulator.inject(3, 0, 0, np.array([5], np.uint32))
+    simulator.run_until_idle()
+    assert noted(simulator) == []
+
+
+def control_sender(data: int) -> Task:
+    def send(pe: Pe) -> Code:
+        pe.vector("mov32", fabout(3, 1, 2, 8), data)
+        yield
+
+    return send
+
+
+def test_a_control_wavelet_starts_the_task_that_it_names() -> None:
+    entries = [control_sender(40 << 16 | 123), note]
+    simulator, _code = alone(entries, [TaskBinding(TaskKind.CONTROL, 40, 1)])
+    simulator.start_command([0])
+    simulator.run_until_idle()
+    assert noted(simulator) == [123]
+
+
+def test_a_control_wavelet_that_names_no_task_vanishes_in_the_core() -> None:
+    simulator, _code = alone([control_sender(31 << 16), note], [])
+    simulator.start_command([0])
+    assert simulator.run_until_idle(1000)
+
+
+def test_a_control_wavelet_that_names_an_unbound_task_is_an_error() -> None:
+    simulator, _code = alone([control_sender(12 << 16), note], [])
+    simulator.start_command([0])
+    with pytest.raises(OpenwaferError, match="names task 12, which is bound to nothing"):
+        simulator.run_until_idle(1000)
+
+
+def test_a_trap_names_the_pe_and_its_reason() -> None:
+    class Trapping(PythonCode):
+        def _call(self, image: int, mailbox: int, memory: int, entry: int, is_resume: int) -> int:
+            pe = Pe(mailbox, memory)
+            pe.mailbox[mb.TRAP], pe.mailbox[mb.TRAP_VALUE] = mb.Trap.OUT_OF_BOUNDS, 0x7000
+            return int(mb.Outcome.TRAPPED)
+
+    code = Trapping([note])
+    simulator = code.simulator(program([[0]], [image("a")]))
+    simulator.start_command([0])
+    with pytest.raises(OpenwaferError, match=r"PE \(0, 0\) stopped at .* word 0x7000 lies outside"):
+        simulator.run_until_command_done()
+
+
+def test_tasks_take_turns() -> None:
+    def ping(pe: Pe) -> Code:
+        pe.memory[200] += 1
+        pe.activate(9)
+        yield from ()
+
+    def pong(pe: Pe) -> Code:
+        pe.memory[201] += 1
+        pe.activate(10)
+        yield from ()
+
+    tasks = [TaskBinding(TaskKind.LOCAL, 9, 0), TaskBinding(TaskKind.LOCAL, 10, 1)]
+    simulator, _code = alone([ping, pong], tasks, start=Start(active=3 << 9))
+    simulator.run_cycles(1000)
+    first, second = simulator.read(0, 0, 200, 2).tolist()
+    assert first > 10
+    assert abs(first - second) <= 1
