@@ -9,10 +9,19 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
+from openwafer.sdk.csl.sema.machine.words import (
+    as_word,
+    masked,
+    plus,
+    replace,
+    shifted,
+    times,
+    word_of,
+)
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
-from openwafer.sdk.program.descriptor import DSD_WORDS
+from openwafer.sdk.program.descriptor import DSD_WORDS, WORD_BASE, WORD_KIND, DsdFlag
 from openwafer.sdk.program.mailbox import DsrFile
 from openwafer.source import Span
 
@@ -47,6 +56,8 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     options = operation_options(sema, node, call.span)
     is_fabric = any(_is_machine_operand(operand) for operand in operands)
     _check_operands(sema, call, operands, options, is_fabric=is_fabric)
+    if not is_fabric:
+        _apply_index(sema, operands, options)
     values = [
         operand_value(sema, operand, node.span)
         for operand, node in zip(operands, nodes, strict=False)
@@ -120,6 +131,21 @@ def operand_value(sema: Sema, operand: Operand, span: Span) -> ir.Value:
         assert isinstance(operand.value, int)
         return ir.Resource("dsr", DSR_FILES[operand.type] << 8 | operand.value)
     return sema.lower(operand, span)
+
+
+def _apply_index(sema: Sema, operands: list[Loaded], options: OperationOptions) -> None:
+    """Move the bases of the memory that takes an index, as code that runs inline does itself."""
+    if "index" not in options.values:
+        return
+    index, span = options.values.pop("index")
+    for place, dsd in enumerate(operands):
+        if dsd.type == t.MEM1D_DSD:
+            shift = DsdFlag.WAVELET_INDEX.bit_length() - 1
+            flag = shifted(sema, word_of(sema, dsd, WORD_KIND), shift, is_left=False)
+            takes_index = masked(sema, flag, 1)
+            moved = times(sema, as_word(sema, index, span), takes_index)
+            base = plus(sema, word_of(sema, dsd, WORD_BASE), moved)
+            operands[place] = replace(sema, dsd, {WORD_BASE: base})
 
 
 def _check_operands(

@@ -35,6 +35,8 @@ def plus(sema: Sema, left: Word, right: Word) -> Word:
         return (left + right) & WORD_MASK
     if right == 0:
         return left
+    if left == 0:
+        return right
     return sema.emit("add", value_of(left), value_of(right), type=IrType.U16)
 
 
@@ -44,7 +46,29 @@ def times(sema: Sema, left: Word, right: Word) -> Word:
         return (left * right) & WORD_MASK
     if right == 1:
         return left
+    if left == 0 or right == 0:
+        return 0
     return sema.emit("mul", value_of(left), value_of(right), type=IrType.U16)
+
+
+def masked(sema: Sema, word: Word, mask: int) -> Word:
+    """Some of the bits."""
+    if isinstance(word, int):
+        return word & mask
+    return sema.emit("and", word, value_of(mask), type=IrType.U16)
+
+
+def shifted(sema: Sema, left: Word, amount: Word, *, is_left: bool) -> Word:
+    """The word shifted, to the right as a signed number."""
+    if isinstance(left, int) and isinstance(amount, int):
+        signed = left - (left >> 15 << 16)
+        return (signed << amount if is_left else signed >> amount) & WORD_MASK
+    op, kind = ("shl", IrType.U16) if is_left else ("shr", IrType.I16)
+    value = value_of(left)
+    if not is_left:
+        value = sema.emit("bitcast", value, type=kind)
+    result = sema.emit(op, value, value_of(amount), type=kind)
+    return result if is_left else sema.emit("bitcast", result, type=IrType.U16)
 
 
 def value_of(word: Word) -> Value:
@@ -52,7 +76,7 @@ def value_of(word: Word) -> Value:
     return Constant(word, IrType.U16) if isinstance(word, int) else word
 
 
-def descriptor(sema: Sema, kind: Type, words: Sequence[Word]) -> Operand:
+def descriptor(sema: Sema, kind: Type, words: Sequence[Word]) -> Comptime | Runtime:
     """A DSD of that type made of its words."""
     known = tuple(word if isinstance(word, int) else 0 for word in words)
     unknown = {index: word for index, word in enumerate(words) if not isinstance(word, int)}
@@ -68,7 +92,7 @@ def word_of(sema: Sema, dsd: Operand, index: int) -> Word:
     return sema.emit("dsd_get", dsd.value, type=IrType.U16, names=(str(index),))
 
 
-def replace(sema: Sema, dsd: Operand, words: Mapping[int, Word]) -> Operand:
+def replace(sema: Sema, dsd: Operand, words: Mapping[int, Word]) -> Comptime | Runtime:
     """The DSD with other words at some places."""
     if isinstance(dsd, Comptime) and isinstance(dsd.value, tuple):
         known = list(dsd.value)
