@@ -134,6 +134,10 @@ def test_f32_multiplication() -> None:
     assert result("var a: f32 = 1.5; out = a * -2.0;", "f32") == -3.0
 
 
+def test_a_literal_integer_is_a_float_where_one_is_wanted() -> None:
+    assert result("var a: f32 = 3; out = 2 * a + 1;", "f32") == 7.0
+
+
 def test_bits_of_a_float() -> None:
     assert result("var a: f32 = 1.0; out = @bitcast(u32, a);", "u32") == 0x3F800000
 

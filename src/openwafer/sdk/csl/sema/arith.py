@@ -75,8 +75,9 @@ def _common_type(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Spa
     if kinds[0] is kinds[1] or kinds[0] == kinds[1]:
         return kinds[0]
     if types.is_number(kinds[0]) and types.is_number(kinds[1]):
-        is_one_a_literal = types.COMPTIME_INT in kinds or types.COMPTIME_FLOAT in kinds
-        if not is_one_a_literal or types.is_float(kinds[0]) is not types.is_float(kinds[1]):
+        literal = types.COMPTIME_INT if types.COMPTIME_INT in kinds else types.COMPTIME_FLOAT
+        is_mixed = types.is_float(kinds[0]) is not types.is_float(kinds[1])
+        if literal not in kinds or (is_mixed and literal == types.COMPTIME_FLOAT):
             _differ(sema, operator, left.type, right.type, span)
     return peer_type(sema, kinds, span)
 

@@ -1,5 +1,6 @@
 """Implicit conversions: where a value of one type may stand for another without being asked."""
 
+import math
 from typing import Final, NoReturn
 
 from openwafer.sdk.csl import types
@@ -22,11 +23,17 @@ from openwafer.sdk.ir.function import Type as IrType
 from openwafer.sdk.ir.numbers import decode, encode
 from openwafer.source import Span
 
+_MAX_EXPONENT: Final = 1024
+"""Doubles end below two to this power."""
 _SOME: Final = Constant(0, IrType.PTR)
 
 
 def round_float(kind: Type, value: float) -> float:
     """The nearest value of a float type."""
+    if isinstance(value, int):
+        value = (
+            float(value) if value.bit_length() < _MAX_EXPONENT else math.copysign(math.inf, value)
+        )
     if kind == types.COMPTIME_FLOAT:
         return value
     ir_type = types.ir_type(kind)
@@ -96,6 +103,8 @@ def _convert(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Lo
             return _fitted(analysis, value, target, span)
         case Comptime(types.COMPTIME_FLOAT, float() as value), _ if types.is_float(target):
             return Comptime(target, round_float(target, value))
+        case Comptime(types.COMPTIME_INT, int() as value), _ if types.is_float(target):
+            return _exact(analysis, value, target, span)
         case Comptime(types.ENUM_LITERAL, str() as name), Enum():
             return enum_element(analysis, target, name, span)
         case Comptime(_, FunctionValue() as function), Pointer(element=types.Function()):
@@ -122,6 +131,19 @@ def _fitted(analysis: Analysis, value: int, target: Int, span: Span) -> Comptime
             help="use a wider type",
         )
     return Comptime(target, value)
+
+
+def _exact(analysis: Analysis, value: int, target: Type, span: Span) -> Comptime:
+    """A literal integer as a float, which must hold it exactly."""
+    rounded = round_float(target, value)
+    if rounded != value:
+        analysis.fail(
+            "out-of-range",
+            f"type '{target}' does not hold {value} exactly, the nearest is {rounded}",
+            span,
+            help=f"write it as a float, or convert it with @as({target}, {value})",
+        )
+    return Comptime(target, rounded)
 
 
 def enum_element(analysis: Analysis, kind: Enum, name: str, span: Span) -> Comptime:
@@ -238,7 +260,7 @@ def can_become(have: Type, want: Type) -> bool:
     match have, want:
         case types.COMPTIME_INT, Int():
             return True
-        case types.COMPTIME_FLOAT, _ if types.is_float(want):
+        case types.COMPTIME_FLOAT | types.COMPTIME_INT, _ if types.is_float(want):
             return True
         case types.ENUM_LITERAL, Enum():
             return True

@@ -53,7 +53,7 @@ def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
     if not isinstance(value, int | float):
         sema.fail("undefined", "use of an undefined value", span)
     if types.is_float(target):
-        return round_float(target, float(value))
+        return round_float(target, value)
     if target == types.COMPTIME_INT:
         return int(value)
     number = target.tag if isinstance(target, Enum) else target
