@@ -32,7 +32,9 @@ def round_float(kind: Type, value: float) -> float:
     """The nearest value of a float type."""
     if isinstance(value, int):
         value = (
-            float(value) if value.bit_length() < _MAX_EXPONENT else math.copysign(math.inf, value)
+            float(value)
+            if value.bit_length() < _MAX_EXPONENT
+            else (math.inf if value > 0 else -math.inf)
         )
     if kind == types.COMPTIME_FLOAT:
         return value
