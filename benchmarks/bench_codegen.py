@@ -136,7 +136,7 @@ def compile_times(repeats: int) -> None:
     num_instructions = sum(
         len(block.instructions) for one in module.functions.values() for block in one.blocks
     )
-    text = module_text(module, [False], WSE2, has_f16=host.has_f16)
+    text = module_text(module, [False], WSE2, has_f16=host.has_f16).code
     seconds = _seconds(lambda: module_text(module, [False], WSE2, has_f16=host.has_f16), repeats)
     print(f"1,000 lines, {num_instructions} instructions, {text.count(chr(10))} lines of LLVM text")
     print(f"writing the text          {1e3 * seconds:8.1f} ms")
@@ -148,7 +148,7 @@ def compile_times(repeats: int) -> None:
 def hash_loop(repeats: int, iterations: int = 10_000_000) -> None:
     """Print the time of an iteration."""
     module = parse(_HEADER + _HASH)
-    for level in (0, 2):
+    for level in (0, 1, 2):
         code = compile_modules([module], [(False,)], Arch.WSE2, optimization=level)
         kinds = (ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
         run = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(code.run_address)

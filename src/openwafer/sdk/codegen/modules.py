@@ -1,7 +1,7 @@
 """LLVM text of a whole module: its functions, their entries, and what they rest on."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from openwafer.sdk.arch.generation import Generation
@@ -20,7 +20,7 @@ from openwafer.sdk.codegen.functions import Unit, native_name, result_type
 from openwafer.sdk.codegen.instructions import function_text
 from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, store, trap, word_address
 from openwafer.sdk.codegen.text import Body, llvm_type
-from openwafer.sdk.codegen.vectors import kernel_function
+from openwafer.sdk.codegen.vectors import kernel_declaration, kernel_function
 from openwafer.sdk.ir.function import Function, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.suspension import (
@@ -41,9 +41,22 @@ RUN: Final = "image_run"
 """Name of a module's function: mailbox, memory, number of the entry, whether to resume."""
 
 
+@dataclass(frozen=True)
+class ModuleText:
+    """LLVM modules that are linked into one library.
+
+    Attributes:
+        code: functions and entries of an image.
+        kernels: its vector operations, each a module of its own: many images share them.
+    """
+
+    code: str
+    kernels: tuple[str, ...]
+
+
 def module_text(
     module: Module, splits_wavelet: Sequence[bool], generation: Generation, *, has_f16: bool
-) -> str:
+) -> ModuleText:
     """LLVM text of a module.
 
     Args:
@@ -54,15 +67,19 @@ def module_text(
     """
     unit = _unit(module, generation, Floats(has_f16=has_f16))
     functions = [function_text(unit, function) for function in unit.module.functions.values()]
-    kernels = [
-        kernel_function(kernel, unit.floats, generation, module.memory_words)
-        for kernel in unit.kernels
-    ]
     entries = [
         _entry(unit, number, unit.module.functions[name], splits=splits)
         for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True))
     ]
-    return "\n".join([_SUPPORT, *kernels, *functions, *entries, _run(unit)])
+    declared = [kernel_declaration(kernel) for kernel in unit.kernels]
+    kernels = [
+        kernel_function(kernel, unit.floats, generation, module.memory_words)
+        for kernel in unit.kernels
+    ]
+    return ModuleText(
+        "\n".join([_SUPPORT, *declared, *functions, *entries, _run(unit)]),
+        tuple(f"{_SUPPORT}\n{kernel}" for kernel in kernels),
+    )
 
 
 def element_text(*, has_f16: bool) -> str:

@@ -7,7 +7,7 @@ from functools import cache
 from llvmlite import binding as llvm
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.codegen.modules import RUN, element_text, module_text
+from openwafer.sdk.codegen.modules import RUN, ModuleText, element_text, module_text
 from openwafer.sdk.codegen.objects import Host, compile_text, object_code, target_machine, this_host
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.function import Module
@@ -33,10 +33,12 @@ class _Linker:
     jit: llvm.LLJIT
     names: list[str] = field(default_factory=list)
 
-    def load(self, code: bytes, symbol: str) -> llvm.ResourceTracker:
+    def load(self, objects: Sequence[bytes], symbol: str) -> llvm.ResourceTracker:
         self.names.append(f"library{len(self.names)}")
         builder = llvm.JITLibraryBuilder()
-        builder.add_object_img(code).add_current_process().export_symbol(symbol)
+        for code in objects:
+            builder.add_object_img(code)
+        builder.add_current_process().export_symbol(symbol)
         return builder.link(self.jit, self.names[-1])
 
 
@@ -46,8 +48,9 @@ def _linker() -> _Linker:
 
 
 def llvm_text(image: Image, arch: Arch) -> str:
-    """LLVM text of an image's code, for this host."""
-    return _module_text(ir_text.parse(image.code), entry_splits(image), arch, this_host())
+    """LLVM text of an image's code and of its vector operations, for this host."""
+    text = _module_text(ir_text.parse(image.code), entry_splits(image), arch, this_host())
+    return "\n".join([text.code, *text.kernels])
 
 
 def entry_splits(image: Image) -> tuple[bool, ...]:
@@ -56,13 +59,13 @@ def entry_splits(image: Image) -> tuple[bool, ...]:
     return tuple(number in by_wavelet for number in range(len(image.entries)))
 
 
-def compile_images(images: Sequence[Image], arch: Arch, *, optimization: int = 2) -> NativeCode:
+def compile_images(images: Sequence[Image], arch: Arch, *, optimization: int = 1) -> NativeCode:
     """Compile and load the code of a program's images.
 
     Args:
         images: in the order of their numbers.
         arch: whose time is counted.
-        optimization: LLVM's level, 0 to 3.
+        optimization: of scalar code; see :func:`~openwafer.sdk.codegen.objects.object_code`.
     """
     modules = [ir_text.parse(image.code) for image in images]
     return compile_modules(
@@ -75,7 +78,7 @@ def compile_modules(
     splits_wavelet: Sequence[Sequence[bool]],
     arch: Arch,
     *,
-    optimization: int = 2,
+    optimization: int = 1,
     host: Host | None = None,
 ) -> NativeCode:
     """Compile and load verified modules; see :func:`compile_images`.
@@ -84,27 +87,28 @@ def compile_modules(
         modules: in the order of their numbers.
         splits_wavelet: of each module, by entry: whether its arguments are parts of one wavelet.
         arch: whose time is counted.
-        optimization: LLVM's level, 0 to 3.
+        optimization: of scalar code; see :func:`~openwafer.sdk.codegen.objects.object_code`.
         host: a processor whose code this one runs; this one itself when absent.
     """
     host = host or this_host()
-    loaded: dict[str, llvm.ResourceTracker] = {}
+    loaded: dict[ModuleText, llvm.ResourceTracker] = {}
     addresses = []
     for module, splits in zip(modules, splits_wavelet, strict=True):
         text = _module_text(module, splits, arch, host)
         if text not in loaded:
-            code = object_code(text, host, optimization=optimization)
-            loaded[text] = _linker().load(code, RUN)
+            code = object_code(text.code, host, optimization=optimization)
+            kernels = (object_code(kernel, host, optimization=2) for kernel in text.kernels)
+            loaded[text] = _linker().load([code, *kernels], RUN)
         addresses.append(loaded[text][RUN])
-    element = _linker().load(
-        object_code(element_text(has_f16=host.has_f16), host, optimization=2), "element"
-    )
-    run = _linker().load(compile_text(_dispatch_text(addresses), host, optimization=0), "run")
+    code = object_code(element_text(has_f16=host.has_f16), host, optimization=2)
+    element = _linker().load([code], "element")
+    code = compile_text(_dispatch_text(addresses), host, optimization=0)
+    run = _linker().load([code], "run")
     libraries = (*loaded.values(), element, run)
     return NativeCode(run["run"], element["element"], libraries)
 
 
-def _module_text(module: Module, splits: Sequence[bool], arch: Arch, host: Host) -> str:
+def _module_text(module: Module, splits: Sequence[bool], arch: Arch, host: Host) -> ModuleText:
     return module_text(module, splits, GENERATIONS[arch], has_f16=host.has_f16)
 
 

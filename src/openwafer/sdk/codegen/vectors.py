@@ -75,6 +75,12 @@ class _Loop:
     index: str
 
 
+def kernel_declaration(kernel: Kernel) -> str:
+    """LLVM text for those who call a kernel."""
+    operands = ", ".join(kernel.operand_types)
+    return f"declare i1 {kernel.function}(ptr noalias, ptr noalias, i64, {operands})\n"
+
+
 def kernel_function(
     kernel: Kernel, floats: Floats, generation: Generation, memory_words: int
 ) -> str:
@@ -89,8 +95,7 @@ class _KernelWriter:
     ) -> None:
         operands = ", ".join(f"{kind} %o{index}" for index, kind in enumerate(kernel.operand_types))
         self._body = Body(
-            f"define internal i1 {kernel.function}({PARAMETERS}, i64 %place, {operands})"
-            " noinline nounwind"
+            f"define i1 {kernel.function}({PARAMETERS}, i64 %place, {operands}) nounwind"
         )
         self._op: VectorOp = VECTOR_OPS[kernel.name]
         self._form = kernel.form
