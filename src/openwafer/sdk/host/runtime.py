@@ -235,7 +235,8 @@ class Runtime:
     ) -> Task:
         """Stream a tensor to the cores of a region on a streaming color.
 
-        Wavelets wait at the fabric's edge until a PE takes them, so sending never blocks.
+        Wavelets wait at the fabric's edge until a PE takes them, so sending never fails for want
+        of a reader. What is sent next comes when the fabric is at rest again, as the host is slow.
 
         Args:
             color: of a ``MEMCPYH2D_*`` stream.
@@ -250,6 +251,7 @@ class Runtime:
             simulator = self._started()
             for row, column, x, y in region.pes():
                 simulator.inject(color, x, y, np.ascontiguousarray(src[row, column]))
+            simulator.run_until_idle(_SETTLE_CYCLES)
 
         return self._submit(Task(_Kind.SEND, inject), nonblock)
 

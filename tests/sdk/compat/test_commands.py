@@ -1,0 +1,139 @@
+"""`cslc` and `cs_python` as a script of a public program calls them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LAYOUT = """\
+param size: u16;
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = 2, .height = 1 });
+layout {
+  @set_rectangle(2, 1);
+  @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(0), .size = size });
+  @set_tile_code(1, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(1), .size = size });
+  @export_name("A", [*]f32, true);
+  @export_name("scale", fn(f32)void);
+}
+"""
+PE = """\
+param memcpy_params: comptime_struct;
+param size: u16;
+const sys_mod = @import_module("<memcpy/memcpy>", memcpy_params);
+var A: [size]f32 = @zeros([size]f32);
+var ptr: [*]f32 = &A;
+const A_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{size} -> A[i] });
+fn scale(factor: f32) void {
+  @fmuls(A_dsd, A_dsd, factor);
+  sys_mod.unblock_cmd_stream();
+}
+comptime {
+  @export_symbol(ptr, "A");
+  @export_symbol(scale);
+}
+"""
+RUN = """\
+import json, sys
+import numpy as np
+from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime, MemcpyDataType, MemcpyOrder
+
+size = int(json.load(open("out/out.json"))["params"]["size"])
+options = dict(streaming=False, order=MemcpyOrder.ROW_MAJOR,
+               data_type=MemcpyDataType.MEMCPY_32BIT, nonblock=False)
+runner = SdkRuntime(sys.argv[1])
+runner.load()
+runner.run()
+A = np.arange(2 * size, dtype=np.float32)
+runner.memcpy_h2d(runner.get_id("A"), A, 0, 0, 2, 1, size, **options)
+runner.launch("scale", np.float32(3.0), nonblock=False)
+result = np.zeros(2 * size, np.float32)
+runner.memcpy_d2h(result, runner.get_id("A"), 0, 0, 2, 1, size, **options)
+runner.stop()
+np.testing.assert_array_equal(result, 3 * A)
+print("SUCCESS!")
+"""
+COMPILE = "--arch=wse3 --fabric-dims 9,3 --fabric-offsets=4,1 --params=size:5 --memcpy --channels=1"
+
+
+def command(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"openwafer.cli.{name}", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    for name, text in (("layout.csl", LAYOUT), ("pe.csl", PE), ("run.py", RUN)):
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled(folder: Path) -> subprocess.CompletedProcess[str]:
+    return command("cslc", folder, "layout.csl", *COMPILE.split(), "-o=out")
+
+
+def test_a_compilation_says_that_it_succeeded(
+    compiled: subprocess.CompletedProcess[str],
+) -> None:
+    assert (compiled.returncode, compiled.stdout) == (0, "compile successful\n"), compiled.stderr
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_parameters_are_in_out_json(folder: Path) -> None:
+    assert json.loads((folder / "out/out.json").read_text())["params"] == {"size": "5"}
+
+
+@pytest.mark.usefixtures("compiled")
+def test_an_unmodified_script_runs(folder: Path) -> None:
+    done = command("cs_python", folder, "run.py", "out")
+    assert done.stdout.endswith("SUCCESS!\n"), done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_mistake_of_the_host_ends_with_its_diagnostic(folder: Path) -> None:
+    (folder / "wrong.py").write_text(RUN.replace('get_id("A")', 'get_id("B")'))
+    done = command("cs_python", folder, "wrong.py", "out")
+    assert done.returncode != 0
+    assert "the program exports no name 'B'" in done.stderr
+
+
+def test_a_mistake_in_the_code_ends_with_its_place(folder: Path) -> None:
+    (folder / "bad.csl").write_text(LAYOUT.replace("@set_rectangle(2, 1)", "@set_rectangle(w, 1)"))
+    done = command("cslc", folder, "bad.csl", *COMPILE.split())
+    assert done.returncode == 1
+    assert "use of undeclared identifier" in done.stderr
+    assert "bad.csl:4:18" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"), [("ast", "@set_rectangle(2, 1)"), ("ir", "fn &scale"), ("llvm", "define")]
+)
+def test_every_stage_can_be_seen(folder: Path, stage: str, text: str) -> None:
+    done = command("cslc", folder, "layout.csl", *COMPILE.split(), f"--emit={stage}")
+    assert text in done.stdout, done.stderr
+
+
+def test_a_script_that_is_not_there_is_said(folder: Path) -> None:
+    done = command("cs_python", folder, "nothing.py")
+    assert (done.returncode, "there is no script nothing.py" in done.stderr) == (2, True)
+
+
+def test_the_public_door_has_the_runtime() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import openwafer.sdk; print(openwafer.sdk.Runtime.__name__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "Runtime\n"
