@@ -178,3 +178,16 @@ def test_a_reduction_starts_at_its_scalar() -> None:
     total = run_native(Native(module), memory=memory).data[:2].view(np.float32)[0]
     assert total == 100 + sum(range(10, 20))
     assert total == run_interpreter(module, memory=memory).data[:2].view(np.float32)[0]
+
+
+@pytest.mark.parametrize("extents", [(9, 4, 6), (4, 9, 6), (7, 0, 5), (7, 0, 0), (0, 0, 0)])
+def test_the_first_source_that_is_not_empty_gives_the_length(extents: tuple[int, ...]) -> None:
+    operands = [_dsd(_AREA * place, 1, extent) for place, extent in enumerate(extents)]
+    assert_agrees(_program("add16", operands), memory=_memory(VECTOR_OPS["add16"]))
+
+
+def test_strides_count_elements_of_the_operation() -> None:
+    words = np.arange(1, 41, dtype=np.uint16)
+    text = _program("mov32", [_dsd(100, 1, 20), _dsd(38, -1, 20)])
+    moved = run_native(Native(read_module(text)), memory=words).data[100:140]
+    assert np.array_equal(moved.view(np.uint32), words.view(np.uint32)[::-1])

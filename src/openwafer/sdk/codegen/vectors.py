@@ -133,23 +133,30 @@ class _KernelWriter:
         high = self._word(operand, descriptor.WORD_EXTENT + 1, "zext")
         body = self._body
         extent = body.value(f"or i64 {low}, {body.value(f'shl i64 {high}, 16')}")
+        return _Dsd(base, extent, self._step(operand, num_words), num_words)
+
+    def _step(self, operand: str, num_words: int) -> str:
+        """Words from one element to the next: strides count elements of the operation's width."""
+        body = self._body
         stride = self._word(operand, descriptor.WORD_STRIDE, "sext")
-        return _Dsd(base, extent, stride, num_words)
+        width = self._word(operand, descriptor.WORD_ELEMENT, "zext")
+        safe = body.select(body.value(f"icmp eq i64 {width}, 0"), "i64", str(num_words), width)
+        scaled = body.value(f"mul i64 {stride}, {num_words}")
+        return body.value(f"sdiv i64 {scaled}, {safe}")
 
     def _word(self, operand: str, index: int, extension: str) -> str:
         word = self._body.value(f"extractelement <8 x i16> {operand}, i64 {index}")
         return self._body.value(f"{extension} i16 {word} to i64")
 
     def _length(self) -> str:
-        """The destination's, or that of the longest source."""
-        if 0 in self._dsds:
-            return self._dsds[0].extent
+        """Extent of the first source that has one and is not empty, else the destination's."""
         if not self._dsds:
             return "1"
-        length, *others = (dsd.extent for dsd in self._dsds.values())
+        in_order = sorted(self._dsds, key=lambda place: (place == 0, place))
+        length, *others = (self._dsds[place].extent for place in in_order)
         for other in others:
-            is_longer = self._body.value(f"icmp ugt i64 {other}, {length}")
-            length = self._body.select(is_longer, "i64", other, length)
+            is_empty = self._body.value(f"icmp eq i64 {length}, 0")
+            length = self._body.select(is_empty, "i64", other, length)
         return length
 
     def _check_bounds(self, dsd: _Dsd, length: str) -> None:
