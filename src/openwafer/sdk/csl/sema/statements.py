@@ -159,7 +159,7 @@ def zero(kind: Type) -> object:
 
 def check_runtime_type(sema: Sema, kind: Type, span: Span) -> None:
     """Refuse a variable that the PE cannot hold."""
-    if types.is_comptime_only(kind):
+    if types.is_comptime_only(kind) or kind == types.VOID:
         sema.fail(
             "comptime-only",
             f"variable of type '{kind}' must be comptime-known",

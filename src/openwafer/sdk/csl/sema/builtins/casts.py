@@ -97,7 +97,7 @@ def _bitcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Opera
 
 def _sized(sema: Sema, operand: Loaded, target: Type, span: Span) -> Loaded:
     """A literal takes the unsigned integer of the target's width."""
-    width = WIDTHS[types.ir_type(target)] if not types.is_comptime_only(target) else 64
+    width = WIDTHS[types.ir_type(target)] if _has_bits(target) else 64
     value = sema.known(operand, span).value
     assert isinstance(value, int)
     sign = value < 0
@@ -106,10 +106,7 @@ def _sized(sema: Sema, operand: Loaded, target: Type, span: Span) -> Loaded:
 
 def _check_width(sema: Sema, operand: Loaded, target: Type, span: Span) -> None:
     have, want = operand.type, target
-    is_plain = not isinstance(have, Struct | types.Array) and not isinstance(
-        want, Struct | types.Array
-    )
-    if not is_plain or types.is_comptime_only(have) or types.is_comptime_only(want):
+    if not _has_bits(have) or not _has_bits(want):
         sema.fail("bitcast-type", f"cannot bitcast '{have}' to '{want}'", span)
     widths = [WIDTHS[types.ir_type(kind)] for kind in (have, want)]
     if widths[0] != widths[1]:
@@ -119,6 +116,12 @@ def _check_width(sema: Sema, operand: Loaded, target: Type, span: Span) -> None:
             span,
             help="the widths must be equal",
         )
+
+
+def _has_bits(kind: Type) -> bool:
+    """Whether values have a width that could be reinterpreted."""
+    is_plain = not isinstance(kind, Struct | types.Array) and kind != types.VOID
+    return is_plain and not types.is_comptime_only(kind)
 
 
 def _known_bits(sema: Sema, operand: Comptime, target: Type, span: Span) -> Operand:
