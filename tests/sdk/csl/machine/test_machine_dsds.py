@@ -188,21 +188,6 @@ def test_a_changed_descriptor_differs_in_one_property(
 
 
 @pytest.mark.parametrize("kind", ["const", "var"])
-@pytest.mark.parametrize(("of", "op"), [("f32", "fmovs"), ("u16", "mov16")])
-def test_strides_follow_the_type_of_a_new_base(tmp_path: Path, kind: str, of: str, op: str) -> None:
-    source = f"""
-    var other: [1]{"u16" if of == "f32" else "f32"};
-    var data = [6]{of}{{ {", ".join(str(i + 1) + ".0" * (of == "f32") for i in range(6))} }};
-    var to = @zeros([3]{of});
-    {kind} d = @get_dsd(mem1d_dsd, .{{ .tensor_access = |i|{{3}} -> other[-2*i] }});
-    const to_dsd = @get_dsd(mem1d_dsd, .{{ .tensor_access = |i|{{3}} -> to[i] }});
-    fn main() void {{ @{op}(to_dsd, @increment_dsd_offset(@set_dsd_base_addr(d, data), 5, {of})); }}
-    """
-    dtype = "f4" if of == "f32" else "u2"
-    assert ran(tmp_path, source).read("to", dtype).tolist() == [6, 4, 2]
-
-
-@pytest.mark.parametrize("kind", ["const", "var"])
 def test_an_index_moves_only_the_memory_that_takes_one(tmp_path: Path, kind: str) -> None:
     source = f"""
     var data = [6]i16{{ 1, 2, 3, 4, 5, 6 }};

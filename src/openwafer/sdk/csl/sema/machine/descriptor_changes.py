@@ -4,31 +4,16 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take
-from openwafer.sdk.csl.sema.machine.descriptors import (
-    address_word,
-    element_of,
-    memory_dsd,
-)
-from openwafer.sdk.csl.sema.machine.words import (
-    WORD_MASK,
-    Word,
-    as_word,
-    plus,
-    replace,
-    shifted,
-    times,
-    word_of,
-)
-from openwafer.sdk.csl.values import Comptime, Operand, Runtime
+from openwafer.sdk.csl.sema.machine.descriptors import address_word, memory_dsd
+from openwafer.sdk.csl.sema.machine.words import as_word, plus, replace, times, word_of
+from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.sdk.program.descriptor import (
     WORD_BASE,
     WORD_ELEMENT,
     WORD_EXTENT,
     WORD_STRIDE,
-    WORD_STRIDES4,
 )
 
-_WIDEST = 2
 _MEMORY = (t.MEM1D_DSD, t.MEM4D_DSD)
 
 
@@ -42,28 +27,7 @@ def _set_base_address(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
     if not isinstance(pointer.type, t.Pointer):
         message = f"expected type 'an array or a pointer', got: '{pointer.type}'"
         sema.fail("type-mismatch", message, node.span)
-    words = {WORD_BASE: address_word(sema, pointer, node.span)}
-    element_words = t.num_words(element_of(sema, pointer, node.span))
-    if word_of(sema, dsd, WORD_ELEMENT) != element_words:
-        words |= _rescaled(sema, dsd, element_words)
-    return replace(sema, dsd, words)
-
-
-def _rescaled(sema: Sema, dsd: Comptime | Runtime, element_words: int) -> dict[int, Word]:
-    """Strides count elements of what the DSD visits, so they follow the new array's type."""
-    places = (WORD_STRIDE,)
-    if dsd.type == t.MEM4D_DSD:
-        places = tuple(range(WORD_STRIDES4, WORD_STRIDES4 + 4))
-    is_wide = element_words == _WIDEST
-    old = word_of(sema, dsd, WORD_ELEMENT)
-    if is_wide:
-        amount = plus(sema, _WIDEST, times(sema, old, WORD_MASK))
-    else:
-        amount = plus(sema, old, WORD_MASK)
-    strides: dict[int, Word] = {
-        place: shifted(sema, word_of(sema, dsd, place), amount, is_left=is_wide) for place in places
-    }
-    return strides | {WORD_ELEMENT: element_words}
+    return replace(sema, dsd, {WORD_BASE: address_word(sema, pointer, node.span)})
 
 
 @builtin("increment_dsd_offset")

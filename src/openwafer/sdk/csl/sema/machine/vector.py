@@ -11,10 +11,9 @@ from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
 from openwafer.sdk.csl.sema.machine.words import (
     as_word,
-    masked,
+    bit,
     plus,
     replace,
-    shifted,
     times,
     word_of,
 )
@@ -138,14 +137,13 @@ def _apply_index(sema: Sema, operands: list[Loaded], options: OperationOptions) 
     if "index" not in options.values:
         return
     index, span = options.values.pop("index")
-    for place, dsd in enumerate(operands):
+    for number, dsd in enumerate(operands):
         if dsd.type == t.MEM1D_DSD:
-            shift = DsdFlag.WAVELET_INDEX.bit_length() - 1
-            flag = shifted(sema, word_of(sema, dsd, WORD_KIND), shift, is_left=False)
-            takes_index = masked(sema, flag, 1)
+            place = DsdFlag.WAVELET_INDEX.bit_length() - 1
+            takes_index = bit(sema, word_of(sema, dsd, WORD_KIND), place)
             moved = times(sema, as_word(sema, index, span), takes_index)
             base = plus(sema, word_of(sema, dsd, WORD_BASE), moved)
-            operands[place] = replace(sema, dsd, {WORD_BASE: base})
+            operands[number] = replace(sema, dsd, {WORD_BASE: base})
 
 
 def _check_operands(

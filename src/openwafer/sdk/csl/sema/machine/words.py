@@ -51,24 +51,12 @@ def times(sema: Sema, left: Word, right: Word) -> Word:
     return sema.emit("mul", value_of(left), value_of(right), type=IrType.U16)
 
 
-def masked(sema: Sema, word: Word, mask: int) -> Word:
-    """Some of the bits."""
+def bit(sema: Sema, word: Word, place: int) -> Word:
+    """One bit, as 0 or 1."""
     if isinstance(word, int):
-        return word & mask
-    return sema.emit("and", word, value_of(mask), type=IrType.U16)
-
-
-def shifted(sema: Sema, left: Word, amount: Word, *, is_left: bool) -> Word:
-    """The word shifted, to the right as a signed number."""
-    if isinstance(left, int) and isinstance(amount, int):
-        signed = left - (left >> 15 << 16)
-        return (signed << amount if is_left else signed >> amount) & WORD_MASK
-    op, kind = ("shl", IrType.U16) if is_left else ("shr", IrType.I16)
-    value = value_of(left)
-    if not is_left:
-        value = sema.emit("bitcast", value, type=kind)
-    result = sema.emit(op, value, value_of(amount), type=kind)
-    return result if is_left else sema.emit("bitcast", result, type=IrType.U16)
+        return word >> place & 1
+    shifted = sema.emit("shr", word, value_of(place), type=IrType.U16)
+    return sema.emit("and", shifted, value_of(1), type=IrType.U16)
 
 
 def value_of(word: Word) -> Value:
