@@ -80,6 +80,10 @@ def encoded(operand: Operand) -> tuple[int, list[int]]:
             return int(mb.OperandKind.DSD), padded.view(np.int64).tolist()
 
 
+class Trapped(Exception):
+    """Raised by an entry that gives up."""
+
+
 class Pe:
     """A PE as its code sees it."""
 
@@ -141,7 +145,6 @@ class PythonCode:
     def __init__(self, *images: Sequence[Task]) -> None:
         self._images = images
         self._running: dict[int, Generator[None, None, None]] = {}
-        self.failures: list[BaseException] = []
         run_type = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * 5)
         element_type = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
         self._run = run_type(self._call)
@@ -159,6 +162,8 @@ class PythonCode:
             next(self._running[mailbox])
         except StopIteration:
             return int(mb.Outcome.FINISHED)
+        except Trapped:
+            return int(mb.Outcome.TRAPPED)
         return int(mb.Outcome.SUSPENDED)
 
 

@@ -101,14 +101,11 @@ def test_two_sides_at_once_are_an_error_that_names_both() -> None:
         pe.vector("mov32", fabout(3, 4, 2), 7)
         yield
 
-    def idle(pe: Pe) -> Code:
-        yield from ()
-
-    code = PythonCode([send], [idle])
+    code = PythonCode([send], [])
     routes = [[(3, ColorConfig(RAMP, EAST))], [(3, ColorConfig(WEST | EAST, RAMP))]]
     routes.append([(3, ColorConfig(RAMP, WEST))])
     simulator = code.simulator(program([[0, 1, 0]], [image("a"), image("b")], routes))
-    simulator.start_command([0, 0])
+    simulator.start_command([0, -1])
     with pytest.raises(OpenwaferError, match=r"color 3 arrived from East and West .* PE \(1, 0\)"):
         simulator.run_until_command_done()
 

@@ -11,7 +11,7 @@ from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import QueueBinding, Start, TaskBinding, TaskKind
 from openwafer.sdk.program.routing import ColorConfig
-from tests.sdk.fabric.python_code import Pe, PythonCode, Task, fabout, image, program
+from tests.sdk.fabric.python_code import Pe, PythonCode, Task, Trapped, fabout, image, program
 
 RAMP = 16
 LOOP = ((3, ColorConfig(RAMP, RAMP)),)
@@ -129,15 +129,15 @@ def test_a_control_wavelet_that_names_an_unbound_task_is_an_error() -> None:
         simulator.run_until_idle(1000)
 
 
-def test_a_trap_names_the_pe_and_its_reason() -> None:
-    class Trapping(PythonCode):
-        def _call(self, image: int, mailbox: int, memory: int, entry: int, is_resume: int) -> int:
-            pe = Pe(mailbox, memory)
-            pe.mailbox[mb.TRAP], pe.mailbox[mb.TRAP_VALUE] = mb.Trap.OUT_OF_BOUNDS, 0x7000
-            return int(mb.Outcome.TRAPPED)
+def trap(pe: Pe) -> Code:
+    """Give up as compiled code does."""
+    pe.mailbox[mb.TRAP], pe.mailbox[mb.TRAP_VALUE] = mb.Trap.OUT_OF_BOUNDS, 0x7000
+    raise Trapped
+    yield
 
-    code = Trapping([note])
-    simulator = code.simulator(program([[0]], [image("a")]))
+
+def test_a_trap_names_the_pe_and_its_reason() -> None:
+    simulator, _code = alone([trap], [])
     simulator.start_command([0])
     with pytest.raises(OpenwaferError, match=r"PE \(0, 0\) stopped at .* word 0x7000 lies outside"):
         simulator.run_until_command_done()

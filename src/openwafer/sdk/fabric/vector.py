@@ -1,10 +1,9 @@
 """Vector operations with an operand that only the machine can serve, one beat at a time.
 
-The length is the destination's extent when it is a fabric output, else that of the first fabric
-input, else the destination's in memory, else that of the first source in memory, else the one that
-was set for the FIFO. With a fabric or FIFO operand a beat is one element (two in SIMD mode);
-without, as many as the operation's rate. A control wavelet that ends an operation is its last
-element.
+The length is the extent of the first source that is a descriptor and not empty, else that of the
+destination, else 1; a length that was set for a FIFO limits it. With a fabric or FIFO operand a
+beat is one element (two in SIMD mode); without, as many as the operation's rate. A control wavelet
+that ends an operation is its last element.
 """
 
 from typing import Final
@@ -69,9 +68,27 @@ def take_request(s: State, pe: int, thread: int) -> bool:
         if s[thread + w.T_OPTIONS] & HAS_INDEX:
             operand.add_index(s, target, s[thread + w.T_INDEX])
         s[target + w.O_BASE] = s[target + w.O_ADDRESS]
+        scale_strides(s, target, words_of(s, s[thread + w.T_OP], place))
     first = operand_row(thread, 1)
     s[thread + w.T_ACCUMULATOR] = s[first + w.O_VALUE]
     return True
+
+
+@compiled
+def words_of(s: State, operation: int, place: int) -> int:
+    """Words of an operation's element: 0 is the destination."""
+    row = vector_row(operation)
+    return s[row + (w.V_SOURCE_WORDS + place - 1 if place else w.V_DESTINATION_WORDS)]
+
+
+@compiled
+def scale_strides(s: State, row: int, num_words: int) -> None:
+    """Strides count elements of the operation, whatever the array holds."""
+    own = s[row + w.O_WORDS]
+    if s[row + w.O_KIND] != w.MEMORY or own == num_words or own == 0:
+        return
+    for dim in range(s[row + w.O_DIMS]):
+        s[row + w.O_STRIDES + dim] = s[row + w.O_STRIDES + dim] * num_words // own
 
 
 @compiled
@@ -114,14 +131,16 @@ def length(s: State, pe: int, thread: int) -> int:
             if s[row + w.O_DSR] and s[row + w.O_EXTENT] == 0:
                 return 0
         return 1
-    preferred = (w.FABOUT, w.FABIN, w.MEMORY)
-    for kind in preferred:
-        place = first_of(s, thread, kind)
-        if place >= 0:
-            own = s[operand_row(thread, place) + w.O_EXTENT]
-            set_length = fifo_length(s, pe, thread)
+    set_length = fifo_length(s, pe, thread)
+    for place in (1, 2, 3, 0):
+        row = operand_row(thread, place)
+        kind = s[row + w.O_KIND]
+        if kind in (w.FABIN, w.FABOUT, w.MEMORY) and s[row + w.O_EXTENT]:
+            own = s[row + w.O_EXTENT]
             return min(own, set_length) if set_length else own
-    return fifo_length(s, pe, thread)
+        if kind in (w.FABIN, w.FABOUT, w.MEMORY) and place == 0:
+            return 0
+    return set_length or 1
 
 
 @compiled
