@@ -77,12 +77,24 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A program whose `main` has run on every PE."""
+class Device:
+    """A program on the simulated fabric."""
 
     simulator: Simulator
     symbols: HostSymbols
     engine: Engine
+
+    def start(self, function: str, *arguments: int) -> None:
+        """Run an exported function on every PE to its end."""
+        entries = self.symbols.entries(self.symbols.named(function))
+        self.simulator.start_command(entries, arguments)
+        self.simulator.run_until_command_done()
+        self.simulator.run_until_idle(SETTLE_CYCLES)
+
+    def write(self, name: str, values: NDArray[Any], x: int = 0, y: int = 0) -> None:
+        """Set a variable of PE (x, y)."""
+        symbol = self.symbols.symbol(name, x, y)
+        self.simulator.write(x, y, symbol.address, values.ravel().view(np.uint16))
 
     def read(self, name: str, x: int = 0, y: int = 0) -> NDArray[Any]:
         """Values of a variable of PE (x, y), in its shape."""
@@ -95,34 +107,41 @@ class Finished:
         return [p.text for p in self.simulator.prints() if (p.x, p.y) == (x, y)]
 
 
+def compile_files(files: Mapping[str, str], options: CompileOptions) -> Program:
+    """Compile `layout.csl` of the given files."""
+    with TemporaryDirectory() as folder:
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        return build_program(Path(folder) / "layout.csl", options)
+
+
 def compile_source(
     source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout(), *, inlined: int = 1000
 ) -> Program:
     """Compile a PE program; it defines `main`, which calls `finish` at its end."""
     width, height = layout.size
-    with TemporaryDirectory() as folder:
-        (Path(folder) / "pe.csl").write_text(_PE_HEAD + source + _PE_TAIL, encoding="utf-8")
-        text = _LAYOUT.format(
-            width=width,
-            height=height,
-            declarations=layout.declarations,
-            statements=layout.statements,
-            params="".join(f", .{name} = {value}" for name, value in layout.params.items()),
-        )
-        (Path(folder) / "layout.csl").write_text(text, encoding="utf-8")
-        options = CompileOptions(arch=arch, is_memcpy=True, max_inlined_iterations=inlined)
-        return build_program(Path(folder) / "layout.csl", options)
+    text = _LAYOUT.format(
+        width=width,
+        height=height,
+        declarations=layout.declarations,
+        statements=layout.statements,
+        params="".join(f", .{name} = {value}" for name, value in layout.params.items()),
+    )
+    options = CompileOptions(arch=arch, is_memcpy=True, max_inlined_iterations=inlined)
+    return compile_files({"pe.csl": _PE_HEAD + source + _PE_TAIL, "layout.csl": text}, options)
+
+
+def load(program: Program) -> Device:
+    """Put a program on a fabric."""
+    engine = build_engine(program, EngineKind.NATIVE)
+    simulator = Simulator(program, engine.run_address, engine.element_address)
+    return Device(simulator, HostSymbols(program), engine)
 
 
 def run(
     source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout(), *, inlined: int = 1000
-) -> Finished:
+) -> Device:
     """Compile a PE program and run its `main` once on every PE."""
-    program = compile_source(source, arch, layout, inlined=inlined)
-    engine = build_engine(program, EngineKind.NATIVE)
-    simulator = Simulator(program, engine.run_address, engine.element_address)
-    symbols = HostSymbols(program)
-    simulator.start_command(symbols.entries(symbols.named("main")))
-    simulator.run_until_command_done()
-    simulator.run_until_idle(SETTLE_CYCLES)
-    return Finished(simulator, symbols, engine)
+    device = load(compile_source(source, arch, layout, inlined=inlined))
+    device.start("main")
+    return device

@@ -75,10 +75,10 @@ comptime {{ @bind_local_task(next, next_id); }}
 """
 
 
-Line = tuple[rig.Finished, str, int]
+Line = tuple[rig.Device, str, int]
 
 
-def run_line(axis: str, size: int, arch: Arch) -> rig.Finished:
+def run_line(axis: str, size: int, arch: Arch) -> rig.Device:
     shape = (size, 1) if axis == "x" else (1, size)
     layout = rig.Layout(size=shape, declarations=DECLARATIONS, params=PARAMS)
     return rig.run(source(axis, size), arch, layout)

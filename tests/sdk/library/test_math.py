@@ -84,7 +84,7 @@ fn main() void {{
 
 
 @pytest.fixture(scope="module", params=list(TYPES))
-def finished(request: pytest.FixtureRequest) -> tuple[str, rig.Finished]:
+def finished(request: pytest.FixtureRequest) -> tuple[str, rig.Device]:
     return request.param, rig.run(source(request.param))
 
 
@@ -96,7 +96,7 @@ def expected(kind: str, function: Function, *inputs: list[float]) -> NDArray[Any
 
 @pytest.mark.parametrize("name", EXACT)
 def test_a_function_of_one_number_is_rounded_once(
-    finished: tuple[str, rig.Finished], name: str
+    finished: tuple[str, rig.Device], name: str
 ) -> None:
     kind, program = finished
     want = expected(kind, EXACT[name], VALUES)
@@ -104,7 +104,7 @@ def test_a_function_of_one_number_is_rounded_once(
 
 
 @pytest.mark.parametrize("name", ROUNDED_TWICE)
-def test_a_composed_function_is_near(finished: tuple[str, rig.Finished], name: str) -> None:
+def test_a_composed_function_is_near(finished: tuple[str, rig.Device], name: str) -> None:
     kind, program = finished
     want = expected(kind, ROUNDED_TWICE[name], VALUES)
     tolerance = 4 * float(np.finfo(TYPES[kind]).eps)
@@ -113,7 +113,7 @@ def test_a_composed_function_is_near(finished: tuple[str, rig.Finished], name: s
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_function_of_two_numbers_is_rounded_once(
-    finished: tuple[str, rig.Finished], name: str
+    finished: tuple[str, rig.Device], name: str
 ) -> None:
     kind, program = finished
     want = expected(kind, PAIRS[name], VALUES, SECOND)
@@ -122,7 +122,7 @@ def test_a_function_of_two_numbers_is_rounded_once(
 
 @pytest.mark.parametrize("name", [*EXACT, *ROUNDED_TWICE, *PAIRS])
 def test_the_function_named_by_type_is_the_generic_one(
-    finished: tuple[str, rig.Finished], name: str
+    finished: tuple[str, rig.Device], name: str
 ) -> None:
     kind, program = finished
     generic, named = program.read(f"r_{name}"), program.read(f"r_{name}_{kind}")
@@ -131,13 +131,13 @@ def test_the_function_named_by_type_is_the_generic_one(
 
 @pytest.mark.parametrize("name", PREDICATES)
 def test_a_predicate_is_true_of_its_numbers_alone(
-    finished: tuple[str, rig.Finished], name: str
+    finished: tuple[str, rig.Device], name: str
 ) -> None:
     _, program = finished
     np.testing.assert_array_equal(program.read(f"r_{name}"), [PREDICATES[name](v) for v in VALUES])
 
 
-def test_fscale_multiplies_by_a_power_of_two(finished: tuple[str, rig.Finished]) -> None:
+def test_fscale_multiplies_by_a_power_of_two(finished: tuple[str, rig.Device]) -> None:
     kind, program = finished
     powers = [float(i - 5) for i in range(N)]
     want = expected(kind, lambda x, s: math.ldexp(x, int(s)), VALUES, powers)
@@ -178,7 +178,7 @@ fn main() void {
 
 
 @pytest.fixture(scope="module")
-def integers() -> rig.Finished:
+def integers() -> rig.Device:
     return rig.run(INTEGERS)
 
 
@@ -194,21 +194,21 @@ def integers() -> rig.Finished:
     ],
 )
 def test_integers_have_magnitude_sign_and_order(
-    integers: rig.Finished, name: str, want: list[int]
+    integers: rig.Device, name: str, want: list[int]
 ) -> None:
     np.testing.assert_array_equal(integers.read(name), want)
 
 
-def test_known_arguments_give_known_values(integers: rig.Finished) -> None:
+def test_known_arguments_give_known_values(integers: rig.Device) -> None:
     want = np.array([2.5, -3.0, math.sqrt(2.0), math.tanh(0.5)], np.float32)
     np.testing.assert_array_equal(integers.read("known"), want)
 
 
-def test_a_nan_signals_without_its_quiet_bit(integers: rig.Finished) -> None:
+def test_a_nan_signals_without_its_quiet_bit(integers: rig.Device) -> None:
     np.testing.assert_array_equal(integers.read("is_signaling"), [1, 0])
 
 
-def test_the_constants_are_those_of_python(integers: rig.Finished) -> None:
+def test_the_constants_are_those_of_python(integers: rig.Device) -> None:
     np.testing.assert_array_equal(
         integers.read("constants"), np.array([math.pi, math.e], np.float32)
     )

@@ -34,7 +34,7 @@ fn main() void {{
 
 
 @pytest.fixture(scope="module")
-def drawn() -> rig.Finished:
+def drawn() -> rig.Device:
     return rig.run(SOURCE)
 
 
@@ -53,15 +53,15 @@ def words(seed: int, count: int) -> list[int]:
     return [low | high << 16 for low, high in zip(halves[::2], halves[1::2], strict=True)]
 
 
-def test_the_generator_begins_with_its_known_seed(drawn: rig.Finished) -> None:
+def test_the_generator_begins_with_its_known_seed(drawn: rig.Device) -> None:
     assert drawn.read("from_start").tolist() == words(RANDOM_SEED, 2)
 
 
-def test_a_seed_gives_the_numbers_of_the_shift_register(drawn: rig.Finished) -> None:
+def test_a_seed_gives_the_numbers_of_the_shift_register(drawn: rig.Device) -> None:
     assert drawn.read("first").tolist() == words(12345, 4)
 
 
-def test_the_same_seed_gives_the_same_numbers(drawn: rig.Finished) -> None:
+def test_the_same_seed_gives_the_same_numbers(drawn: rig.Device) -> None:
     assert drawn.read("again").tolist() == drawn.read("first").tolist()
 
 
@@ -69,7 +69,7 @@ def test_the_same_seed_gives_the_same_numbers(drawn: rig.Finished) -> None:
     ("name", "lower", "upper"), [("halves", -2, 3), ("singles", -1, 1), ("powers", 0, 32)]
 )
 def test_uniform_numbers_stay_in_their_range(
-    drawn: rig.Finished, name: str, lower: int, upper: int
+    drawn: rig.Device, name: str, lower: int, upper: int
 ) -> None:
     values = drawn.read(name).astype(np.float64)
     assert values.min() >= lower
@@ -80,7 +80,7 @@ def test_uniform_numbers_stay_in_their_range(
     ("name", "lower", "upper"), [("halves", -2, 3), ("singles", -1, 1), ("powers", -0.5, 31.5)]
 )
 def test_uniform_numbers_have_the_moments_of_their_range(
-    drawn: rig.Finished, name: str, lower: float, upper: float
+    drawn: rig.Device, name: str, lower: float, upper: float
 ) -> None:
     values = drawn.read(name).astype(np.float64)
     deviation = (upper - lower) / np.sqrt(12)
@@ -89,7 +89,7 @@ def test_uniform_numbers_have_the_moments_of_their_range(
     assert abs(values.std() / deviation - 1) < 4 * np.sqrt(0.2 / N)
 
 
-def test_normal_numbers_have_the_moments_of_the_normal_distribution(drawn: rig.Finished) -> None:
+def test_normal_numbers_have_the_moments_of_the_normal_distribution(drawn: rig.Device) -> None:
     values = drawn.read("normals").astype(np.float64)
     assert abs(values.mean()) < 4 / np.sqrt(N)
     assert abs(values.std() - 1) < 4 / np.sqrt(2 * N)

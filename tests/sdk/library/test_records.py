@@ -32,11 +32,11 @@ fn main() void {
 
 
 @pytest.fixture(scope="module")
-def traced() -> rig.Finished:
+def traced() -> rig.Device:
     return rig.run(TRACE)
 
 
-def test_records_are_read_back_as_they_were_traced(traced: rig.Finished) -> None:
+def test_records_are_read_back_as_they_were_traced(traced: rig.Device) -> None:
     index = int(traced.read("$$csl_debug.all.buffer_index"))
     values = list(parse_trace(traced.read("$$csl_debug.all.buffer")[:index]))
     integers = [True, 200, -100, 60000, -30000, 1.5, 4000000000, -2000000000]
@@ -45,7 +45,7 @@ def test_records_are_read_back_as_they_were_traced(traced: rig.Finished) -> None
     assert values[9:] == ["odd", "even", "", -7, 2.5, False]
 
 
-def test_a_full_buffer_keeps_what_it_has(traced: rig.Finished) -> None:
+def test_a_full_buffer_keeps_what_it_has(traced: rig.Device) -> None:
     assert traced.read("$$csl_debug.short.buffer").tolist() == [0x48, 1, 0x48]
 
 

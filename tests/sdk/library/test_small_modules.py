@@ -30,7 +30,7 @@ N, E, S, W, R = (Direction.NORTH, Direction.EAST, Direction.SOUTH, Direction.WES
 
 
 @pytest.fixture(scope="module")
-def turns() -> rig.Finished:
+def turns() -> rig.Device:
     return rig.run(TURNS)
 
 
@@ -45,12 +45,12 @@ def turns() -> rig.Finished:
     ],
 )
 def test_a_direction_turns_and_the_ramp_stays(
-    turns: rig.Finished, name: str, want: list[Direction]
+    turns: rig.Device, name: str, want: list[Direction]
 ) -> None:
     assert turns.read(name).tolist() == [1 << direction for direction in want]
 
 
-def test_routes_have_a_bit_by_direction(turns: rig.Finished) -> None:
+def test_routes_have_a_bit_by_direction(turns: rig.Device) -> None:
     assert turns.read("bits").tolist() == [1 << E, 1 << 5 + E, 1 << R | 1 << 5 + N, 1 << 5 + R]
 
 
@@ -97,16 +97,16 @@ def payload(commands: list[tuple[int, int]], rest: int, task: int, data: int = 0
 
 
 @pytest.fixture(scope="module")
-def control() -> rig.Finished:
+def control() -> rig.Device:
     return rig.run(CONTROL)
 
 
-def test_one_command_and_a_task_share_a_payload_with_data(control: rig.Finished) -> None:
+def test_one_command_and_a_task_share_a_payload_with_data(control: rig.Device) -> None:
     want = [40 << 16, 1 << 22 | 1 << 24 | 31 << 16, 40 << 16 | 0x1234, 3 << 22 | 31 << 16]
     assert control.read("single").tolist() == want
 
 
-def test_eight_commands_fill_the_payload(control: rig.Finished) -> None:
+def test_eight_commands_fill_the_payload(control: rig.Device) -> None:
     eight = [(3, 0), (0, 1), (1, 0), (2, 1), (3, 1), (1, 0), (2, 0), (3, 1)]
     want = [
         payload([(1, 1), (2, 0)], 1, 31),
@@ -116,15 +116,15 @@ def test_eight_commands_fill_the_payload(control: rig.Finished) -> None:
     assert control.read("several").tolist() == want
 
 
-def test_the_commands_of_public_programs_have_their_known_bits(control: rig.Finished) -> None:
+def test_the_commands_of_public_programs_have_their_known_bits(control: rig.Device) -> None:
     assert control.read("known").tolist() == [0x09DF9249, 0x0B5F9249]
 
 
-def test_a_payload_holds_eight_commands(control: rig.Finished) -> None:
+def test_a_payload_holds_eight_commands(control: rig.Device) -> None:
     assert control.read("most").tolist() == 8
 
 
-def test_a_payload_is_made_of_run_time_data(control: rig.Finished) -> None:
+def test_a_payload_is_made_of_run_time_data(control: rig.Device) -> None:
     assert control.read("run_time").tolist() == [2 << 22 | 1 << 24 | 31 << 16 | 0x55]
 
 
@@ -198,15 +198,15 @@ fn main() void {
 
 
 @pytest.fixture(scope="module")
-def malloc() -> rig.Finished:
+def malloc() -> rig.Device:
     return rig.run(MALLOC)
 
 
-def test_allocations_do_not_overlap(malloc: rig.Finished) -> None:
+def test_allocations_do_not_overlap(malloc: rig.Device) -> None:
     np.testing.assert_array_equal(malloc.read("sums"), [100.5, 201.5, 302.5])
 
 
-def test_the_arena_tells_what_is_left_and_begins_again(malloc: rig.Finished) -> None:
+def test_the_arena_tells_what_is_left_and_begins_again(malloc: rig.Device) -> None:
     assert malloc.read("space").tolist() == [1, 0, 1, 0, 1, 1]
 
 

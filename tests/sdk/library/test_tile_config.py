@@ -71,11 +71,11 @@ WEST, EAST, SOUTH, NORTH, RAMP = (1 << n for n in range(5))
 
 
 @pytest.fixture(scope="module", params=rig.BOTH)
-def registers(request: pytest.FixtureRequest) -> rig.Finished:
+def registers(request: pytest.FixtureRequest) -> rig.Device:
     return rig.run(REGISTERS, request.param)
 
 
-def test_routes_change_one_by_one_and_all_together(registers: rig.Finished) -> None:
+def test_routes_change_one_by_one_and_all_together(registers: rig.Device) -> None:
     assert registers.read("routes").tolist() == [
         WEST << 5 | RAMP,
         WEST << 5 | EAST,
@@ -87,7 +87,7 @@ def test_routes_change_one_by_one_and_all_together(registers: rig.Finished) -> N
     ]
 
 
-def test_switch_positions_are_nibbles_of_direction_and_side(registers: rig.Finished) -> None:
+def test_switch_positions_are_nibbles_of_direction_and_side(registers: rig.Device) -> None:
     assert registers.read("switches").tolist() == [
         0x0555,
         0x0548,
@@ -98,15 +98,15 @@ def test_switch_positions_are_nibbles_of_direction_and_side(registers: rig.Finis
     ]
 
 
-def test_a_pe_knows_its_place_on_the_whole_fabric(registers: rig.Finished) -> None:
+def test_a_pe_knows_its_place_on_the_whole_fabric(registers: rig.Device) -> None:
     assert registers.read("place").tolist() == [4, 1]
 
 
-def test_queues_of_an_idle_pe_are_empty(registers: rig.Finished) -> None:
+def test_queues_of_an_idle_pe_are_empty(registers: rig.Device) -> None:
     assert registers.read("status").tolist() == [1, 1, 1, 0, 1]
 
 
-def test_no_color_waits_in_teardown_at_the_start(registers: rig.Finished) -> None:
+def test_no_color_waits_in_teardown_at_the_start(registers: rig.Device) -> None:
     assert registers.read("pending").tolist() == [0, 0]
 
 
@@ -175,16 +175,16 @@ comptime {
 
 
 @pytest.fixture(scope="module", params=rig.BOTH)
-def rerouted(request: pytest.FixtureRequest) -> rig.Finished:
+def rerouted(request: pytest.FixtureRequest) -> rig.Device:
     layout = rig.Layout(size=(2, 1), params={"is_west": "x == 0"})
     return rig.run(REROUTED, request.param, layout)
 
 
-def test_a_color_that_left_teardown_carries_data_the_other_way(rerouted: rig.Finished) -> None:
+def test_a_color_that_left_teardown_carries_data_the_other_way(rerouted: rig.Device) -> None:
     assert rerouted.read("back", 0).tolist() == [11, 12]
 
 
-def test_a_teardown_reaches_every_router_of_the_route(rerouted: rig.Finished) -> None:
+def test_a_teardown_reaches_every_router_of_the_route(rerouted: rig.Device) -> None:
     assert [int(rerouted.read("num_torn", x)) for x in range(2)] == [1, 1]
 
 
