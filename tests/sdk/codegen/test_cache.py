@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.sdk.codegen.objects import Host, cache_folder, object_code, this_host
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.codegen import cache
+from openwafer.sdk.codegen.native import compile_images
+from openwafer.sdk.codegen.objects import Host, Recipe, object_code, this_host
+from openwafer.sdk.program.image import Entry, Image
 
 _TEXT = "define i32 @answer() {\n  ret i32 42\n}\n"
 
@@ -20,28 +24,28 @@ def _files(folder: Path) -> list[Path]:
 
 
 def test_code_is_compiled_once(folder: Path) -> None:
-    first = object_code(_TEXT, this_host(), optimization=2)
+    first = object_code(Recipe(_TEXT, this_host(), 2))
     (file,) = _files(folder)
     stamp = file.stat().st_mtime_ns
-    assert object_code(_TEXT, this_host(), optimization=2) == first
+    assert object_code(Recipe(_TEXT, this_host(), 2)) == first
     assert file.stat().st_mtime_ns == stamp
 
 
 def test_text_processor_and_level_tell_files_apart(folder: Path) -> None:
     host = this_host()
-    object_code(_TEXT, host, optimization=2)
-    object_code(_TEXT.replace("42", "43"), host, optimization=2)
-    object_code(_TEXT, host, optimization=0)
-    object_code(_TEXT, Host("generic", ""), optimization=2)
+    object_code(Recipe(_TEXT, host, 2))
+    object_code(Recipe(_TEXT.replace("42", "43"), host, 2))
+    object_code(Recipe(_TEXT, host, 0))
+    object_code(Recipe(_TEXT, Host("generic", ""), 2))
     assert len(_files(folder)) == 4
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"x" * 500])
 def test_a_damaged_file_is_compiled_again(folder: Path, damage: bytes) -> None:
-    code = object_code(_TEXT, this_host(), optimization=2)
+    code = object_code(Recipe(_TEXT, this_host(), 2))
     (file,) = _files(folder)
     file.write_bytes(damage)
-    assert object_code(_TEXT, this_host(), optimization=2) == code
+    assert object_code(Recipe(_TEXT, this_host(), 2)) == code
     assert file.read_bytes()[32:] == code
 
 
@@ -50,10 +54,44 @@ def test_the_folder_follows_the_environment(
 ) -> None:
     monkeypatch.delenv("OPENWAFER_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "openwafer" / "native"
+    assert cache.folder() == tmp_path / "openwafer" / "native"
 
 
 def test_wrong_llvm_text_is_refused(folder: Path) -> None:
     with pytest.raises(RuntimeError, match="expected"):
-        object_code("define nonsense", this_host(), optimization=2)
+        object_code(Recipe("define nonsense", this_host(), 2))
     assert _files(folder) == []
+
+
+_IMAGE = Image(
+    name="image",
+    code="""module "m" stack 100 memory 24576
+entry &main
+fn &main() void {
+head:
+  vector[mov16] dsd(1, 0, 9, 0, 1, 1, 0, 0), 7:u16 !0
+  return !0
+}
+""",
+    data=b"",
+    stack_base=100,
+    code_words=0,
+    entries=(Entry("main"),),
+)
+
+
+def test_an_image_names_its_code_and_its_vector_operations(folder: Path) -> None:
+    compile_images([_IMAGE, _IMAGE], Arch.WSE2)
+    (listed,) = folder.rglob("*.list")
+    names = listed.read_bytes()[32:].decode().split()
+    assert len(names) == 2
+    assert {f"{name}.o" for name in names} < {file.name for file in _files(folder)}
+
+
+def test_a_missing_part_of_an_image_is_compiled_again(folder: Path) -> None:
+    compile_images([_IMAGE], Arch.WSE2)
+    files = _files(folder)
+    for file in files:
+        file.unlink()
+    compile_images([_IMAGE], Arch.WSE2)
+    assert _files(folder) == files

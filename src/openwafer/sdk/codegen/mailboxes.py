@@ -42,7 +42,7 @@ loop:
   br i1 %is_done, label %end, label %loop
 end:
   store i64 %next, ptr %field
-  ret i64 %next
+  ret i64 %start
 }}
 """
 

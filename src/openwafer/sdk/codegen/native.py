@@ -1,17 +1,31 @@
 """Native code of the images of a program, loaded into this process."""
 
+import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from pathlib import Path
+from typing import Final
 
 from llvmlite import binding as llvm
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.codegen import cache
 from openwafer.sdk.codegen.modules import RUN, ModuleText, element_text, module_text
-from openwafer.sdk.codegen.objects import Host, compile_text, object_code, target_machine, this_host
+from openwafer.sdk.codegen.objects import (
+    Host,
+    Recipe,
+    compile_text,
+    object_code,
+    target_machine,
+    this_host,
+)
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image, TaskKind
+
+_KERNEL_OPTIMIZATION: Final = 2
+"""Loops over elements gain from vector instructions, and are compiled once for all programs."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ class _Linker:
         return builder.link(self.jit, self.names[-1])
 
 
-@cache
+@functools.cache
 def _linker() -> _Linker:
     return _Linker(llvm.create_lljit_compiler(target_machine(this_host(), optimization=2)))
 
@@ -65,12 +79,10 @@ def compile_images(images: Sequence[Image], arch: Arch, *, optimization: int = 1
     Args:
         images: in the order of their numbers.
         arch: whose time is counted.
-        optimization: of scalar code; see :func:`~openwafer.sdk.codegen.objects.object_code`.
+        optimization: of scalar code: 0 none, 1 light, 2 and 3 as LLVM counts.
     """
-    modules = [ir_text.parse(image.code) for image in images]
-    return compile_modules(
-        modules, [entry_splits(image) for image in images], arch, optimization=optimization
-    )
+    host = this_host()
+    return _load([_image_objects(image, arch, optimization, host) for image in images], host)
 
 
 def compile_modules(
@@ -87,25 +99,58 @@ def compile_modules(
         modules: in the order of their numbers.
         splits_wavelet: of each module, by entry: whether its arguments are parts of one wavelet.
         arch: whose time is counted.
-        optimization: of scalar code; see :func:`~openwafer.sdk.codegen.objects.object_code`.
+        optimization: of scalar code.
         host: a processor whose code this one runs; this one itself when absent.
     """
     host = host or this_host()
-    loaded: dict[ModuleText, llvm.ResourceTracker] = {}
-    addresses = []
-    for module, splits in zip(modules, splits_wavelet, strict=True):
-        text = _module_text(module, splits, arch, host)
-        if text not in loaded:
-            code = object_code(text.code, host, optimization=optimization)
-            kernels = (object_code(kernel, host, optimization=2) for kernel in text.kernels)
-            loaded[text] = _linker().load([code, *kernels], RUN)
-        addresses.append(loaded[text][RUN])
-    code = object_code(element_text(has_f16=host.has_f16), host, optimization=2)
-    element = _linker().load([code], "element")
+    texts = [
+        _module_text(module, splits, arch, host)
+        for module, splits in zip(modules, splits_wavelet, strict=True)
+    ]
+    recipes = [_recipes(text, optimization, host) for text in texts]
+    return _load([tuple(map(object_code, parts)) for parts in recipes], host)
+
+
+def _image_objects(image: Image, arch: Arch, optimization: int, host: Host) -> tuple[bytes, ...]:
+    """Object files of an image; what was compiled before is found without reading its code."""
+    splits = entry_splits(image)
+    texts = arch, str(optimization), str(splits), image.code
+    key = cache.key_of(_generator_digest(), *host.names, *texts)
+    listed = (cache.read(key, cache.LIST) or b"").decode().split()
+    stored = [cache.read(part, cache.OBJECT) for part in listed]
+    objects = tuple(code for code in stored if code is not None)
+    if listed and len(objects) == len(listed):
+        return objects
+    text = _module_text(ir_text.parse(image.code), splits, arch, host)
+    recipes = _recipes(text, optimization, host)
+    objects = tuple(map(object_code, recipes))
+    cache.keep(key, cache.LIST, "\n".join(recipe.key for recipe in recipes).encode())
+    return objects
+
+
+def _recipes(text: ModuleText, optimization: int, host: Host) -> list[Recipe]:
+    kernels = (Recipe(kernel, host, _KERNEL_OPTIMIZATION) for kernel in text.kernels)
+    return [Recipe(text.code, host, optimization), *kernels]
+
+
+def _load(images: Sequence[tuple[bytes, ...]], host: Host) -> NativeCode:
+    """Load the object files of each image; equal images share one library."""
+    loaded = {objects: _linker().load(objects, RUN) for objects in dict.fromkeys(images)}
+    addresses = [loaded[objects][RUN] for objects in images]
+    element_recipe = Recipe(element_text(has_f16=host.has_f16), host, _KERNEL_OPTIMIZATION)
+    element = _linker().load([object_code(element_recipe)], "element")
     code = compile_text(_dispatch_text(addresses), host, optimization=0)
     run = _linker().load([code], "run")
-    libraries = (*loaded.values(), element, run)
-    return NativeCode(run["run"], element["element"], libraries)
+    return NativeCode(run["run"], element["element"], (*loaded.values(), element, run))
+
+
+@functools.cache
+def _generator_digest() -> str:
+    """Stands for the sources that turn an image's code into LLVM text."""
+    sdk = Path(__file__).parents[1]
+    folders = (sdk / name for name in ("arch", "program", "ir", "codegen"))
+    files = sorted(file for folder in folders for file in folder.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _module_text(module: Module, splits: Sequence[bool], arch: Arch, host: Host) -> ModuleText:

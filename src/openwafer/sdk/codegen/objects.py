@@ -1,24 +1,14 @@
-"""Object code of LLVM text for the processor at hand, kept on disk.
+"""Object code of LLVM text for the processor at hand."""
 
-Format of the files: docs/formats/openwafer-native-cache.md.
-"""
-
-import hashlib
-import os
+import functools
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 import llvmlite
 from llvmlite import binding as llvm
 
-from openwafer.atomic_file import write_bytes
+from openwafer.sdk.codegen import cache
 
-_FORMAT: Final = "openwafer-native-cache"
-# A change of `compile_text` needs another version, as old files would be taken for its work.
-_VERSION: Final = 1
-_DIGEST_BYTES: Final = 32
 _FULL: Final = 2
 """The lowest level that runs LLVM's own choice of passes."""
 
@@ -35,8 +25,13 @@ class Host:
         """Whether it converts f16 by itself."""
         return "+f16c" in self.features.split(",")
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """What tells its code apart from that of others: compiler, processor, features."""
+        return llvmlite.__version__, self.cpu, self.features
 
-@cache
+
+@functools.cache
 def this_host() -> Host:
     """The processor that this process runs on."""
     llvm.initialize_native_target()
@@ -44,34 +39,32 @@ def this_host() -> Host:
     return Host(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
-def cache_folder() -> Path:
-    """``OPENWAFER_CACHE``, or ``openwafer`` in the user's cache folder; ``native`` inside of it."""
-    chosen = os.environ.get("OPENWAFER_CACHE")
-    if chosen:
-        return Path(chosen) / "native"
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "openwafer" / "native"
+@dataclass(frozen=True)
+class Recipe:
+    """What an object file is made of.
 
-
-def object_code(text: str, host: Host, *, optimization: int) -> bytes:
-    """Machine code of an LLVM module, from the cache when it is there.
-
-    Args:
-        text: LLVM text.
+    Attributes:
+        text: an LLVM module.
         host: the processor.
         optimization: 0 none, 1 light, 2 and 3 as LLVM counts.
     """
-    processor = llvmlite.__version__, host.cpu, host.features
-    key = f"{_FORMAT} {_VERSION}", *processor, str(optimization), text
-    name = hashlib.sha256("\0".join(key).encode()).hexdigest()
-    path = cache_folder() / name[:2] / f"{name}.o"
-    stored = path.read_bytes() if path.exists() else b""
-    code = stored[_DIGEST_BYTES:]
-    if stored and hashlib.sha256(code).digest() == stored[:_DIGEST_BYTES]:
-        return code
-    code = compile_text(text, host, optimization=optimization)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, hashlib.sha256(code).digest() + code)
+
+    text: str
+    host: Host
+    optimization: int
+
+    @property
+    def key(self) -> str:
+        """Its name in the cache."""
+        return cache.key_of(*self.host.names, str(self.optimization), self.text)
+
+
+def object_code(recipe: Recipe) -> bytes:
+    """Machine code, from the cache when it is there."""
+    code = cache.read(recipe.key, cache.OBJECT)
+    if code is None:
+        code = compile_text(recipe.text, recipe.host, optimization=recipe.optimization)
+        cache.keep(recipe.key, cache.OBJECT, code)
     return code
 
 

@@ -1,0 +1,51 @@
+"""What was compiled before, kept on disk; docs/formats/openwafer-native-cache.md says how."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+from openwafer.atomic_file import write_bytes
+
+_FORMAT: Final = "openwafer-native-cache"
+# A change of what makes files from texts needs another version: old files would pass for new ones.
+_VERSION: Final = 1
+_DIGEST_BYTES: Final = 32
+
+OBJECT: Final = ".o"
+LIST: Final = ".list"
+
+
+def folder() -> Path:
+    """``OPENWAFER_CACHE``, or ``openwafer`` in the user's cache folder; ``native`` inside of it."""
+    chosen = os.environ.get("OPENWAFER_CACHE")
+    if chosen:
+        return Path(chosen) / "native"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "openwafer" / "native"
+
+
+def key_of(*texts: str) -> str:
+    """Name of what is made from texts."""
+    whole = "\0".join((f"{_FORMAT} {_VERSION}", *texts))
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def read(key: str, suffix: str) -> bytes | None:
+    """What was kept; None when nothing was, or when the file is damaged."""
+    path = _path(key, suffix)
+    stored = path.read_bytes() if path.exists() else b""
+    content = stored[_DIGEST_BYTES:]
+    is_whole = hashlib.sha256(content).digest() == stored[:_DIGEST_BYTES]
+    return content if is_whole else None
+
+
+def keep(key: str, suffix: str, content: bytes) -> None:
+    """Write a file; another process may be doing the same."""
+    path = _path(key, suffix)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, hashlib.sha256(content).digest() + content)
+
+
+def _path(key: str, suffix: str) -> Path:
+    return folder() / key[:2] / f"{key}{suffix}"
