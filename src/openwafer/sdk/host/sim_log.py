@@ -44,7 +44,10 @@ class SimLog:
         yield f"dimX={columns}, dimY={rows}"
         yield from self._events()
         counts = self._statistics()
-        yield f"CTF Stats: num_wavelets={counts['num_wavelets']}"
+        yield (
+            f"CTF Stats: num_wavelets={counts['num_wavelets']}, "
+            f"num_switch_pos={counts['num_switch_pos']}"
+        )
         yield f"Simulation used {counts['sim_time']:.3f} seconds, {counts['cycle_count']} cycles"
 
     def _events(self) -> Iterator[str]:
@@ -62,15 +65,18 @@ class SimLog:
         seconds = time.monotonic() - self._start_seconds
         cycles = int(self._simulator.cycle)
         num_tiles = self._program.width * self._program.height
+        counts = self._simulator.statistics()
         return {
             "cycle_count": cycles,
             "cycles_per_second": cycles / max(seconds, 1e-9),
             "fabric_x": columns,
             "fabric_y": rows,
             "hwtile_count": num_tiles,
+            "idle_ce_cycles": cycles * num_tiles - counts.busy_cycles,
             "iotile_count": 0,
             "nultile_count": columns * rows - num_tiles,
-            "num_wavelets": int(self._simulator.statistics().wavelets),
+            "num_switch_pos": counts.switch_changes,
+            "num_wavelets": counts.wavelets,
             "sim_time": seconds,
             "threads": 1,
             "tile_count": columns * rows,

@@ -1,0 +1,53 @@
+"""The simulator's records in the form that scripts parse."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openwafer.sdk.host import Region, Runtime, RuntimeOptions
+from openwafer.sdk.host.sim_log import wants_landings
+from tests.sdk.host.hand_built import PROGRAM
+
+LANDING = re.compile(
+    r"@\d+ P\d+\.\d+ \(hwtile\) landing C\d+ from link [RWENS], ctrl=[01], idx=[0-9A-F]{4}, "
+    r"data=[0-9A-F]{4} \(\S+\), half=\d, ident=[0-9A-F]{16}, lf=\d"
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> list[str]:
+    runtime = Runtime(PROGRAM, RuntimeOptions(log_folder=tmp_path))
+    runtime.load()
+    runtime.run()
+    runtime.send(5, np.full((2, 2, 1), 0x3C00, np.uint32), Region(0, 0, 2, 2, 1))
+    runtime.stop()
+    return (tmp_path / "sim.log").read_text().splitlines()
+
+
+def test_the_log_names_the_fabric_and_the_cycles(log: list[str]) -> None:
+    assert "dimX=9, dimY=4" in log
+    assert re.fullmatch(r"Simulation used \d+\.\d+ seconds, \d+ cycles", log[-1])
+
+
+def test_every_landing_has_the_documented_form(log: list[str]) -> None:
+    events = [line for line in log if line.startswith("@")]
+    assert [line for line in events if not LANDING.fullmatch(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "is_wanted"), [("landing,inst_trace", True), ("inst_trace", False), ("", False)]
+)
+def test_the_environment_asks_for_landings(
+    monkeypatch: pytest.MonkeyPatch, value: str, is_wanted: bool
+) -> None:
+    monkeypatch.setenv("SINGULARITYENV_SIMFABRIC_DEBUG", value)
+    assert wants_landings() is is_wanted
+
+
+def test_statistics_count_tiles_and_cycles(log: list[str], tmp_path: Path) -> None:
+    found = json.loads((tmp_path / "sim_stats.json").read_text())
+    assert (found["hwtile_count"], found["nultile_count"], found["tile_count"]) == (4, 32, 36)
+    assert f"{found['cycle_count']} cycles" in log[-1]
