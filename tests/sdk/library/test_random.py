@@ -49,8 +49,8 @@ def words(seed: int, count: int) -> list[int]:
     states = [seed]
     for _ in range(2 * count):
         states.append(shifted(states[-1]))
-    halves = [state & 0xFFFF for state in states[1:]]
-    return [low | high << 16 for low, high in zip(halves[::2], halves[1::2], strict=True)]
+    halves = [state & 0xFFFF for state in states[:-1]]
+    return [high << 16 | low for high, low in zip(halves[::2], halves[1::2], strict=True)]
 
 
 def test_the_generator_begins_with_its_known_seed(drawn: rig.Device) -> None:

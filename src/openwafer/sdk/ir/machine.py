@@ -98,11 +98,11 @@ class Machine:
 
     def random(self) -> int:
         """The generator's next 16 bits."""
-        state = int(self.box[mailbox.RANDOM])
+        drawn = state = int(self.box[mailbox.RANDOM])
         for _ in range(mailbox.RANDOM_STEPS):
             state = ((state << 1) | ((state >> 22) ^ (state >> 17)) & 1) & 0xFFFFFFFF
         self.box[mailbox.RANDOM] = state
-        return state & 0xFFFF
+        return drawn & 0xFFFF
 
     def seed(self, state: int) -> None:
         """Set the generator's state."""

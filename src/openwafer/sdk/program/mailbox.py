@@ -80,7 +80,7 @@ OPERAND_WORDS: Final = 5
 NUM_OPERANDS: Final = 4
 RANDOM_SEED: Final = 0xDEADBEEF
 RANDOM_STEPS: Final = 128
-"""Shifts for each 16 bits drawn, which are the low ones."""
+"""Shifts after each draw, which takes the low 16 bits."""
 MAILBOX_WORDS: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
 
 
