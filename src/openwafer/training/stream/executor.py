@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from openwafer.training.stream.activations import Activations, Call, changed_buffers, frame_for
+from openwafer.training.stream.compiled_layers import FORWARD, call_of
 from openwafer.training.stream.device import Device
 from openwafer.training.stream.device_weights import DeviceWeights
 from openwafer.training.stream.layers import PINNED, Layer, Partition
@@ -116,8 +117,10 @@ class Executor:
 
     def _attach(self, model: nn.Module) -> None:
         for layer in self.split.layers:
-            self._wrap(self._modules[layer.name], partial(_LayerForward, self, layer))
-        self._wrap(model, partial(_RootForward, self))
+            module = self._modules[layer.name]
+            name, function = call_of(module)
+            self._wrap(module, name, _LayerForward(self, layer, function))
+        self._wrap(model, FORWARD, _RootForward(self, model.forward))
         for name, parameter in self.weights.parameters.items():
             if parameter.requires_grad:
                 handle = parameter.register_post_accumulate_grad_hook(
@@ -125,15 +128,15 @@ class Executor:
                 )
                 self._undo.append(handle.remove)
 
-    def _wrap(self, module: nn.Module, wrapper: Callable[[Any], Any]) -> None:
-        own = module.__dict__.get("forward")
-        module.forward = wrapper(module.forward)
+    def _wrap(self, module: nn.Module, name: str, wrapper: Callable[..., Any]) -> None:
+        own = module.__dict__.get(name)
+        setattr(module, name, wrapper)
 
         def restore() -> None:
             if own is None:
-                del module.__dict__["forward"]
+                del module.__dict__[name]
             else:
-                module.forward = own
+                setattr(module, name, own)
 
         self._undo.append(restore)
 
