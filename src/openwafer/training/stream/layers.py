@@ -7,7 +7,7 @@ router calls them. A weight used by several layers (tied weights) has a record o
 that no layer owns stays on the device and is called *pinned*.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -108,8 +108,7 @@ def partition(
         for path, parent in paths.items()
     )
     return Partition(
-        tuple(layer for layer in layers if layer.records),
-        {record: tuple(names) for record, names in records.items()},
+        _with_records(layers), {record: tuple(names) for record, names in records.items()}
     )
 
 
@@ -130,7 +129,14 @@ def pin(split: Partition, names: Sequence[str]) -> Partition:
         )
         for layer in split.layers
     )
-    return Partition(tuple(layer for layer in layers if layer.records), records)
+    return Partition(_with_records(layers), records)
+
+
+def _with_records(layers: Iterable[Layer]) -> tuple[Layer, ...]:
+    """The layers that stream something; what was nested in another one stands by itself."""
+    kept = [layer for layer in layers if layer.records]
+    names = {layer.name for layer in kept}
+    return tuple(layer if layer.parent in names else replace(layer, parent=None) for layer in kept)
 
 
 def parameter_bytes(module: nn.Module) -> int:
