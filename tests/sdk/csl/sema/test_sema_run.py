@@ -138,6 +138,16 @@ def test_a_literal_integer_is_a_float_where_one_is_wanted() -> None:
     assert result("var a: f32 = 3; out = 2 * a + 1;", "f32") == 7.0
 
 
+def test_numbers_widen_where_nothing_is_lost() -> None:
+    assert (
+        result("var a: i16 = -3; var b: u8 = 200; var c: i32 = b; out = a; out += c;", "i32") == 197
+    )
+
+
+def test_a_16_bit_float_widens() -> None:
+    assert result("var a: f16 = 0.5; out = a;", "f32") == 0.5
+
+
 def test_bits_of_a_float() -> None:
     assert result("var a: f32 = 1.0; out = @bitcast(u32, a);", "u32") == 0x3F800000
 

@@ -107,6 +107,10 @@ def _convert(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Lo
             return Comptime(target, round_float(target, value))
         case Comptime(types.COMPTIME_INT, int() as value), _ if types.is_float(target):
             return _exact(analysis, value, target, span)
+        case Runtime(kind, value), _ if _is_wider(kind, target):
+            return Runtime(target, analysis.emit("cast", value, type=types.ir_type(target)))
+        case Comptime(types.F16, float() as value), types.F32:
+            return Comptime(target, value)
         case Comptime(types.ENUM_LITERAL, str() as name), Enum():
             return enum_element(analysis, target, name, span)
         case Comptime(_, FunctionValue() as function), Pointer(element=types.Function()):
@@ -121,6 +125,13 @@ def _convert(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Lo
             return _tuple_to_array(analysis, loaded, target, span)
         case _:
             return None
+
+
+def _is_wider(have: Type, want: Type) -> bool:
+    """Whether every value of one type is a value of the other."""
+    if isinstance(have, Int) and isinstance(want, Int):
+        return want.holds(have.lowest) and want.holds(have.highest)
+    return have in types.FLOATS and want == types.F32
 
 
 def _fitted(analysis: Analysis, value: int, target: Int, span: Span) -> Comptime:
