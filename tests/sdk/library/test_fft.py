@@ -52,7 +52,7 @@ def collect(device: rig.Device, size: int, width: int) -> NDArray[Any]:
     rows = [[device.read("fft.X", x, y).reshape(shape) for x in range(width)] for y in range(width)]
     parts = np.array(rows, np.float64)
     blocks: NDArray[Any] = parts[..., 0] + 1j * parts[..., 1]
-    return blocks.transpose(2, 0, 3, 1, 4).reshape(size, size, size)
+    return np.asarray(blocks.transpose(2, 0, 3, 1, 4).reshape(size, size, size))
 
 
 def transformed(
