@@ -94,35 +94,39 @@ def _checked(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Lo
 
 
 def _convert(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Loaded | None:
-    """None where there is no implicit conversion.
-
-    Known integers fit any integer type that holds their value, whatever their own.
-    """
+    """None where there is no implicit conversion."""
     if loaded.type in (types.UNDEFINED, types.NORETURN):
         return Comptime(target, UNDEFINED)
+    if types.is_number(target):
+        return _number(analysis, loaded, target, span)
     match loaded, target:
-        case Comptime(types.COMPTIME_INT | Int(), int() as value), Int():
-            return _fitted(analysis, value, target, span)
-        case Comptime(types.COMPTIME_FLOAT, float() as value), _ if types.is_float(target):
-            return Comptime(target, round_float(target, value))
-        case Comptime(types.COMPTIME_INT, int() as value), _ if types.is_float(target):
-            return _exact(analysis, value, target, span)
-        case Runtime(kind, value), _ if _is_wider(kind, target):
-            return Runtime(target, analysis.emit("cast", value, type=types.ir_type(target)))
-        case Comptime(types.F16, float() as value), types.F32:
-            return Comptime(target, value)
         case Comptime(types.ENUM_LITERAL, str() as name), Enum():
             return enum_element(analysis, target, name, span)
-        case Comptime(_, FunctionValue() as function), Pointer(element=types.Function()):
-            return (
-                Comptime(target, PointerValue(function)) if loaded.type == target.element else None
-            )
+        case Comptime(kind, FunctionValue() as function), Pointer(element=pointed):
+            return Comptime(target, PointerValue(function)) if kind == pointed else None
         case _, Pointer():
             return _pointer(loaded, target)
         case _, Struct() if isinstance(loaded.type, Struct) and not loaded.type.origin:
             return _struct(analysis, loaded, target, span)
         case _, Array() if isinstance(loaded.type, Struct) and loaded.type.is_tuple:
             return _tuple_to_array(analysis, loaded, target, span)
+        case _:
+            return None
+
+
+def _number(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Loaded | None:
+    """A known integer fits any type that holds its value; others become wider ones."""
+    match loaded, target:
+        case Comptime(types.COMPTIME_INT | Int(), int() as value), Int():
+            return _fitted(analysis, value, target, span)
+        case Comptime(types.COMPTIME_INT, int() as value), _ if types.is_float(target):
+            return _exact(analysis, value, target, span)
+        case Comptime(types.COMPTIME_FLOAT, float() as value), _ if types.is_float(target):
+            return Comptime(target, round_float(target, value))
+        case Comptime(kind, float() as value), _ if _is_wider(kind, target):
+            return Comptime(target, value)
+        case Runtime(kind, register), _ if _is_wider(kind, target):
+            return Runtime(target, analysis.emit("cast", register, type=types.ir_type(target)))
         case _:
             return None
 
