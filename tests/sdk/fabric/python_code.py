@@ -80,7 +80,7 @@ def encoded(operand: Operand) -> tuple[int, list[int]]:
             return int(mb.OperandKind.DSD), padded.view(np.int64).tolist()
 
 
-class Trapped(Exception):
+class TrapError(Exception):
     """Raised by an entry that gives up."""
 
 
@@ -162,7 +162,7 @@ class PythonCode:
             next(self._running[mailbox])
         except StopIteration:
             return int(mb.Outcome.FINISHED)
-        except Trapped:
+        except TrapError:
             return int(mb.Outcome.TRAPPED)
         return int(mb.Outcome.SUSPENDED)
 

@@ -155,19 +155,23 @@ def test_advance_switch_follows_the_last_wavelet() -> None:
     assert (noted(simulator, 1), noted(simulator, 2)) == ([7, 7], [8])
 
 
-def test_a_torn_down_color_starts_its_handler_and_takes_no_more() -> None:
-    def handler(pe: Pe) -> Code:
-        pe.memory[300] += 1
-        yield from ()
+def count(pe: Pe) -> Code:
+    pe.memory[300] += 1
+    yield from ()
 
-    wavelets = [*data(1), (True, TEARDOWN), *data(2)]
-    code = PythonCode([sender(wavelets)], [sender([]), note, handler])
+
+@pytest.mark.parametrize("pop_mode", [PopMode.NO_POP, PopMode.POP_ON_ADVANCE])
+def test_a_torn_down_color_starts_its_handlers_and_takes_no_more(pop_mode: PopMode) -> None:
+    code = PythonCode([sender([*data(1), (True, TEARDOWN), *data(2)])], [sender([]), note, count])
     tasks = (TaskBinding(TaskKind.DATA, 3, 1),)
-    images = [image("first"), image("last", tasks=tasks, teardown_handlers=((3, 2),))]
-    simulator = code.simulator(program([[0, 1]], images, [[(3, TO_EAST)], [(3, TO_CORE)]]))
+    images = [image("first"), image("others", tasks=tasks, teardown_handlers=((3, 2),))]
+    middle = ColorConfig(WEST, EAST, switches=Switches(pop_mode=pop_mode))
+    routes = [[(3, config)] for config in (TO_EAST, middle, TO_CORE)]
+    simulator = code.simulator(program([[0, 1, 1]], images, routes))
     simulator.start_command([0, -1])
     simulator.run_until_idle(1000)
-    assert (noted(simulator, 1), int(simulator.read(1, 0, 300, 1)[0])) == ([1], 1)
+    counts = [int(simulator.read(x, 0, 300, 1)[0]) for x in (1, 2)]
+    assert (noted(simulator, 2), counts) == ([1], [1, 1])
 
 
 def filtered(given: Filter, wavelets: Sequence[int]) -> list[int]:
@@ -196,24 +200,27 @@ def test_a_sparse_counter_filters_two_periods() -> None:
     assert filtered(given, range(10)) == [0, 4, 7, 8, 9]
 
 
+def tell(color: int) -> Task:
+    def task(pe: Pe) -> Code:
+        pe.memory[200] = color
+        yield from ()
+
+    return task
+
+
+def swapped_row(num_pes: int) -> list[ColorConfig]:
+    between = [ColorConfig(WEST, EAST, swap_x=True)] * (num_pes - 2)
+    first, last = ColorConfig(RAMP, EAST, swap_x=True), ColorConfig(WEST, RAMP, swap_x=True)
+    return [first, *between, last]
+
+
 @pytest.mark.parametrize(("num_pes", "lands_on"), [(2, 2), (3, 3)])
 def test_swapped_colors_change_at_each_crossing(num_pes: int, lands_on: int) -> None:
-    def tell(color: int) -> Task:
-        def task(pe: Pe) -> Code:
-            pe.memory[200] = color
-            yield from ()
-
-        return task
-
     code = PythonCode([sender(data(9))], [sender([]), tell(2), tell(3)])
     tasks = (TaskBinding(TaskKind.DATA, 2, 1), TaskBinding(TaskKind.DATA, 3, 2))
     images = [image("first"), image("others", tasks=tasks)]
-    last = ColorConfig(WEST, RAMP, swap_x=True)
-    configs = [ColorConfig(RAMP, EAST, swap_x=True)]
-    configs += [ColorConfig(WEST, EAST, swap_x=True)] * (num_pes - 2) + [last]
-    routes = [[(2, config), (3, config)] for config in configs]
-    grid = [[0] + [1] * (num_pes - 1)]
-    simulator = code.simulator(program(grid, images, routes))
+    routes = [[(2, config), (3, config)] for config in swapped_row(num_pes)]
+    simulator = code.simulator(program([[0] + [1] * (num_pes - 1)], images, routes))
     simulator.start_command([0, -1])
     simulator.run_until_idle(1000)
     assert simulator.read(num_pes - 1, 0, 200, 1)[0] == lands_on

@@ -11,7 +11,7 @@ from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import QueueBinding, Start, TaskBinding, TaskKind
 from openwafer.sdk.program.routing import ColorConfig
-from tests.sdk.fabric.python_code import Pe, PythonCode, Task, Trapped, fabout, image, program
+from tests.sdk.fabric.python_code import Pe, PythonCode, Task, TrapError, fabout, image, program
 
 RAMP = 16
 LOOP = ((3, ColorConfig(RAMP, RAMP)),)
@@ -132,7 +132,8 @@ def test_a_control_wavelet_that_names_an_unbound_task_is_an_error() -> None:
 def trap(pe: Pe) -> Code:
     """Give up as compiled code does."""
     pe.mailbox[mb.TRAP], pe.mailbox[mb.TRAP_VALUE] = mb.Trap.OUT_OF_BOUNDS, 0x7000
-    raise Trapped
+    if pe.memory.size:
+        raise TrapError
     yield
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
 from numba import njit, types
 
-from openwafer.sdk.fabric import processor, queues, router, thread
+from openwafer.sdk.fabric import processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.rows import core_row
@@ -141,7 +141,10 @@ def source_stamp() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(stamp: str) -> Callable[..., int]:
+STAMP: Final = source_stamp()
+
+
+def _build_advance(stamp: str) -> Callable[..., int]:
     # numba looks only at this file's time; a captured value is part of its key, too.
     @njit(cache=True)
     def advance(
@@ -169,10 +172,17 @@ def _build(stamp: str) -> Callable[..., int]:
     return advance  # type: ignore[no-any-return]
 
 
-advance: Final = _build(source_stamp())
+def _build_write_register(stamp: str) -> Callable[..., None]:
+    @njit(cache=True)
+    def write_register(s: State, pe: int, address: int, value: int) -> None:
+        len(stamp)
+        registers.write(s, pe, address, value)
+
+    return write_register  # type: ignore[no-any-return]
+
+
+advance: Final = _build_advance(STAMP)
 """Run until a goal is reached, everything sleeps, the limit comes or the host has to look."""
 
-
-def native(address: int, signature: object) -> NativeFunction:
-    """A native function of the binary interface."""
-    return NativeFunction(address, signature)
+write_register: Final = _build_write_register(STAMP)
+"""A config register takes a value, as PE code would write it."""

@@ -7,7 +7,7 @@ import numpy as np
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, NUM_TASK_IDS, Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
-from openwafer.sdk.fabric import route
+from openwafer.sdk.fabric import engine, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables, allocate
 from openwafer.sdk.program import descriptor as dsd
@@ -37,6 +37,10 @@ def load(program: Program) -> Array:
         _fill_tables(tables.image[number], image)
         _fill_pes(tables, program, number)
     _fill_routers(tables, program, kinds, kind_of)
+    for number, image in enumerate(program.images):
+        for pe in np.flatnonzero(program.image_of.ravel() == number) if image.registers else ():
+            for register in image.registers:
+                engine.write_register(state, int(pe), register.address, register.value)
     return state
 
 

@@ -51,11 +51,16 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
 
 
 @compiled
-def start_entry(s: State, run: Run, pe: int, entry: int) -> None:
-    """Start a task."""
-    s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW] + DISPATCH_CYCLES
-    s[core_row(pe) + w.C_TASKS_RUN] += 1
-    execute(s, run, pe, entry, 0)
+def start_entry(s: State, pe: int, entry: int) -> None:
+    """Choose what the main thread does next; its code begins after the dispatch.
+
+    Until then microthreads go on, so they have read what a task before left for them.
+    """
+    core = core_row(pe)
+    s[core + w.C_TASKS_RUN] += 1
+    s[core + w.C_ENTRY] = entry
+    s[core + w.C_MAIN] = w.MAIN_DISPATCH
+    s[core + w.C_UNTIL] = s[w.G_NOW] + DISPATCH_CYCLES
 
 
 @compiled
@@ -157,7 +162,7 @@ def choose(s: State, pe: int) -> int:
 
 
 @compiled
-def start_handler(s: State, run: Run, pe: int) -> bool:
+def start_handler(s: State, pe: int) -> bool:
     """Start the handler of a torn-down color or of a queue that was to be emptied."""
     core = core_row(pe)
     if s[core + w.C_TEARDOWNS] | s[core + w.C_FLUSHES] == 0:
@@ -167,7 +172,7 @@ def start_handler(s: State, run: Run, pe: int) -> bool:
         entry = s[tables + w.I_TEARDOWN + color]
         if entry and (s[core + w.C_TEARDOWNS] >> color) & 1:
             s[core + w.C_TEARDOWNS] &= ~(1 << color)
-            start_entry(s, run, pe, entry - 1)
+            start_entry(s, pe, entry - 1)
             return True
     for queue in range(2 * w.QUEUES):
         entry = s[tables + w.I_FLUSH + queue]
@@ -175,15 +180,15 @@ def start_handler(s: State, run: Run, pe: int) -> bool:
         if entry and (s[core + w.C_FLUSHES] >> queue) & 1 and s[core + meta] >> 8 == 0:
             s[core + w.C_FLUSHES] &= ~(1 << queue)
             s[core + w.C_FLUSHED] |= 1 << queue
-            start_entry(s, run, pe, entry - 1)
+            start_entry(s, pe, entry - 1)
             return True
     return False
 
 
 @compiled
-def start_task(s: State, run: Run, pe: int) -> bool:
+def start_task(s: State, pe: int) -> bool:
     """Start what can start; whether there was something."""
-    if start_handler(s, run, pe):
+    if start_handler(s, pe):
         return True
     place = choose(s, pe)
     if place < 0:
@@ -201,7 +206,7 @@ def start_task(s: State, run: Run, pe: int) -> bool:
             s[arguments + k] = s[w.G_ARGUMENTS + k]
         s[core_row(pe) + w.C_COMMAND] = w.COMMAND_RUNS
         s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
-    start_entry(s, run, pe, entry)
+    start_entry(s, pe, entry)
     return True
 
 
@@ -241,8 +246,12 @@ def step_main(s: State, run: Run, pe: int) -> bool:
         s[mailbox_row(pe) + mb.RESULT] = s[core + w.C_RESULT]
         resume(s, run, pe, RESUME_CYCLES)
         return True
+    if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[core + w.C_UNTIL] <= s[w.G_NOW]:
+        s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW]
+        execute(s, run, pe, s[core + w.C_ENTRY], 0)
+        return True
     if s[core + w.C_MAIN] == w.MAIN_IDLE:
-        return start_task(s, run, pe)
+        return start_task(s, pe)
     return False
 
 
@@ -275,7 +284,8 @@ def next_cycle(s: State, pe: int) -> int:
     """When a core with nothing to do now has to look again; NEVER: once something arrives."""
     now = s[w.G_NOW]
     soonest = thread.next_beat(s, pe)
-    if s[core_row(pe) + w.C_MAIN] == w.MAIN_BUSY:
+    main = s[core_row(pe) + w.C_MAIN]
+    if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
         soonest = min(soonest, s[core_row(pe) + w.C_UNTIL])
     for queue in range(w.QUEUES):
         at = queues.input_ready(s, pe, queue)

@@ -59,12 +59,11 @@ class Report:
 
     def deadlock(self, awaited: str) -> OpenwaferError:
         """Everything waits for each other while the host waits for something."""
-        notes: list[str] = []
-        for pe in range(int(self._state[w.G_NUM_PES])):
-            notes += self._waiting_threads(pe)
-            notes += self._stuck_wavelets(pe)
-            if self._tables.core[pe, w.C_COMMAND] != w.COMMAND_NONE:
-                notes.append(self._waiting_command(pe))
+        pes = range(int(self._state[w.G_NUM_PES]))
+        commands = self._tables.core[:, w.C_COMMAND]
+        notes = [note for pe in pes for note in self._waiting_threads(pe)]
+        notes += [note for pe in pes for note in self._stuck_wavelets(pe)]
+        notes += [self._waiting_command(pe) for pe in pes if commands[pe] != w.COMMAND_NONE]
         hidden = len(notes) - MAX_NOTES
         if hidden > 0:
             notes = [*notes[:MAX_NOTES], f"and {hidden} more"]

@@ -156,7 +156,8 @@ def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
         if command & control.NO_CORE:
             out &= ~route.RAMP_BIT
         obey(s, pe, color, command)
-        has_advanced = s[row + w.R_ROUTE + color] != word
+        after = s[row + w.R_ROUTE + color]
+        has_advanced = route.position_of(after) != route.position_of(word)
         if control.pops(word, has_advanced, command):
             data = control.popped(data)
     if out:
