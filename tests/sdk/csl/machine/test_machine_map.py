@@ -60,6 +60,31 @@ def test_a_result_for_which_there_is_no_room_is_dropped(tmp_path: Path) -> None:
     assert pe.read("calls", "i2").tolist() == [3]
 
 
+REBASED = """
+var wide = [6]f32{ 1.0, 2.0, 3.0, 4.0, 5.0, 6.0 };
+var narrow = [6]i16{ 1, 2, 3, 4, 5, 6 };
+var small: [1]i16;
+var large: [1]f32;
+var total: f32 = 0.0;
+var count: i16 = 0;
+KIND small_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> small[-2 * i] });
+KIND large_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> large[2 * i] });
+fn add(x: f32, to: *f32) f32 { return 10.0 * to.* + x; }
+fn sum(x: i16, to: *i16) i16 { return 10 * to.* + x; }
+fn main() void {
+  @map(add, @increment_dsd_offset(@set_dsd_base_addr(small_dsd, wide), 5, f32), &total, &total);
+  @map(sum, @set_dsd_base_addr(large_dsd, narrow), &count, &count);
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["const", "var"])
+def test_strides_count_elements_of_the_function(tmp_path: Path, kind: str) -> None:
+    pe = ran(tmp_path, REBASED.replace("KIND", kind))
+    assert pe.read("total", "f4").tolist() == [642]
+    assert pe.read("count", "i2").tolist() == [135]
+
+
 FABRIC = """
 const out = @get_dsd(fabout_dsd, .{
   .extent = 2, .fabric_color = @get_color(1), .output_queue = @get_output_queue(1) });

@@ -8,11 +8,11 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, wrong_type
 from openwafer.sdk.csl.sema.machine.vector import operand_value
-from openwafer.sdk.csl.sema.machine.words import replace, value_of, word_of
+from openwafer.sdk.csl.sema.machine.words import halved, replace, times, value_of, word_of
 from openwafer.sdk.csl.values import NOTHING, Loaded, Operand, Runtime, SlotPlace
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
-from openwafer.sdk.program.descriptor import WORD_BASE, WORD_EXTENT, WORD_STRIDE
+from openwafer.sdk.program.descriptor import WORD_BASE, WORD_ELEMENT, WORD_EXTENT, WORD_STRIDE
 from openwafer.source import Span
 
 _ELEMENTS = frozenset((t.I16, t.U16, t.I32, t.U32, t.F16, t.BF16, t.CB16, t.F32))
@@ -102,10 +102,16 @@ def _stream(sema: Sema, node: ast.Expression, operand: Loaded, element: t.Type |
         address = sema.new_slot(t.Pointer(element), "map.address")
         base = value_of(word_of(sema, operand, WORD_BASE))
         _set(sema, address, sema.emit("bitcast", base, type=ir.Type.PTR))
-        stride = value_of(word_of(sema, operand, WORD_STRIDE))
-        return _Stream(element, left, address, stride, None)
+        return _Stream(element, left, address, _step_words(sema, operand, element), None)
     one = replace(sema, operand, {WORD_EXTENT: 1, WORD_EXTENT + 1: 0})
     return _Stream(element, left, None, None, sema.lower(one, node.span))
+
+
+def _step_words(sema: Sema, dsd: Loaded, element: t.Type) -> ir.Value:
+    """Words from one element to the next: strides count elements of what uses the DSD."""
+    moved = times(sema, word_of(sema, dsd, WORD_STRIDE), t.num_words(element))
+    # The words of an array's element are 1, 2 or 4, so half of them is the shift that divides.
+    return value_of(halved(sema, moved, word_of(sema, dsd, WORD_ELEMENT)))
 
 
 def _set(sema: Sema, slot: SlotPlace, value: ir.Value) -> None:

@@ -51,6 +51,15 @@ def times(sema: Sema, left: Word, right: Word) -> Word:
     return sema.emit("mul", value_of(left), value_of(right), type=IrType.U16)
 
 
+def halved(sema: Sema, word: Word, twice_the_shift: Word) -> Word:
+    """A signed word shifted to the right by half of a number of bits."""
+    if isinstance(word, int) and isinstance(twice_the_shift, int):
+        return (word - (word >> 15 << 16) >> (twice_the_shift >> 1)) & WORD_MASK
+    shift = sema.emit("shr", value_of(twice_the_shift), value_of(1), type=IrType.U16)
+    signed = sema.emit("bitcast", value_of(word), type=IrType.I16)
+    return sema.emit("bitcast", sema.emit("shr", signed, shift, type=IrType.I16), type=IrType.U16)
+
+
 def bit(sema: Sema, word: Word, place: int) -> Word:
     """One bit, as 0 or 1."""
     if isinstance(word, int):
