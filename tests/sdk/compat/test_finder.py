@@ -31,3 +31,22 @@ def test_a_name_that_the_vendor_does_not_have_stays_unknown() -> None:
         "from openwafer.sdk.compat import finder; finder.install(); import cerebras.sdk.nothing"
     )
     assert "No module named 'cerebras.sdk.nothing'" in result.stderr
+
+
+def test_the_compiler_is_loaded_for_layouts_alone() -> None:
+    result = python(
+        "from openwafer.sdk.compat import finder; finder.install()\n"
+        "import sys; from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime\n"
+        "print('openwafer.sdk.csl' in sys.modules)\n"
+        "from cerebras.sdk.runtime.sdkruntimepybind import SdkLayout\n"
+        "print('openwafer.sdk.csl' in sys.modules)"
+    )
+    assert result.stdout.split() == ["False", "True"], result.stderr
+
+
+def test_a_public_module_has_no_other_names() -> None:
+    result = python(
+        "from openwafer.sdk.compat import finder; finder.install()\n"
+        "from cerebras.geometry.geometry import dataclass"
+    )
+    assert "cannot import name 'dataclass'" in result.stderr

@@ -3,10 +3,11 @@
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import MappingProxyType, ModuleType
-from typing import Final
+from typing import Any, Final
 
 PACKAGES: Final = frozenset(
     (
@@ -37,7 +38,7 @@ MODULES: Final = MappingProxyType(
 
 
 class _Loader(Loader):
-    """Fills a module with the public names of another."""
+    """Gives a module the public names of another, each when it is first asked for."""
 
     def __init__(self, source: str | None) -> None:
         self._source = source
@@ -48,8 +49,17 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         if self._source is not None:
             source = importlib.import_module(self._source)
-            vars(module).update({name: getattr(source, name) for name in source.__all__})
-            module.__doc__ = source.__doc__
+            vars(module).update(
+                __doc__=source.__doc__,
+                __all__=source.__all__,
+                __getattr__=partial(_public, module.__name__, source),
+            )
+
+
+def _public(module: str, source: ModuleType, name: str) -> Any:
+    if name not in source.__all__:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+    return getattr(source, name)
 
 
 class VendorFinder(MetaPathFinder):

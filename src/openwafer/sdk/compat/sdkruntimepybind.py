@@ -1,6 +1,8 @@
 """The vendor's host runtime on the simulated fabric."""
 
-from openwafer.sdk.compat.layout.layout import FP16TYPE, SdkLayout
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from openwafer.sdk.compat.layout.region import CodeRegion, PortHandle
 from openwafer.sdk.compat.layout.routes import (
     Color,
@@ -22,6 +24,9 @@ from openwafer.sdk.compat.platform import (
 from openwafer.sdk.compat.runtime import SdkRuntime
 from openwafer.sdk.compat.transfer_enums import MemcpyDataType, MemcpyOrder
 from openwafer.sdk.host import Task
+
+if TYPE_CHECKING:
+    from openwafer.sdk.compat.layout.layout import FP16TYPE, SdkLayout
 
 __all__ = [
     "FP16TYPE",
@@ -46,3 +51,12 @@ __all__ = [
     "get_simulator",
     "get_system",
 ]
+
+# Layouts bring the compiler, which most scripts do not need.
+_LAYOUT = "openwafer.sdk.compat.layout.layout"
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("FP16TYPE", "SdkLayout"):
+        return getattr(importlib.import_module(_LAYOUT), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
