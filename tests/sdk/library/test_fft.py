@@ -71,7 +71,7 @@ def transformed(
 def numbers(size: int) -> NDArray[Any]:
     generator = np.random.default_rng(3)
     real, imaginary = generator.normal(size=(2, size, size, size)).astype(np.float16)
-    return real.astype(np.float64) + 1j * imaginary
+    return np.asarray(real.astype(np.float64) + 1j * imaginary)
 
 
 def assert_near(got: NDArray[Any], want: NDArray[Any], kind: str) -> None:
