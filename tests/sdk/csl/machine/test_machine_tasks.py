@@ -165,6 +165,18 @@ def test_descriptors_bind_input_queues_on_wse2(tmp_path: Path) -> None:
     assert compile_pe(tmp_path, source, Arch.WSE3).queues == ()
 
 
+def test_a_color_that_control_tasks_listen_to_has_a_queue_on_wse2(tmp_path: Path) -> None:
+    source = (
+        TASKS
+        + """comptime {
+      @bind_control_task(control, @get_control_task_id(40));
+      @unblock(@get_color(5));
+    }"""
+    )
+    image = compile_pe(tmp_path, source, Arch.WSE2)
+    assert image.queues == (QueueBinding(True, 7, 5),)
+
+
 def test_a_fifo_lies_over_its_array(tmp_path: Path) -> None:
     source = (
         TASKS

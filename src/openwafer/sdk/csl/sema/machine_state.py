@@ -6,9 +6,9 @@ operations stay symbolic (:data:`Target`) until :func:`finish`.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from openwafer.sdk.arch.generation import NUM_COLORS, Arch
+from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, Arch
 from openwafer.sdk.csl.values import FunctionValue
 from openwafer.sdk.program.image import (
     DsrLoad,
@@ -22,6 +22,9 @@ from openwafer.sdk.program.image import (
 from openwafer.sdk.program.mailbox import BlockKind
 from openwafer.sdk.program.routing import ColorConfig
 from openwafer.source import Span
+
+NUM_INPUT_QUEUES: Final = len(GENERATIONS[Arch.WSE2].input_queue_words)
+"""Of both generations."""
 
 Target: TypeAlias = int | FunctionValue
 """A number as the image wants it, or a task whose id is not known yet."""
@@ -137,7 +140,7 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
     loads = tuple(load for load in map(resolve, state.dsr_loads) if isinstance(load, DsrLoad))
     return MachineRecords(
         tasks=tuple(TaskBinding(bound.kind, bound.task_id, bound.entry) for bound in state.tasks),
-        queues=tuple(_queues(state)),
+        queues=tuple(_queues(state, arch)),
         fifos=fifos,
         dsrs=loads,
         registers=tuple(RegisterWrite(*pair) for pair in sorted(state.registers.items())),
@@ -149,12 +152,27 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
     )
 
 
-def _queues(state: MachineState) -> Iterator[QueueBinding]:
+def _queues(state: MachineState, arch: Arch) -> Iterator[QueueBinding]:
     yield from (binding for binding in state.queues.values() if binding is not None)
     for queue, colors in sorted(state.used_queues.items()):
         # A queue that descriptors use with several colors is bound anew by each operation.
         if (True, queue) not in state.queues and len(colors) == 1:
             yield QueueBinding(True, queue, min(colors))
+    if arch is Arch.WSE2:
+        yield from _queues_of_control_tasks(state)
+
+
+def _queues_of_control_tasks(state: MachineState) -> Iterator[QueueBinding]:
+    """WSE-2 programs unblock a color for its control tasks without naming a queue for it."""
+    taken = {queue for is_input, queue in state.queues if is_input} | set(state.used_queues)
+    bound = {binding.color for binding in state.queues.values() if binding is not None}
+    bound |= {color for colors in state.used_queues.values() for color in colors}
+    bound |= {task.task_id for task in state.tasks if task.kind is not TaskKind.CONTROL}
+    free = [queue for queue in range(NUM_INPUT_QUEUES) if queue not in taken]
+    for (kind, color), is_blocked in state.blocked.items():
+        is_listened_to = kind is BlockKind.TASK and not is_blocked and color < NUM_COLORS
+        if is_listened_to and color not in bound and free:
+            yield QueueBinding(True, free.pop(), color)
 
 
 def _start(state: MachineState, arch: Arch, active: int) -> Start:
@@ -162,7 +180,7 @@ def _start(state: MachineState, arch: Arch, active: int) -> Start:
     local = {bound.task_id for bound in state.tasks if bound.kind is TaskKind.LOCAL}
     blocked = {BlockKind.TASK: 0, BlockKind.INPUT_QUEUE: 0, BlockKind.MICROTHREAD: 0}
     if arch is Arch.WSE3:
-        channels, kind = set(range(8)), BlockKind.INPUT_QUEUE
+        channels, kind = set(range(NUM_INPUT_QUEUES)), BlockKind.INPUT_QUEUE
     else:
         # Colors and local tasks share the numbers: a local task's id is not blocked for a color.
         channels, kind = set(range(NUM_COLORS)) - local, BlockKind.TASK
