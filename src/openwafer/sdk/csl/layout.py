@@ -59,6 +59,7 @@ def build_program(layout_file: Path, options: CompileOptions) -> Program:
         colors=tuple((name, str(color)) for name, color in options.colors),
         channels=options.channels if options.is_memcpy else 0,
         warnings=tuple(render(warning) for warning in warnings),
+        printed=tuple(state.printed),
     )
 
 
@@ -120,6 +121,7 @@ def _images(
                 result = analyze_image(tile.path, tile.params, options, imports, surroundings)
                 images.append(finished_image(_name(tile), result, options.arch))
                 warnings.extend(w for w in result.warnings if w not in warnings)
+                state.printed.extend(result.printed)
             except OpenwaferError as failure:
                 findings.extend(d for d in failure.diagnostics if d not in findings)
         image_of[y, x] = numbers[key]

@@ -42,6 +42,8 @@ class Program:
         params: values of the compile command, as text.
         colors: values of the compile command, as text.
         channels: memcpy channels; 0 without memcpy.
+        warnings: rendered diagnostics of the compiler.
+        printed: lines of `@comptime_print`.
     """
 
     arch: Arch
@@ -58,6 +60,7 @@ class Program:
     colors: tuple[tuple[str, str], ...] = ()
     channels: int = 0
     warnings: tuple[str, ...] = field(default=())
+    printed: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:

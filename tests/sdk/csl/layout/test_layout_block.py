@@ -210,6 +210,12 @@ def test_the_code_knows_the_rectangle(tmp_path: Path) -> None:
     build(tmp_path, ONE, memcpy((8, 3), (4, 1)), pe)
 
 
+def test_lines_printed_at_compile_time_are_handed_on(tmp_path: Path) -> None:
+    program = build(tmp_path, ONE, pe='comptime { @comptime_print("id", id); }')
+    assert len(program.printed) == 1
+    assert "id" in program.printed[0]
+
+
 STREAMS = """
 const memcpy = @import_module("<memcpy/get_params>", .{
   .width = 1, .height = 1, .MEMCPYH2D_1 = FIRST, .MEMCPYD2H_2 = SECOND });

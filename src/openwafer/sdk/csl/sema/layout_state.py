@@ -55,6 +55,7 @@ class LayoutState:
         colors: configurations by (x, y) and color, each with the place that made it.
         streams: color of each stream between host and PEs, by its name.
         has_memcpy: the memcpy library was configured.
+        printed: lines of `@comptime_print`, of the layout before those of each image.
     """
 
     rectangle: Rectangle | None = None
@@ -63,3 +64,4 @@ class LayoutState:
     names: dict[str, HostName] = field(default_factory=dict)
     streams: dict[str, int] = field(default_factory=dict)
     has_memcpy: bool = False
+    printed: list[str] = field(default_factory=list)
