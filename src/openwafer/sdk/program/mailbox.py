@@ -74,6 +74,8 @@ PRIORITY: Final = 41
 """0 low, 1 medium, 2 high; -1 is the default."""
 RESULT: Final = 42
 """What a request gives back: a register's value, 1 when a FIFO operation ran to its end."""
+LIMIT: Final = 43
+"""Cycle past which a loop of compiled code is taken for endless; `run` sets it at each call."""
 OPERANDS: Final = 44
 """Destination, then sources: each an :class:`OperandKind` and four words of value."""
 OPERAND_WORDS: Final = 5
@@ -101,6 +103,7 @@ class Trap(IntEnum):
     OUT_OF_BOUNDS = 2
     STACK_OVERFLOW = 3
     UNREACHABLE = 4
+    ENDLESS_LOOP = 5
 
 
 class Request(IntEnum):
