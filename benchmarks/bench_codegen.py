@@ -17,7 +17,7 @@ import numpy as np
 from openwafer.sdk.arch.generation import WSE2, Arch
 from openwafer.sdk.codegen.modules import module_text
 from openwafer.sdk.codegen.native import compile_modules
-from openwafer.sdk.codegen.objects import compile_text, this_host
+from openwafer.sdk.codegen.objects import Effort, compile_text, this_host
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.text import parse
 from openwafer.sdk.program import mailbox
@@ -136,20 +136,23 @@ def compile_times(repeats: int) -> None:
     num_instructions = sum(
         len(block.instructions) for one in module.functions.values() for block in one.blocks
     )
-    text = module_text(module, [False], WSE2, has_f16=host.has_f16).code
+    text = module_text(module, [False], WSE2, has_f16=host.has_f16)
+    whole = text.straight + text.loops
+    print(
+        f"1,000 lines, {num_instructions} instructions, {whole.count(chr(10))} lines of LLVM text"
+    )
     seconds = _seconds(lambda: module_text(module, [False], WSE2, has_f16=host.has_f16), repeats)
-    print(f"1,000 lines, {num_instructions} instructions, {text.count(chr(10))} lines of LLVM text")
     print(f"writing the text          {1e3 * seconds:8.1f} ms")
-    for level in (0, 1, 2):
-        seconds = _seconds(lambda at=level: compile_text(text, host, optimization=at), repeats)
-        print(f"LLVM at level {level}           {1e3 * seconds:8.1f} ms")
+    for effort in Effort:
+        seconds = _seconds(lambda spent=effort: compile_text(text.loops, host, spent), repeats)
+        print(f"LLVM, effort {effort.name:12s} {1e3 * seconds:8.1f} ms")
 
 
 def hash_loop(repeats: int, iterations: int = 10_000_000) -> None:
     """Print the time of an iteration."""
     module = parse(_HEADER + _HASH)
-    for level in (0, 1, 2):
-        code = compile_modules([module], [(False,)], Arch.WSE2, optimization=level)
+    for effort in Effort:
+        code = compile_modules([module], [(False,)], Arch.WSE2, effort=effort)
         kinds = (ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
         run = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(code.run_address)
         box = np.zeros(mailbox.MAILBOX_WORDS, np.int64)
@@ -157,7 +160,9 @@ def hash_loop(repeats: int, iterations: int = 10_000_000) -> None:
         memory = np.zeros(24576, np.uint16)
         pointers = box.ctypes.data, memory.ctypes.data
         seconds = _seconds(lambda fn=run, at=pointers: fn(0, *at, 0, 0), repeats)
-        print(f"hash loop at level {level}      {1e9 * seconds / iterations:8.2f} ns an iteration")
+        print(
+            f"hash loop, effort {effort.name:7s} {1e9 * seconds / iterations:8.2f} ns an iteration"
+        )
 
 
 def main() -> None:

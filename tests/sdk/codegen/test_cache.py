@@ -7,7 +7,7 @@ import pytest
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.codegen import cache
 from openwafer.sdk.codegen.native import compile_images
-from openwafer.sdk.codegen.objects import Host, Recipe, object_code, this_host
+from openwafer.sdk.codegen.objects import Effort, Host, Recipe, object_code, this_host
 from openwafer.sdk.program.image import Entry, Image
 
 _TEXT = "define i32 @answer() {\n  ret i32 42\n}\n"
@@ -24,28 +24,28 @@ def _files(folder: Path) -> list[Path]:
 
 
 def test_code_is_compiled_once(folder: Path) -> None:
-    first = object_code(Recipe(_TEXT, this_host(), 2))
+    first = object_code(Recipe(_TEXT, this_host(), Effort.FULL))
     (file,) = _files(folder)
     stamp = file.stat().st_mtime_ns
-    assert object_code(Recipe(_TEXT, this_host(), 2)) == first
+    assert object_code(Recipe(_TEXT, this_host(), Effort.FULL)) == first
     assert file.stat().st_mtime_ns == stamp
 
 
 def test_text_processor_and_level_tell_files_apart(folder: Path) -> None:
     host = this_host()
-    object_code(Recipe(_TEXT, host, 2))
-    object_code(Recipe(_TEXT.replace("42", "43"), host, 2))
-    object_code(Recipe(_TEXT, host, 0))
-    object_code(Recipe(_TEXT, Host("generic", ""), 2))
+    object_code(Recipe(_TEXT, host, Effort.FULL))
+    object_code(Recipe(_TEXT.replace("42", "43"), host, Effort.FULL))
+    object_code(Recipe(_TEXT, host, Effort.NONE))
+    object_code(Recipe(_TEXT, Host("generic", ""), Effort.FULL))
     assert len(_files(folder)) == 4
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"x" * 500])
 def test_a_damaged_file_is_compiled_again(folder: Path, damage: bytes) -> None:
-    code = object_code(Recipe(_TEXT, this_host(), 2))
+    code = object_code(Recipe(_TEXT, this_host(), Effort.FULL))
     (file,) = _files(folder)
     file.write_bytes(damage)
-    assert object_code(Recipe(_TEXT, this_host(), 2)) == code
+    assert object_code(Recipe(_TEXT, this_host(), Effort.FULL)) == code
     assert file.read_bytes()[32:] == code
 
 
@@ -59,7 +59,7 @@ def test_the_folder_follows_the_environment(
 
 def test_wrong_llvm_text_is_refused(folder: Path) -> None:
     with pytest.raises(RuntimeError, match="expected"):
-        object_code(Recipe("define nonsense", this_host(), 2))
+        object_code(Recipe("define nonsense", this_host(), Effort.FULL))
     assert _files(folder) == []
 
 
@@ -84,7 +84,7 @@ def test_an_image_names_its_code_and_its_vector_operations(folder: Path) -> None
     compile_images([_IMAGE, _IMAGE], Arch.WSE2)
     (listed,) = folder.rglob("*.list")
     names = listed.read_bytes()[32:].decode().split()
-    assert len(names) == 2
+    assert len(names) == 3
     assert {f"{name}.o" for name in names} < {file.name for file in _files(folder)}
 
 

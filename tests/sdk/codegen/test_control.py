@@ -117,6 +117,13 @@ def test_an_indirect_call_finds_its_function(number: int) -> None:
         assert_agrees(_INDIRECT, arguments=[number])
 
 
+def test_an_endless_loop_is_stopped() -> None:
+    text = "entry &main\nfn &main() void {\nhead: loop_end\n  jump[head] !3\n}"
+    trail = run_native(Native(read_module(text)))
+    assert trail.outcomes == [Outcome.TRAPPED]
+    assert (trail.box[mailbox.TRAP], trail.box[mailbox.PLACE]) == (Trap.ENDLESS_LOOP, 3)
+
+
 def _access(address: int, body: str) -> Trail:
     text = f"""
 entry &main

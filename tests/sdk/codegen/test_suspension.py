@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from openwafer.sdk.codegen.objects import Effort
 from openwafer.sdk.ir.suspension import (
+    functions_in_loops,
     is_request,
     isolate,
     live_slots,
@@ -88,9 +90,9 @@ def test_a_chain_of_calls_is_resumed_where_it_waited() -> None:
     assert trail.outcomes == [Outcome.SUSPENDED] * 15 + [Outcome.FINISHED]
 
 
-@pytest.mark.parametrize("optimization", [0, 1, 2])
-def test_every_level_of_optimization_does_the_same(optimization: int) -> None:
-    native = Native(read_module(_CHAIN), optimization=optimization)
+@pytest.mark.parametrize("effort", list(Effort))
+def test_every_effort_does_the_same(effort: Effort) -> None:
+    native = Native(read_module(_CHAIN), effort=effort)
     trail = run_native(native, arguments=[4])
     assert np.array_equal(trail.data, assert_agrees(_CHAIN, arguments=[4]).data)
 
@@ -206,3 +208,8 @@ def test_live_slots_are_those_that_are_read_later() -> None:
 def test_functions_that_call_each_other_are_recursive() -> None:
     text = _CHAIN.replace("call[plain] u16 %0", "call[inner] u16 %0")
     assert recursive_functions(read_module(text)) == {"inner"}
+
+
+def test_functions_of_loops_are_those_with_one_and_what_they_call() -> None:
+    text = _CHAIN.replace("entry &outer", "entry &outer\nfn &other() void {\nh:\n  return !0\n}")
+    assert functions_in_loops(read_module(text)) == {"outer", "middle", "inner", "plain"}

@@ -101,17 +101,18 @@ class FunctionWriter:
         self._live = live_slots(function) if self.may_suspend else {}
         self._resumes: list[str] = []
         self._cycles = ""
+        self._limit = ""
         self._block_index = 0
 
     def _signature(self) -> str:
         name = native_name(self.function.name)
         if self.may_suspend:
-            return f"define internal i32 {name}({PARAMETERS}, i32 %fp) nounwind"
+            return f"define hidden i32 {name}({PARAMETERS}, i32 %fp) nounwind"
         kinds = ", ".join(
             f"{llvm_type(slot.type)} %p{index}"
             for index, slot in enumerate(self.function.parameters)
         )
-        head = f"define internal {result_type(self.function)} {name}({PARAMETERS}, i32 %fp"
+        head = f"define hidden {result_type(self.function)} {name}({PARAMETERS}, i32 %fp"
         return f"{head}{', ' if kinds else ''}{kinds}) nounwind"
 
     def begin(self) -> None:
@@ -123,6 +124,7 @@ class FunctionWriter:
             if not slot.is_memory:
                 self.slots[slot.name] = body.variable(llvm_type(slot.type))
         self.reload_cycles()
+        self._limit = read(body, mailbox.LIMIT)
         if self.may_suspend:
             body.jump("dispatch")
             body.begin("start")
@@ -239,14 +241,14 @@ class FunctionWriter:
         targets = [f"%{self._labels[name]}" for name in instruction.names]
         match instruction.op:
             case "jump":
-                self._count_edges()
+                self._count_edges(instruction)
                 self.body.do(f"br label {targets[0]}")
             case "branch":
                 condition = self.spell(instruction.args[0])
-                self._count_edges(condition)
+                self._count_edges(instruction, condition)
                 self.body.do(f"br i1 {condition}, label {targets[0]}, label {targets[1]}")
             case "switch":
-                self._count_edges()
+                self._count_edges(instruction)
                 self._switch(instruction, targets)
             case "return":
                 self._return(instruction)
@@ -254,10 +256,15 @@ class FunctionWriter:
                 trap(self.body, Trap.UNREACHABLE, "0", str(instruction.place))
                 self.body.jump("trapped")
 
-    def _count_edges(self, condition: str = "") -> None:
+    def _count_edges(self, instruction: Instruction, condition: str = "") -> None:
+        """Count the way to the next block; the way back to an earlier one is a loop's."""
         edges = edge_cycles(self.function, self._block_index, self.unit.generation)
         self.pending_cycles += min(edges)
         now = self.cycles()
+        labels = [block.label for block in self.function.blocks[: self._block_index + 1]]
+        if any(name in labels for name in instruction.names):
+            in_time = self.body.value(f"icmp sle i64 {now}, {self._limit}")
+            self.trap_unless(in_time, Trap.ENDLESS_LOOP, now, instruction.place)
         if condition and edges[0] != edges[1]:
             first, second = (str(cycles - min(edges)) for cycles in edges)
             more = self.body.select(condition, "i64", first, second)

@@ -1,6 +1,6 @@
 """LLVM text of a whole module: its functions, their entries, and what they rest on."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,13 +18,14 @@ from openwafer.sdk.codegen.frames import (
 )
 from openwafer.sdk.codegen.functions import Unit, native_name, result_type
 from openwafer.sdk.codegen.instructions import function_text
-from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, store, trap, word_address
+from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, store, trap, word_address, write
 from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.codegen.vectors import kernel_declaration, kernel_function
 from openwafer.sdk.ir.function import Function, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.suspension import (
     callees,
+    functions_in_loops,
     is_request,
     isolate,
     recursive_functions,
@@ -37,6 +38,8 @@ from openwafer.sdk.program.mailbox import Outcome, Trap
 _SUPPORT: Final = (
     scalars.DECLARATIONS + floats_module.SUPPORT + mailboxes.SUPPORT + vectors.METADATA
 )
+# Ten seconds of the wafer's time: far above any task, and over in a second here.
+_MOST_CYCLES: Final = 1 << 33
 RUN: Final = "image_run"
 """Name of a module's function: mailbox, memory, number of the entry, whether to resume."""
 
@@ -46,11 +49,13 @@ class ModuleText:
     """LLVM modules that are linked into one library.
 
     Attributes:
-        code: functions and entries of an image.
+        straight: entries of an image, and functions that no loop reaches.
+        loops: functions with loops, and what these call.
         kernels: its vector operations, each a module of its own: many images share them.
     """
 
-    code: str
+    straight: str
+    loops: str
     kernels: tuple[str, ...]
 
 
@@ -66,20 +71,31 @@ def module_text(
         has_f16: the host's processor converts f16 by itself.
     """
     unit = _unit(module, generation, Floats(has_f16=has_f16))
-    functions = [function_text(unit, function) for function in unit.module.functions.values()]
+    texts = {name: function_text(unit, one) for name, one in unit.module.functions.items()}
     entries = [
         _entry(unit, number, unit.module.functions[name], splits=splits)
         for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True))
     ]
-    declared = [kernel_declaration(kernel) for kernel in unit.kernels]
-    kernels = [
+    in_loops = functions_in_loops(module)
+    straight = "\n".join([_group(unit, texts, set(texts) - in_loops), *entries, _run(unit)])
+    kernels = (
         kernel_function(kernel, unit.floats, generation, module.memory_words)
         for kernel in unit.kernels
-    ]
+    )
     return ModuleText(
-        "\n".join([_SUPPORT, *declared, *functions, *entries, _run(unit)]),
+        straight,
+        _group(unit, texts, in_loops),
         tuple(f"{_SUPPORT}\n{kernel}" for kernel in kernels),
     )
+
+
+def _group(unit: Unit, texts: dict[str, str], chosen: Collection[str]) -> str:
+    """Functions that are compiled together; all others are declared."""
+    lines = [_SUPPORT, *map(kernel_declaration, unit.kernels)]
+    for name, text in texts.items():
+        head = text.partition(" {\n")[0]
+        lines.append(text if name in chosen else f"{head.replace('define', 'declare', 1)}\n")
+    return "\n".join(lines)
 
 
 def element_text(*, has_f16: bool) -> str:
@@ -169,6 +185,8 @@ def _run(unit: Unit) -> str:
     base, entries = unit.module.stack_base, unit.module.entries
     body = Body(f"define i32 @{RUN}({PARAMETERS}, i32 %number, i32 %is_resume) nounwind")
     body.begin_entry()
+    limit = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {_MOST_CYCLES}")
+    write(body, mailbox.LIMIT, limit)
     running = word_address(body, str(base), "i64")
     body.branch(body.value("icmp ne i32 %is_resume, 0"), "resume", "start")
     body.begin("start")

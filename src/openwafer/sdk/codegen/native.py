@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from llvmlite import binding as llvm
 
@@ -13,6 +12,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.codegen import cache
 from openwafer.sdk.codegen.modules import RUN, ModuleText, element_text, module_text
 from openwafer.sdk.codegen.objects import (
+    Effort,
     Host,
     Recipe,
     compile_text,
@@ -23,9 +23,6 @@ from openwafer.sdk.codegen.objects import (
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image, TaskKind
-
-_KERNEL_OPTIMIZATION: Final = 2
-"""Loops over elements gain from vector instructions, and are compiled once for all programs."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,13 @@ class _Linker:
 
 @functools.cache
 def _linker() -> _Linker:
-    return _Linker(llvm.create_lljit_compiler(target_machine(this_host(), optimization=2)))
+    return _Linker(llvm.create_lljit_compiler(target_machine(this_host(), level=0)))
 
 
 def llvm_text(image: Image, arch: Arch) -> str:
     """LLVM text of an image's code and of its vector operations, for this host."""
     text = _module_text(ir_text.parse(image.code), entry_splits(image), arch, this_host())
-    return "\n".join([text.code, *text.kernels])
+    return "\n".join([text.straight, text.loops, *text.kernels])
 
 
 def entry_splits(image: Image) -> tuple[bool, ...]:
@@ -73,16 +70,18 @@ def entry_splits(image: Image) -> tuple[bool, ...]:
     return tuple(number in by_wavelet for number in range(len(image.entries)))
 
 
-def compile_images(images: Sequence[Image], arch: Arch, *, optimization: int = 1) -> NativeCode:
+def compile_images(
+    images: Sequence[Image], arch: Arch, *, effort: Effort = Effort.LIGHT
+) -> NativeCode:
     """Compile and load the code of a program's images.
 
     Args:
         images: in the order of their numbers.
         arch: whose time is counted.
-        optimization: of scalar code: 0 none, 1 light, 2 and 3 as LLVM counts.
+        effort: spent on code without loops; code with loops takes more.
     """
     host = this_host()
-    return _load([_image_objects(image, arch, optimization, host) for image in images], host)
+    return _load([_image_objects(image, arch, effort, host) for image in images], host)
 
 
 def compile_modules(
@@ -90,7 +89,7 @@ def compile_modules(
     splits_wavelet: Sequence[Sequence[bool]],
     arch: Arch,
     *,
-    optimization: int = 1,
+    effort: Effort = Effort.LIGHT,
     host: Host | None = None,
 ) -> NativeCode:
     """Compile and load verified modules; see :func:`compile_images`.
@@ -99,7 +98,7 @@ def compile_modules(
         modules: in the order of their numbers.
         splits_wavelet: of each module, by entry: whether its arguments are parts of one wavelet.
         arch: whose time is counted.
-        optimization: of scalar code.
+        effort: spent on code without loops.
         host: a processor whose code this one runs; this one itself when absent.
     """
     host = host or this_host()
@@ -107,14 +106,14 @@ def compile_modules(
         _module_text(module, splits, arch, host)
         for module, splits in zip(modules, splits_wavelet, strict=True)
     ]
-    recipes = [_recipes(text, optimization, host) for text in texts]
+    recipes = [_recipes(text, effort, host) for text in texts]
     return _load([tuple(map(object_code, parts)) for parts in recipes], host)
 
 
-def _image_objects(image: Image, arch: Arch, optimization: int, host: Host) -> tuple[bytes, ...]:
+def _image_objects(image: Image, arch: Arch, effort: Effort, host: Host) -> tuple[bytes, ...]:
     """Object files of an image; what was compiled before is found without reading its code."""
     splits = entry_splits(image)
-    texts = arch, str(optimization), str(splits), image.code
+    texts = arch, str(effort.value), str(splits), image.code
     key = cache.key_of(_generator_digest(), *host.names, *texts)
     listed = (cache.read(key, cache.LIST) or b"").decode().split()
     stored = [cache.read(part, cache.OBJECT) for part in listed]
@@ -122,24 +121,25 @@ def _image_objects(image: Image, arch: Arch, optimization: int, host: Host) -> t
     if listed and len(objects) == len(listed):
         return objects
     text = _module_text(ir_text.parse(image.code), splits, arch, host)
-    recipes = _recipes(text, optimization, host)
+    recipes = _recipes(text, effort, host)
     objects = tuple(map(object_code, recipes))
     cache.keep(key, cache.LIST, "\n".join(recipe.key for recipe in recipes).encode())
     return objects
 
 
-def _recipes(text: ModuleText, optimization: int, host: Host) -> list[Recipe]:
-    kernels = (Recipe(kernel, host, _KERNEL_OPTIMIZATION) for kernel in text.kernels)
-    return [Recipe(text.code, host, optimization), *kernels]
+def _recipes(text: ModuleText, effort: Effort, host: Host) -> list[Recipe]:
+    loops = max(effort, Effort.LOOPS) if effort else effort
+    kernels = (Recipe(kernel, host, Effort.FULL) for kernel in text.kernels)
+    return [Recipe(text.straight, host, effort), Recipe(text.loops, host, loops), *kernels]
 
 
 def _load(images: Sequence[tuple[bytes, ...]], host: Host) -> NativeCode:
     """Load the object files of each image; equal images share one library."""
     loaded = {objects: _linker().load(objects, RUN) for objects in dict.fromkeys(images)}
     addresses = [loaded[objects][RUN] for objects in images]
-    element_recipe = Recipe(element_text(has_f16=host.has_f16), host, _KERNEL_OPTIMIZATION)
+    element_recipe = Recipe(element_text(has_f16=host.has_f16), host, Effort.FULL)
     element = _linker().load([object_code(element_recipe)], "element")
-    code = compile_text(_dispatch_text(addresses), host, optimization=0)
+    code = compile_text(_dispatch_text(addresses), host, Effort.NONE)
     run = _linker().load([code], "run")
     return NativeCode(run["run"], element["element"], (*loaded.values(), element, run))
 

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 import llvmlite
@@ -9,8 +10,21 @@ from llvmlite import binding as llvm
 
 from openwafer.sdk.codegen import cache
 
-_FULL: Final = 2
-"""The lowest level that runs LLVM's own choice of passes."""
+_LEVEL: Final = 2
+
+
+class Effort(IntEnum):
+    """What is spent on a module."""
+
+    NONE = 0
+    """It is taken as it is written."""
+    LIGHT = 1
+    """A few passes and quick selection: for code that runs straight through."""
+    LOOPS = 2
+    """The same passes, and registers kept over branches: scalar loops as fast as LLVM makes them,
+    at two thirds of the time."""
+    FULL = 3
+    """All of LLVM's passes: for loops that gain from vector instructions."""
 
 
 @dataclass(frozen=True)
@@ -46,45 +60,44 @@ class Recipe:
     Attributes:
         text: an LLVM module.
         host: the processor.
-        optimization: 0 none, 1 light, 2 and 3 as LLVM counts.
+        effort: what is spent on it.
     """
 
     text: str
     host: Host
-    optimization: int
+    effort: Effort
 
     @property
     def key(self) -> str:
         """Its name in the cache."""
-        return cache.key_of(*self.host.names, str(self.optimization), self.text)
+        return cache.key_of(*self.host.names, str(self.effort.value), self.text)
 
 
 def object_code(recipe: Recipe) -> bytes:
     """Machine code, from the cache when it is there."""
     code = cache.read(recipe.key, cache.OBJECT)
     if code is None:
-        code = compile_text(recipe.text, recipe.host, optimization=recipe.optimization)
+        code = compile_text(recipe.text, recipe.host, recipe.effort)
         cache.keep(recipe.key, cache.OBJECT, code)
     return code
 
 
-def compile_text(text: str, host: Host, *, optimization: int) -> bytes:
+def compile_text(text: str, host: Host, effort: Effort) -> bytes:
     """Machine code of an LLVM module, without the cache; the module is verified."""
     module = llvm.parse_assembly(text)
     module.verify()
-    machine = target_machine(host, optimization=0 if optimization < _FULL else optimization)
-    options = llvm.create_pipeline_tuning_options(speed_level=optimization)
+    machine = target_machine(host, level=0 if effort < Effort.LOOPS else _LEVEL)
+    options = llvm.create_pipeline_tuning_options(speed_level=_LEVEL)
     options.loop_vectorization = True
     builder = llvm.create_pass_builder(machine, options)
-    if optimization >= _FULL:
+    if effort is Effort.FULL:
         builder.getModulePassManager().run(module, builder)
-    elif optimization:
+    elif effort is not Effort.NONE:
         _light_passes().run(module, builder)
     return bytes(machine.emit_object(module))
 
 
 def _light_passes() -> llvm.ModulePassManager:
-    """Scalar code as fast as all of LLVM's passes make it, in a sixth of their time."""
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
@@ -95,13 +108,13 @@ def _light_passes() -> llvm.ModulePassManager:
     return passes
 
 
-def target_machine(host: Host, *, optimization: int) -> llvm.TargetMachine:
-    """LLVM's description of the processor."""
+def target_machine(host: Host, *, level: int) -> llvm.TargetMachine:
+    """LLVM's description of the processor; `level` is that of its code generator."""
     target = llvm.Target.from_triple(llvm.get_process_triple())
     return target.create_target_machine(
         cpu=host.cpu,
         features=host.features,
-        opt=optimization,
+        opt=level,
         reloc="pic",
         codemodel="small",
         jit=True,

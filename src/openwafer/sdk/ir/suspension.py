@@ -68,6 +68,20 @@ def recursive_functions(module: Module) -> frozenset[str]:
     return frozenset(name for name in calls if name in _reachable(calls, name))
 
 
+def functions_in_loops(module: Module) -> frozenset[str]:
+    """Names of the functions that have a loop, and of all that these call."""
+    calls = _call_graph(module)
+    looping = {name for name, one in module.functions.items() if any(_jumps_back(one))}
+    return frozenset(looping.union(*(_reachable(calls, name) for name in looping)))
+
+
+def _jumps_back(function: Function) -> Iterator[bool]:
+    seen: set[str] = set()
+    for block in function.blocks:
+        seen.add(block.label)
+        yield not seen.isdisjoint(successors(block))
+
+
 def _reachable(calls: dict[str, set[str]], start: str) -> set[str]:
     seen: set[str] = set()
     waiting = list(calls[start])
