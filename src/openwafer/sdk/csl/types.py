@@ -101,7 +101,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct(Type):
-    """A struct, packed struct or union.
+    """A struct or union.
 
     Attributes:
         fields: in the order of memory.
@@ -115,7 +115,6 @@ class Struct(Type):
     name: str = field(default="", compare=False)
     is_tuple: bool = False
     is_union: bool = False
-    is_packed: bool = False
 
     def __str__(self) -> str:
         if self.name:

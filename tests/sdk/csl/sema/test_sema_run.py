@@ -221,6 +221,12 @@ def test_a_struct_is_built_from_run_time_values() -> None:
     assert result(body, globals_=globals_) == 43
 
 
+def test_fields_of_a_union_share_their_memory() -> None:
+    globals_ = "const bits = union { f: f32, w: [2]u16 };"
+    body = "var x: f32 = 1.0; var u = bits{ .f = x }; out = u.w[1];"
+    assert result(body, "u16", globals_) == 0x3F80
+
+
 def test_enumerations_are_compared_and_switched() -> None:
     globals_ = "const e = enum(u16) { a, b = 4, c }; var x = e.b;"
     body = "if (x == e.b) { out = 1; } out += switch (x) { e.a => 10, e.b => 20, e.c => 30 };"

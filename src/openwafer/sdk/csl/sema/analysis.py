@@ -59,7 +59,7 @@ class Target:
     Attributes:
         results: of a labelled block, of an inlined function: what breaks carry out.
         next_iteration: block that `continue` jumps to; None where it is no loop.
-        is_continued: whether a `continue` was met.
+        exit: block behind a loop; None until something jumps there.
     """
 
     label: str
@@ -68,8 +68,6 @@ class Target:
     results: list[Result] = field(default_factory=list)
     exit: ir.Block | None = None
     next_iteration: ir.Block | None = None
-    is_continued: bool = False
-    is_exited: bool = False
 
 
 @dataclass(eq=False)

@@ -24,6 +24,7 @@ from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
 
+# Importing the families registers what the engine evaluates.
 assert FAMILIES
 
 _RECURSION_LIMIT: Final = 100_000

@@ -152,13 +152,10 @@ def _store_aggregate(
         case Comptime(_, known):
             _store_known(analysis, kind, address, Comptime(kind, known), span)
         case Aggregate(_, elements):
+            whole = MemoryPlace(kind, address, is_const=False)
             for index, element in enumerate(elements):
-                store(
-                    analysis,
-                    part(analysis, MemoryPlace(kind, address, False), index),
-                    element,
-                    span,
-                )
+                if not isinstance(element, Comptime) or element.value is not UNDEFINED:
+                    store(analysis, part(analysis, whole, index), element, span)
         case MemoryPlace(address=source):
             count = ir.Constant(types.num_words(kind), ir.Type.U16)
             analysis.emit("copy", address, source, count)

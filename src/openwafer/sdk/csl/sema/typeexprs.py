@@ -47,6 +47,13 @@ def _function(sema: Sema, node: ast.FunctionType, _expected: Type | None) -> Ope
 
 @evaluates(ast.AggregateType)
 def _aggregate(sema: Sema, node: ast.AggregateType, _expected: Type | None) -> Operand:
+    if node.layout is ast.AggregateLayout.PACKED:
+        sema.fail(
+            "packed",
+            "packed structs and unions are not supported",
+            node.span,
+            help="keep the bits in an integer, and take fields out with '>>' and '&'",
+        )
     fields: list[Field] = []
     for item in node.fields:
         if any(field.name == item.name.text for field in fields):
@@ -57,7 +64,6 @@ def _aggregate(sema: Sema, node: ast.AggregateType, _expected: Type | None) -> O
         tuple(fields),
         origin_of(node.span),
         is_union=node.is_union,
-        is_packed=node.layout is ast.AggregateLayout.PACKED,
     )
     return Comptime(types.TYPE, struct)
 
