@@ -89,7 +89,8 @@ def test_experts_are_layers_inside_their_block() -> None:
 def test_elements_of_a_list_in_a_block_without_weights_stand_by_themselves() -> None:
     stage = nn.Sequential(nn.Identity(), nn.ModuleList([matrix(), matrix()]))
     found = split(nn.Sequential(nn.ModuleList([stage])), patterns=("0.0",))
-    assert {layer.name: layer.parent for layer in found.layers} == {"0.0.1.0": None, "0.0.1.1": None}
+    parents = {layer.name: layer.parent for layer in found.layers}
+    assert parents == {"0.0.1.0": None, "0.0.1.1": None}
 
 
 def test_the_record_of_a_block_leaves_its_experts_out() -> None:
