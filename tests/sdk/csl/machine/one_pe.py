@@ -41,8 +41,12 @@ def refusal(folder: Path, source: str, arch: Arch = Arch.WSE3, exports: str = ""
 class Pe:
     """One PE that runs the function `main`."""
 
-    def __init__(self, folder: Path, source: str, arch: Arch = Arch.WSE3) -> None:
-        self.image = compile_pe(folder, source + EXPORT_MAIN, arch, MAIN)
+    def __init__(
+        self, folder: Path, source: str, arch: Arch = Arch.WSE3, exports: str = MAIN
+    ) -> None:
+        if exports == MAIN:
+            source += EXPORT_MAIN
+        self.image = compile_pe(folder, source, arch, exports)
         self.box = np.zeros(mailbox.MAILBOX_WORDS, np.int64)
         self.memory = np.zeros(MEMORY_WORDS, np.uint16)
         data = np.frombuffer(self.image.data, np.uint16)

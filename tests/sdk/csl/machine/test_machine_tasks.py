@@ -269,6 +269,29 @@ def test_exported_types_must_agree_with_the_layout(tmp_path: Path) -> None:
     assert "exported symbol type mismatch" in refusal(tmp_path, source, exports=MAIN)
 
 
+ADVERTISED = """
+var a: u32 = 70000; var b: u32 = 5; var c = [2]f32{ 1.0, 2.0 }; var p: [*]f32 = &c;
+var value: u32; var first: u16;
+comptime { @export_symbol(a); @export_symbol(b); @export_symbol(p); @export_symbol(main); }
+fn main() void {
+  const b_id: u16 = @get_symbol_id(b);
+  var id = b_id;
+  value = @get_symbol_value(u32, id - 1);
+  id = @get_symbol_id(p);
+  first = @get_tensor_ptr(id)[1];
+}
+"""
+
+
+def test_advertised_variables_are_found_by_their_ids(tmp_path: Path) -> None:
+    names = '@export_name("a", u32, true); @export_name("b", u32, true);'
+    names += '@export_name("p", [*]f32, true);'
+    pe = Pe(tmp_path, ADVERTISED, exports=names + MAIN)
+    assert pe.start() is Outcome.FINISHED
+    assert pe.read("value", "u4").tolist() == [70000]
+    assert pe.read("first", "u2").tolist() == [0x3F80]
+
+
 def test_a_name_of_the_host_may_differ_from_the_symbol(tmp_path: Path) -> None:
     source = 'var a: [4]f32; var p: [*]f32 = &a; comptime { @export_symbol(p, "A"); }'
     image = compile_pe(tmp_path, source, exports='@export_name("A", [*]f32, true);')

@@ -16,6 +16,8 @@ from openwafer.sdk.csl.values import (
     PointerValue,
     Variable,
 )
+from openwafer.sdk.ir.function import Address, Constant
+from openwafer.sdk.ir.function import Type as IrType
 from openwafer.sdk.program.program import HostName
 
 
@@ -103,6 +105,51 @@ def _get_symbol_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     if name is None:
         sema.fail("not-exported", f"'{node.span.text}' is not advertised", call.span)
     return Comptime(t.U16, name.id)
+
+
+@builtin("get_symbol_value")
+def _get_symbol_value(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    kind_node, node = take(sema, call, 2)
+    kind = sema.type_of_node(kind_node)
+    return _by_id(sema, call, node, kind, kind)
+
+
+@builtin("get_tensor_ptr")
+def _get_tensor_ptr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    (node,) = take(sema, call, 1)
+    return _by_id(sema, call, node, t.Pointer(t.U16, is_many=True), None)
+
+
+def _by_id(
+    sema: Sema,
+    call: ast.BuiltinCall,
+    node: ast.Expression,
+    result: t.Type,
+    exported: t.Type | None,
+) -> Operand:
+    """Value of the variable that an id stands for; `exported` None takes every pointer."""
+    if sema.is_comptime:
+        sema.fail("not-comptime", f"@{call.name.text} cannot run at compile time", call.span)
+    found = sema.new_slot(result, "advertised")
+    given = sema.lower(sema.typed(node, t.U16), node.span)
+    end = sema.new_block("advertised")
+    for name, symbol in sema.image.exported_symbols:
+        variable = sema.image.variables[symbol]
+        is_pointer = isinstance(variable.type, t.Pointer) and variable.type.is_many
+        advertised = _advertised(sema, call, name)
+        if advertised is None or not (variable.type == exported if exported else is_pointer):
+            continue
+        number = Constant(advertised.id, IrType.U16)
+        this, other = sema.new_block("this"), sema.new_block("other")
+        sema.branch(sema.emit("eq", given, number, type=IrType.BOOL), this, other)
+        sema.enter(this)
+        value = sema.emit("load", Address(symbol), type=t.ir_type(result))
+        sema.emit("set", value, names=(found.slot,))
+        sema.jump(end)
+        sema.enter(other)
+    sema.jump(end)
+    sema.enter(end)
+    return sema.load(found, call.span)
 
 
 @builtin("has_exported_tensors")

@@ -43,6 +43,12 @@ def _known(sema: Sema, call: ast.BuiltinCall, operand: Loaded) -> int:
     return operand.value
 
 
+@builtin("set_active_prng")
+def _set_active_prng(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    message = "@set_active_prng is not supported: the model has one generator in each PE"
+    sema.fail("unsupported", message, call.span)
+
+
 @builtin("random16")
 def _random(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     take(sema, call, 0)
