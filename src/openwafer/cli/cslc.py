@@ -32,6 +32,8 @@ def run(arguments: Sequence[str]) -> int:
         for diagnostic in found.diagnostics:
             print(render(diagnostic, color=sys.stderr.isatty()), file=sys.stderr)
         return EXIT_ERROR
+    for line in program.printed:
+        print(line)
     for warning in program.warnings:
         print(warning, file=sys.stderr)
     print("compile successful")

@@ -116,6 +116,13 @@ def test_a_mistake_in_the_code_ends_with_its_place(folder: Path) -> None:
     assert "bad.csl:4:18" in done.stderr
 
 
+def test_what_the_program_prints_at_compile_time_is_shown(folder: Path) -> None:
+    (folder / "printing.csl").write_text(LAYOUT.replace("pe.csl", "printing_pe.csl"))
+    (folder / "printing_pe.csl").write_text(f'{PE}comptime {{ @comptime_print("size", size); }}')
+    done = command("cslc", folder, "printing.csl", *COMPILE.split(), "-o", "printed")
+    assert "size, 5\n" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("stage", "text"), [("ast", "@set_rectangle(2, 1)"), ("ir", "fn &scale"), ("llvm", "define")]
 )
