@@ -71,11 +71,11 @@ def _queue_flush(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
 def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = take(sema, call, 1, 2)
     place = sema.place(nodes[0])
-    is_array = isinstance(place.type, t.Array)
-    pointer = sema.address_of(place, call.span) if is_array else sema.load(place, call.span)
-    array = pointer.type.element if isinstance(pointer.type, t.Pointer) else pointer.type
+    is_pointer = isinstance(place.type, t.Pointer)
+    array = place.type.element if isinstance(place.type, t.Pointer) else place.type
     if not isinstance(array, t.Array) or array.element not in _FIFO_ELEMENTS:
         wrong_type(sema, nodes[0], "an array of 16-bit or 32-bit numbers", place)
+    pointer = sema.load(place, call.span) if is_pointer else sema.address_of(place, call.span)
     if not isinstance(pointer, Comptime) or not isinstance(pointer.value, PointerValue):
         sema.fail("not-global", "a FIFO lies in a global array", nodes[0].span)
     options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)
