@@ -55,6 +55,8 @@ class LayoutState:
         colors: configurations by (x, y) and color, each with the place that made it.
         streams: color of each stream between host and PEs, by its name.
         has_memcpy: the memcpy library was configured.
+        files: of tiles, by the name as written and the file that says so.
+        configs: color configurations read before, by struct and color.
         printed: lines of `@comptime_print`, of the layout before those of each image.
     """
 
@@ -64,4 +66,6 @@ class LayoutState:
     names: dict[str, HostName] = field(default_factory=dict)
     streams: dict[str, int] = field(default_factory=dict)
     has_memcpy: bool = False
+    files: dict[tuple[str, Path], Path] = field(default_factory=dict)
+    configs: dict[tuple[Comptime, int], ColorConfig] = field(default_factory=dict)
     printed: list[str] = field(default_factory=list)

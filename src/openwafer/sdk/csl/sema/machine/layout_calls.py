@@ -12,6 +12,7 @@ from openwafer.sdk.csl.sema.machine.placement import place_rectangle
 from openwafer.sdk.csl.sema.machine.routes import color_config, color_number
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand
 from openwafer.sdk.program.program import HostName
+from openwafer.sdk.program.routing import ColorConfig
 from openwafer.source import Span
 
 _MAX_PARAMETERS: Final = 15
@@ -61,7 +62,10 @@ def _set_tile_code(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
         sema.fail("tile-twice", message, call.span, help="call @set_tile_code once for each PE")
     path = sema.module.path
     if len(nodes) > 2:
-        path = sema.imports.find(sema.string(nodes[2]), path, nodes[2].span)
+        key = (sema.string(nodes[2]), path)
+        if key not in layout.files:
+            layout.files[key] = sema.imports.find(*key, nodes[2].span)
+        path = layout.files[key]
     params: dict[str, Comptime] = {}
     if len(nodes) > 3:
         given = sema.fields(sema.comptime_value(nodes[3]), nodes[3].span)
@@ -81,8 +85,17 @@ def _set_color_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
     if color in colors:
         message = f"color {color} of PE ({x}, {y}) is configured already"
         sema.fail("color-twice", message, call.span, notes=(_at(colors[color][1]),))
-    colors[color] = (color_config(sema, node, color), call.span)
+    colors[color] = (_config(sema, layout, node, color), call.span)
     return NOTHING
+
+
+def _config(sema: Sema, layout: LayoutState, node: ast.Expression, color: int) -> ColorConfig:
+    """Read a configuration; PEs by the thousand share theirs."""
+    struct = sema.comptime_value(node)
+    found = layout.configs.get((struct, color))
+    if found is None:
+        found = layout.configs[struct, color] = color_config(sema, node, color)
+    return found
 
 
 def _at(span: Span) -> str:
