@@ -51,6 +51,7 @@ class Cell:
 
     Attributes:
         variable: its copy in a PE's memory, once a constant was needed there.
+        runtime_depth: branches and loops of the PE around its declaration.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Cell:
     content: object
     is_const: bool = False
     variable: Variable | None = None
+    runtime_depth: int = 0
 
 
 @dataclass(eq=False)

@@ -113,6 +113,24 @@ def test_fields_are_assigned_at_compile_time() -> None:
     assert known(text).value == (1, 5)
 
 
+def test_a_comptime_struct_takes_structs_of_any_type() -> None:
+    text = """
+      fn make() comptime_int {
+        var any: comptime_struct = .{ .a = 1 };
+        any = .{ .name = "x", .b = 7 };
+        return any.b;
+      }
+      const it = make();"""
+    assert known(text).value == 7
+
+
+def test_a_field_is_assigned_by_its_name_as_a_string() -> None:
+    text = """
+      fn make() comptime_int { var s = .{ .a = 10 }; @field(s, "a") = 20; return s.a; }
+      const it = make();"""
+    assert known(text).value == 20
+
+
 def test_a_struct_type_comes_out_of_a_function() -> None:
     text = """
       fn pair(comptime A: type, comptime B: type) type { return struct { first: A, second: B }; }

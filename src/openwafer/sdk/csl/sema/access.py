@@ -1,5 +1,7 @@
 """The way into values: fields, elements, pointers."""
 
+from dataclasses import replace
+
 from openwafer.diagnostics import did_you_mean
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema import places
@@ -35,6 +37,8 @@ def member(sema: Sema, owner: Operand, name: str, span: Span) -> Operand:
     """`owner.name`: a field's place, a module's symbol, an element of an enumeration."""
     if isinstance(owner.type, Pointer) and isinstance(owner.type.element, Struct):
         owner = dereference(sema, owner, span)
+    if isinstance(owner, CellPlace) and owner.type == types.COMPTIME_STRUCT:
+        owner = replace(owner, type=owner.cell.type)
     if isinstance(owner.type, Struct):
         return _field(sema, owner, owner.type, name, span)
     loaded = sema.load(owner, span)

@@ -81,6 +81,7 @@ class Context:
         inlined: target of `return` in an inlined function.
         result_address: where a function writes an array or struct that it returns.
         declaring: name of the global whose initializer this is.
+        runtime_depth: branches and loops of the PE around this place.
         addressed: names of the function whose address is taken.
     """
 
@@ -94,6 +95,7 @@ class Context:
     result_address: ir.Value | None = None
     function: str = ""
     declaring: str = ""
+    runtime_depth: int = 0
     targets: list[Target] = field(default_factory=list)
     addressed: frozenset[str] = frozenset()
 
@@ -170,6 +172,16 @@ class Analysis:
         context = replace(self.context, is_comptime=True, targets=[])
         with self.within(context):
             yield
+
+    @contextmanager
+    def under_runtime_control(self) -> Iterator[None]:
+        """Analyse what the PE may run never, or many times."""
+        context = self.context
+        context.runtime_depth += 1
+        try:
+            yield
+        finally:
+            context.runtime_depth -= 1
 
     # Findings
 

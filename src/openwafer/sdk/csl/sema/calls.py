@@ -165,6 +165,7 @@ def _expand(
         return_type=result,
         inlined=target,
         function=sema.context.function,
+        runtime_depth=sema.context.runtime_depth,
         addressed=addressed_names(body, sema.imports.addressed),
     )
     for one in bound:

@@ -74,11 +74,12 @@ def _if(sema: Sema, node: ast.If, expected: Type | None) -> Operand:
     then, otherwise = sema.new_block("then"), sema.new_block("else")
     sema.branch(sema.lower(condition, node.condition.span), then, otherwise)
     results: list[Result] = []
-    sema.enter(then)
-    arrive(sema, results, body(sema, node.then, wanted), node.then.span)
-    sema.enter(otherwise)
-    value = NOTHING if node.otherwise is None else body(sema, node.otherwise, wanted)
-    arrive(sema, results, value, (node.otherwise or node).span)
+    with sema.under_runtime_control():
+        sema.enter(then)
+        arrive(sema, results, body(sema, node.then, wanted), node.then.span)
+        sema.enter(otherwise)
+        value = NOTHING if node.otherwise is None else body(sema, node.otherwise, wanted)
+        arrive(sema, results, value, (node.otherwise or node).span)
     return join(sema, results, wanted, node.span)
 
 

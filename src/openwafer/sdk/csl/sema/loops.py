@@ -123,10 +123,11 @@ def _emit_while(sema: Sema, node: ast.While, target: Target) -> Operand:
         inside, target.exit = sema.new_block("body"), sema.new_block("exit")
         sema.branch(sema.lower(condition, node.condition.span), inside, target.exit)
         sema.enter(inside)
-    _scoped(sema, node.body)
-    _next_iteration(sema, target)
-    if node.step is not None and sema.is_live:
-        sema.evaluate(node.step, types.VOID)
+    with sema.under_runtime_control():
+        _scoped(sema, node.body)
+        _next_iteration(sema, target)
+        if node.step is not None and sema.is_live:
+            sema.evaluate(node.step, types.VOID)
     sema.builder.close_loop(head)
     return _exit(sema, target)
 
@@ -343,7 +344,8 @@ def _emit_loop(sema: Sema, node: ast.For, target: Target, steps: _Steps) -> Oper
     sema.branch(steps.condition(), inside, target.exit)
     sema.enter(inside)
     steps.begin()
-    _with_names(sema, node, steps.names)
+    with sema.under_runtime_control():
+        _with_names(sema, node, steps.names)
     _next_iteration(sema, target)
     if sema.is_live:
         steps.advance()

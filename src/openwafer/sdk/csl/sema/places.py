@@ -43,7 +43,8 @@ def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
         return operand
     match operand:
         case CellPlace(kind, cell, path):
-            return Comptime(kind, freeze(_content(cell, path)))
+            known = cell.type if kind == types.COMPTIME_STRUCT and not path else kind
+            return Comptime(known, freeze(_content(cell, path)))
         case SlotPlace(kind, slot):
             if analysis.is_comptime:
                 _refuse_runtime(analysis, span)
@@ -131,9 +132,15 @@ def _store_cell(analysis: Analysis, place: CellPlace, value: Operand, span: Span
             f"the comptime variable '{place.cell.name}' cannot take a run-time value",
             span,
         )
+    if analysis.context.runtime_depth > place.cell.runtime_depth:
+        analysis.fail(
+            "comptime-store",
+            f"the comptime variable '{place.cell.name}' is assigned under run-time control flow",
+            span,
+            help="make the loop 'inline', or the condition comptime-known",
+        )
     if not place.path:
-        if place.cell.type == types.COMPTIME_STRUCT or isinstance(place.cell.type, Struct):
-            place.cell.type = value.type
+        place.cell.type = value.type
         place.cell.content = thaw(value.value)
         return
     owner = _content(place.cell, place.path[:-1])

@@ -113,8 +113,9 @@ def _comptime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Ope
     content = thaw(value.value)
     if value.value is UNDEFINED:
         content = blank(value.type)
-    cell = Cell(node.name.text, value.type, content)
-    return CellPlace(value.type, cell, (), is_const=False)
+    depth = sema.context.runtime_depth
+    cell = Cell(node.name.text, value.type, content, runtime_depth=depth)
+    return CellPlace(kind or value.type, cell, (), is_const=False)
 
 
 def blank(kind: Type) -> object:
@@ -183,10 +184,7 @@ def _assign(sema: Sema, node: ast.Assign, _expected: Type | None) -> Operand:
         value = binary(sema, node.operator, old, right, node.span)
     if not sema.is_live:
         return NEVER
-    kind = place.type
-    if isinstance(place, CellPlace) and not place.path and place.cell.type != kind:
-        kind = place.cell.type
-    store(sema, place, sema.coerce(value, kind, node.value.span), node.span)
+    store(sema, place, sema.coerce(value, place.type, node.value.span), node.span)
     return NOTHING
 
 

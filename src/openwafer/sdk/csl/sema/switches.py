@@ -123,7 +123,8 @@ def _emit(
     results: list[Result] = []
     for prong in node.prongs:
         sema.enter(blocks[id(prong)])
-        arrive(sema, results, body(sema, prong.body, expected), prong.span)
+        with sema.under_runtime_control():
+            arrive(sema, results, body(sema, prong.body, expected), prong.span)
     return join(sema, results, expected, node.span)
 
 

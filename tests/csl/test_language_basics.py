@@ -13,7 +13,7 @@ PAGES = (
     *("variables", "types", "operators", "control-flow", "functions", "comptime", "modules"),
     "value-builtins",
 )
-_BLOCK = re.compile(r"^```csl\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ERROR = re.compile(r"^// error: (.*)$", re.MULTILINE)
 
 
