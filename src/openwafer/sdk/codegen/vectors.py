@@ -99,6 +99,7 @@ class _KernelWriter:
         )
         self._op: VectorOp = VECTOR_OPS[kernel.name]
         self._form = kernel.form
+        self._accumulates = kernel.form.startswith("ps") and len(self._op.sources) > 1
         self._floats = floats
         self._generation = generation
         self._memory_words = memory_words
@@ -211,11 +212,10 @@ class _KernelWriter:
         body = self._body
         width = width_of(self._op.destination)
         total = body.variable(f"i{width}")
-        accumulates = self._form[1] == "s" and len(self._op.sources) > 1
-        body.do(f"store i{width} {'%o1' if accumulates else '0'}, ptr {total}")
+        body.do(f"store i{width} {'%o1' if self._accumulates else '0'}, ptr {total}")
         loop = self._begin_loop()
         sources = [self._source(place, loop.index, is_dense=False) for place in self._sources()]
-        if accumulates:
+        if self._accumulates:
             sources[0] = body.value(f"load i{width}, ptr {total}")
         result = element(body, self._floats, self._op, sources)
         body.do(f"store i{width} {result}, ptr {total}")
@@ -258,12 +258,10 @@ class _KernelWriter:
         return body.value(f"getelementptr i16, ptr {start}, i64 {way}")
 
     def _add_cycles(self, length: str) -> None:
+        """Add what :func:`~openwafer.sdk.ir.timing.vector_cycles` says."""
         body = self._body
-        pace = cycles_an_element(self._op, self._generation)
-        scaled = body.value(f"mul i64 {length}, {pace.numerator}")
-        raised = body.value(f"add i64 {scaled}, {pace.denominator - 1}")
-        cycles = body.value(f"udiv i64 {raised}, {pace.denominator}")
         sources = [dsd for place, dsd in self._dsds.items() if place > 0]
+        cycles = self._paced_cycles(length, sources)
         if len(sources) > 1:
             distance = body.value(f"sub i64 {sources[0].base}, {sources[1].base}")
             rest = body.value(f"and i64 {distance}, {BANKS_THAT_CONFLICT - 1}")
@@ -273,3 +271,20 @@ class _KernelWriter:
         total = body.value(f"add i64 {cycles}, {overhead}")
         now = read(body, mailbox.CYCLE)
         write(body, mailbox.CYCLE, body.value(f"add i64 {now}, {total}"))
+
+    def _paced_cycles(self, length: str, sources: list[_Dsd]) -> str:
+        body = self._body
+        pace = cycles_an_element(self._op, self._generation, accumulates=self._accumulates)
+        scaled = body.value(f"mul i64 {length}, {pace.numerator}")
+        if pace < 1:
+            stride = "1"
+            for dsd in sources:
+                step = body.value(f"sdiv i64 {dsd.stride}, {dsd.element_words}")
+                distance = body.value(f"call i64 @llvm.abs.i64(i64 {step}, i1 false)")
+                stride = body.value(f"call i64 @llvm.umax.i64(i64 {stride}, i64 {distance})")
+            scaled = body.value(f"mul i64 {scaled}, {stride}")
+        raised = body.value(f"add i64 {scaled}, {pace.denominator - 1}")
+        cycles = body.value(f"udiv i64 {raised}, {pace.denominator}")
+        if pace >= 1:
+            return cycles
+        return body.value(f"call i64 @llvm.umin.i64(i64 {cycles}, i64 {length})")

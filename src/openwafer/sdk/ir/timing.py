@@ -7,6 +7,7 @@ from the generation; those that are estimates stand here, each with its reason
 (docs/design/wafer-model.md).
 """
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -103,24 +104,41 @@ def block_cycles(block: Block, generation: Generation) -> int:
     return sum(instruction_cycles(one, generation) for one in block.instructions)
 
 
-def cycles_an_element(op: VectorOp, generation: Generation) -> Fraction:
-    """Cycles an element in the best case."""
-    return 1 / Fraction(op.rates[generation.arch])
+@dataclass(frozen=True)
+class VectorShape:
+    """What the time of a vector operation depends on besides its length.
+
+    Attributes:
+        stride: largest distance of a source's elements, in elements, without sign.
+        has_conflict: two sources in memory share a read port (:func:`shares_port`).
+        accumulates: each result is an operand of the next element.
+    """
+
+    stride: int = 1
+    has_conflict: bool = False
+    accumulates: bool = False
+
+
+def cycles_an_element(
+    op: VectorOp, generation: Generation, *, accumulates: bool = False
+) -> Fraction:
+    """Cycles of an element whose neighbours lie beside it; a sum waits for each result."""
+    pace = 1 / Fraction(op.rates[generation.arch])
+    waits = accumulates and op.destination in FLOATS
+    return max(pace, Fraction(_FLOAT)) if waits else pace
 
 
 def vector_cycles(
-    op: VectorOp, num_elements: int, generation: Generation, *, has_conflict: bool = False
+    op: VectorOp, num_elements: int, generation: Generation, shape: VectorShape = VectorShape()
 ) -> int:
     """Cycles of an operation on memory.
 
-    Args:
-        op: the operation.
-        num_elements: length.
-        generation: the machine.
-        has_conflict: two sources in memory share a read port (:func:`shares_port`).
+    A stride leaves elements of what is read at once unused, until each cycle brings one.
     """
-    cycles = -(-num_elements * cycles_an_element(op, generation) // 1)
-    return op.overhead_cycles[generation.arch] + int(cycles) * (2 if has_conflict else 1)
+    pace = cycles_an_element(op, generation, accumulates=shape.accumulates)
+    strided = min(pace * max(1, shape.stride), max(pace, Fraction(1)))
+    cycles = int(-(-num_elements * strided // 1))
+    return op.overhead_cycles[generation.arch] + cycles * (2 if shape.has_conflict else 1)
 
 
 def shares_port(first: int, second: int) -> bool:
