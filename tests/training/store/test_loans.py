@@ -335,3 +335,25 @@ def test_a_closed_store_lends_nothing() -> None:
     store.close()
     with pytest.raises(OpenwaferError, match="the parameter store is closed"):
         store.borrow("layer0", (W,))
+
+
+def test_a_part_is_read_while_its_record_waits_for_more_room(tmp_path: Path) -> None:
+    done: list[Transfer] = []
+    options = dataclasses.replace(QUICK, on_transfer=done.append)
+    with make_store(tmp_path / "store", ring_bytes=RECORD_BYTES * 3 // 2, options=options) as store:
+        write_step(store, 0)
+        store.commit(0, {})
+        store.borrow("layer0", (W, S)).wait()
+        blocked = store.borrow("layer1", (W, S))
+        read = ("read", "layer1")
+        assert poll(lambda: read in [(item.kind, item.record) for item in done])
+        assert blocked.is_blocked
+
+
+def test_a_loan_with_half_its_room_gives_it_back(tmp_path: Path) -> None:
+    with make_store(tmp_path / "store", ring_bytes=RECORD_BYTES * 3 // 2) as store:
+        held = store.borrow("layer0", (W, S))
+        store.borrow("layer1", (W, S)).release()
+        held.release()
+        store.borrow("layer2", (W, S)).wait()
+        assert store.ring_mapped_bytes <= store.ring_bytes

@@ -14,12 +14,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openwafer.training.store.options import StoreOptions
+from openwafer.training.store.options import StoreOptions, Transfer
 from openwafer.training.stream.device import CpuDevice
 from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from openwafer.training.stream.store_link import StoreLink
-from tests.training.stream.small_link import NUM_RECORDS, WEIGHT_BYTES, SmallLink
+from tests.training.store.example_records import poll
+from tests.training.stream.small_link import NUM_RECORDS, WEIGHT_BYTES, SmallLink, reads_of
 
 ONE_RECORD = 2 / 3  # weights and states, without gradients
 MakeLink = Callable[..., "ThreadedLink"]
@@ -115,6 +116,17 @@ def test_a_link_can_be_closed_while_a_fetch_waits_for_a_kept_loan(make_link: Mak
     link.prefetch(1)
     link.link.close()
     assert torch.equal(link.stored(1), link.weights[1])
+
+
+def test_reads_further_ahead_go_on_after_a_wait_for_room(make_link: MakeLink) -> None:
+    done: list[Transfer] = []
+    link = make_link(options=StoreOptions(stall_seconds=2, on_transfer=done.append))
+    link.link.begin_pass(keeping(Kind.FETCH, [0, 1, 2]))
+    link.prefetch(0)
+    link.prefetch(1)
+    link.link.complete("1")
+    link.push(1, 0.25)
+    assert poll(lambda: "2" in reads_of(done))
 
 
 @st.composite

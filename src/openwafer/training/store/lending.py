@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.commits import Commits
@@ -25,12 +25,17 @@ class Request:
     is_read_only: bool
     epoch: int
     number: int = 0
-    is_granted: bool = False
+    granted: list[PartState] = field(default_factory=list)
     is_waited: bool = False
     is_released: bool = False
 
     def __str__(self) -> str:
         return f"the {', '.join(self.parts)} of record {self.layout.name!r}"
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether every part has its room."""
+        return len(self.granted) == len(self.parts)
 
     @property
     def read_error(self) -> OpenwaferError | None:
@@ -40,10 +45,12 @@ class Request:
 
 
 class Lending:
-    """Grants requests strictly in order, hits too.
+    """Grants requests strictly in order, hits too, and the parts of the first one by one.
 
     If a later request could take bytes while an earlier one waits for room, the two could wait for
     each other. In order, a request is granted once its bytes and those lent before it fit the ring.
+    A part is read as soon as there is room for it alone, so that in a ring of less than two records
+    a part of the next one is read while the last one is in use or being written.
     All methods want the store's lock held.
     """
 
@@ -112,7 +119,7 @@ class Lending:
         if not request.is_granted:
             self._waiting.remove(request)
         for which, part in request.parts.items():
-            if request.is_granted:
+            if part in request.granted:
                 self._take_back(part)
             if not request.is_read_only:
                 self._end_writing(request, part)
@@ -128,28 +135,33 @@ class Lending:
         return len(self._waiting)
 
     def _grant_in_order(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0]):
-            self._grant(self._waiting.popleft())
+        while self._waiting:
+            self._grant_parts(self._waiting[0])
+            if not self._waiting[0].is_granted:
+                break
+            self._waiting.popleft()
 
-    def _has_room(self, request: Request) -> bool:
+    def _grant_parts(self, request: Request) -> None:
         passing = [part for part in request.parts.values() if not part.is_resident]
-        missing = [part for part in passing if part.buffer is None]
-        return self._ring.has_room(missing, kept=passing)
+        # Hits first: making room for the others would drop them. Then the largest that fits.
+        wanted = [part for part in request.parts.values() if part not in request.granted]
+        for part in sorted(wanted, key=lambda part: (part.buffer is None, -part.num_bytes)):
+            if part.buffer is not None or self._ring.has_room([part], kept=passing):
+                self._grant(request, part)
 
-    def _grant(self, request: Request) -> None:
-        for part in request.parts.values():
-            if part.buffer is None:
-                part.buffer = self._ring.take(part.num_bytes)
-                if part.part not in request.fresh:
-                    self.load(part)
-            elif not part.is_resident:
-                self._ring.claim(part)
-                if part.part not in request.fresh:
-                    self._meter.count_hit(part.num_bytes)
-            part.num_loans += 1
-            if not part.is_resident:
-                self._lent[part] = None
-        request.is_granted = True
+    def _grant(self, request: Request, part: PartState) -> None:
+        if part.buffer is None:
+            part.buffer = self._ring.take(part.num_bytes)
+            if part.part not in request.fresh:
+                self.load(part)
+        elif not part.is_resident:
+            self._ring.claim(part)
+            if part.part not in request.fresh:
+                self._meter.count_hit(part.num_bytes)
+        part.num_loans += 1
+        if not part.is_resident:
+            self._lent[part] = None
+        request.granted.append(part)
 
     def load(self, part: PartState) -> None:
         """Bring the newest bytes into the part's buffer; those of a part never written are zero."""

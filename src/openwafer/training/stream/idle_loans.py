@@ -4,10 +4,10 @@ The store gives loans room strictly in the order in which they were asked for, s
 those before it. Those in the hands of a thread come back by themselves: a thread that serves
 fetches, or updates, waits for nothing but loans asked for earlier. Idle loans do not come back by
 themselves; only the compute thread can take them up. Hence the rule that rules a deadlock out:
-whenever the compute thread waits for a blocked loan, or for a thread that does, no loan is idle.
-It gives all of them up first, and meanwhile none is added. A loan given up is asked for again when
-its turn comes; that costs a read, and happens only where the order of the schedule is left or the
-store's ring has no room for what the schedule keeps.
+whenever the compute thread waits for a blocked loan, or for a thread that does, no loan that was
+asked for before that one is idle. It gives those up first, and meanwhile none is added. A loan
+given up is asked for again when its turn comes; that costs a read, and happens only where the order
+of the schedule is left or the store's ring has no room for what the schedule keeps.
 """
 
 import threading
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from openwafer.training.store.parameter_store import Loan
-from openwafer.training.stream.schedule import Action, Kind
+from openwafer.training.stream.schedule import NEVER, Action, Kind
 
 READ_AHEAD = 8
 
@@ -91,7 +91,7 @@ class IdleLoans:
             loan = None
         if loan is None:
             # Out of the schedule's order; those read ahead would come before this one.
-            self._withdraw_reads()
+            self._withdraw_reads(NEVER)
             loan = self._borrow(record, keeps_loan)
         self._last_number = loan.number
         return loan
@@ -112,22 +112,21 @@ class IdleLoans:
         return None
 
     def keep(self, record: str, loan: Loan) -> None:
-        """Keep a loan for its push, unless compute waits for the room that it holds."""
+        """Keep a loan for its push, unless compute may be waiting for the room that it holds."""
         with self._lock:
-            if self._awaited is None or not self._awaited.is_blocked:
-                self._kept[record] = loan
-                return
-        loan.release()
+            self._kept[record] = loan
+            if self._awaited is not None and self._awaited.is_blocked:
+                self._release_kept(self._awaited.number)
 
     @contextmanager
     def awaiting(self, loan: Loan) -> Iterator[None]:
         """Context in which the compute thread waits for a loan, or for a thread that does."""
         if loan.is_blocked:
-            self._withdraw_reads()
+            self._withdraw_reads(loan.number)
         with self._lock:
             self._awaited = loan
             if loan.is_blocked:
-                self._release_kept()
+                self._release_kept(loan.number)
         try:
             yield
         finally:
@@ -136,18 +135,21 @@ class IdleLoans:
 
     def give_up(self) -> None:
         """Give every idle loan back and foresee nothing more."""
-        self._withdraw_reads()
+        self._withdraw_reads(NEVER)
         self._reads.clear()
         with self._lock:
-            self._release_kept()
+            self._release_kept(NEVER)
 
-    def _withdraw_reads(self) -> None:
+    def _withdraw_reads(self, number: int) -> None:
+        """Give back what was read ahead and asked for before the loan of that number."""
         for read in self._reads:
-            if read.loan is not None:
+            if read.loan is not None and read.loan.number < number:
                 read.loan.release()
                 read.loan = None
 
-    def _release_kept(self) -> None:
-        for loan in self._kept.values():
-            loan.release()
-        self._kept.clear()
+    def _release_kept(self, number: int) -> None:
+        """Give back what is kept and was asked for before the loan of that number."""
+        for record, loan in list(self._kept.items()):
+            if loan.number < number:
+                del self._kept[record]
+                loan.release()
