@@ -194,13 +194,17 @@ const low_id = @get_local_task_id(8);
 const high_id = @get_local_task_id(12);
 export var order = @zeros([4]u16);
 var count: u16 = 0;
-fn note(id: u16) void { order[count] = id; count += 1; if (count == 4) { finish(); } }
+fn note(id: u16) void {
+  order[count] = id;
+  count += 1;
+  if (count == 2) { @activate(again_id); }
+  if (count == 4) { finish(); }
+}
 task low() void { note(8); }
 task high() void { note(12); }
 fn main() void {
   @activate(low_id);
   @activate(high_id);
-  @activate(again_id);
 }
 const again_id = @get_local_task_id(14);
 task again() void {
@@ -223,3 +227,9 @@ comptime {
 def test_a_task_that_lost_its_priority_comes_behind(arch: Arch) -> None:
     order = rig.run(PRIORITIES, arch).read("order").tolist()
     assert order[2:] == [8, 12]
+
+
+@pytest.mark.parametrize("arch", rig.BOTH)
+def test_tasks_of_high_priority_come_first(arch: Arch) -> None:
+    order = rig.run(PRIORITIES, arch).read("order").tolist()
+    assert order[:2] == [12, 8]
