@@ -3,7 +3,9 @@
 import pytest
 
 from openwafer.sdk.csl.options import CompileOptions
-from tests.sdk.csl.sema.programs import analyze, known, messages, value
+from openwafer.sdk.csl.sema.image import run_layout
+from openwafer.sdk.csl.sema.layout_state import LayoutState
+from tests.sdk.csl.sema.programs import FILE, analyze, imports_of, known, messages, value
 
 EXPRESSIONS = {
     "1000 * 1000 * 1000 * 1000": 10**12,
@@ -176,6 +178,13 @@ def test_the_16_bit_float_is_an_option() -> None:
 def test_what_is_printed_at_compile_time() -> None:
     text = 'comptime { @comptime_print("x", .{ .a = 1, .d = NORTH }, [2]i16{ 1, 2 }); }'
     assert analyze(text).printed == ("x, {a = 1, d = NORTH}, {1, 2}",)
+
+
+def test_what_the_layout_prints() -> None:
+    layout = LayoutState()
+    text = 'layout { @comptime_print("hello", 3); }'
+    run_layout(FILE, {}, CompileOptions(), imports_of(text), layout)
+    assert layout.printed == ["hello, 3"]
 
 
 def test_a_branch_not_taken_is_not_looked_at() -> None:

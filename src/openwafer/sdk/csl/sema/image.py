@@ -125,6 +125,7 @@ def run_layout(
         start_module(sema, sema.module)
         for block in blocks:
             run_block(sema, sema.module, block.body)
+    layout.printed.extend(sema.printed)
     _raise_errors(sema)
     return tuple(sema.diagnostics)
 
