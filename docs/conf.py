@@ -1,5 +1,8 @@
 """Sphinx configuration."""
 
+from pygments.lexers.zig import ZigLexer
+from sphinx.application import Sphinx
+
 import openwafer
 
 project = "openwafer"
@@ -22,3 +25,8 @@ python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = "openwafer"
+
+
+def setup(app: Sphinx) -> None:
+    """CSL is colored as Zig, which it is close to."""
+    app.add_lexer("csl", ZigLexer)
