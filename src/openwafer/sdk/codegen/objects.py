@@ -111,11 +111,12 @@ def _light_passes() -> llvm.ModulePassManager:
 def target_machine(host: Host, *, level: int) -> llvm.TargetMachine:
     """LLVM's description of the processor; `level` is that of its code generator."""
     target = llvm.Target.from_triple(llvm.get_process_triple())
+    # The loader may put code, constants and other objects further apart than 32 bits reach.
     return target.create_target_machine(
         cpu=host.cpu,
         features=host.features,
         opt=level,
-        reloc="pic",
-        codemodel="small",
+        reloc="static",
+        codemodel="large",
         jit=True,
     )
