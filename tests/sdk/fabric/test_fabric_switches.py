@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 import pytest
 
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Simulator, SimulatorOptions, control
 from openwafer.sdk.program.descriptor import DsdFlag
 from openwafer.sdk.program.image import QueueBinding, TaskBinding, TaskKind
@@ -230,9 +231,11 @@ def test_a_multicast_goes_everywhere_or_nowhere() -> None:
     middle = ColorConfig(WEST, RAMP | EAST)
     code = PythonCode([sender(data(*range(20)))], [sender([]), note], [sender([])])
     tasks = (TaskBinding(TaskKind.DATA, 3, 1),)
-    images = [image("first"), image("middle", tasks=tasks), image("last")]
+    out = (QueueBinding(False, 2, 3),)
+    into = (QueueBinding(True, 3, 3),)
+    images = [image("first", queues=out), image("middle", queues=into, tasks=tasks), image("last")]
     routes = [[(3, TO_EAST)], [(3, middle)], [(3, TO_CORE)]]
-    simulator = code.simulator(program([[0, 1, 2]], images, routes))
+    simulator = code.simulator(program([[0, 1, 2]], images, routes, Arch.WSE3))
     simulator.start_command([0, -1, -1])
     simulator.run_until_idle(1000)
     assert noted(simulator, 1) == [0, 1, 2, 3]

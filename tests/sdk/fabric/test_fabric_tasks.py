@@ -7,9 +7,9 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.fabric import Simulator, registers
 from openwafer.sdk.program import mailbox as mb
-from openwafer.sdk.program.image import QueueBinding, Start, TaskBinding, TaskKind
+from openwafer.sdk.program.image import QueueBinding, RegisterWrite, Start, TaskBinding, TaskKind
 from openwafer.sdk.program.routing import ColorConfig
 from tests.sdk.fabric.python_code import Pe, PythonCode, Task, TrapError, fabout, image, program
 
@@ -144,20 +144,41 @@ def test_a_trap_names_the_pe_and_its_reason() -> None:
         simulator.run_until_command_done()
 
 
+def counter(place: int, task: int) -> Task:
+    """Count runs at a word of memory and activate the task again."""
+
+    def run(pe: Pe) -> Code:
+        pe.memory[place] += 1
+        pe.activate(task)
+        yield from ()
+
+    return run
+
+
 def test_tasks_take_turns() -> None:
-    def ping(pe: Pe) -> Code:
-        pe.memory[200] += 1
-        pe.activate(9)
-        yield from ()
-
-    def pong(pe: Pe) -> Code:
-        pe.memory[201] += 1
-        pe.activate(10)
-        yield from ()
-
     tasks = [TaskBinding(TaskKind.LOCAL, 9, 0), TaskBinding(TaskKind.LOCAL, 10, 1)]
-    simulator, _code = alone([ping, pong], tasks, start=Start(active=3 << 9))
+    entries = [counter(200, 9), counter(201, 10)]
+    simulator, _code = alone(entries, tasks, start=Start(active=3 << 9))
     simulator.run_cycles(1000)
     first, second = simulator.read(0, 0, 200, 2).tolist()
     assert first > 10
     assert abs(first - second) <= 1
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_a_task_of_high_priority_goes_first(arch: Arch) -> None:
+    tasks = [TaskBinding(TaskKind.LOCAL, 9, 0), TaskBinding(TaskKind.LOCAL, 10, 1)]
+    high = (RegisterWrite(registers.HIGH_TASKS, 1 << 10),)
+    entries = [counter(200, 9), counter(201, 10)]
+    simulator, _code = alone(entries, tasks, arch, start=Start(active=3 << 9), registers=high)
+    simulator.run_cycles(1000)
+    assert simulator.read(0, 0, 200, 1)[0] == 0
+
+
+def test_control_wavelets_reach_tasks_without_a_bound_queue_on_wse2() -> None:
+    code = PythonCode([control_sender(40 << 16 | 123), note])
+    own = image("code", tasks=(TaskBinding(TaskKind.CONTROL, 40, 1),))
+    simulator = code.simulator(program([[0]], [own], [LOOP]))
+    simulator.start_command([0])
+    simulator.run_until_idle()
+    assert noted(simulator) == [123]

@@ -1,9 +1,10 @@
 """The decorator of everything that the simulator compiles."""
 
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from numba import njit, types
+from numba.extending import intrinsic
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,3 +24,14 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     dispatcher.get_call_template = resolve_without_literals
     return dispatcher  # type: ignore[no-any-return]
+
+
+@intrinsic
+def cells_at(_typing: Any, address: Any) -> Any:
+    """A pointer to 64-bit integers at a native address; unlike arrays it counts no references."""
+    pointer = types.CPointer(types.int64)
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(pointer))
+
+    return pointer(address), generate

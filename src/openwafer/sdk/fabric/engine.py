@@ -15,7 +15,7 @@ from numba import njit, types
 
 from openwafer.sdk.fabric import processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.compiled import cells_at, compiled
 from openwafer.sdk.fabric.rows import core_row
 from openwafer.sdk.fabric.state import State
 
@@ -148,9 +148,10 @@ def _build_advance(stamp: str) -> Callable[..., int]:
     # numba looks only at this file's time; a captured value is part of its key, too.
     @njit(cache=True)
     def advance(
-        s: State, run: processor.Run, element: thread.Element, goal: int, limit: int
+        address: int, run: processor.Run, element: thread.Element, goal: int, limit: int
     ) -> int:
         len(stamp)
+        s = cells_at(address)
         while True:
             if s[w.G_ERROR]:
                 return w.STOP_ERROR
@@ -174,9 +175,9 @@ def _build_advance(stamp: str) -> Callable[..., int]:
 
 def _build_write_register(stamp: str) -> Callable[..., None]:
     @njit(cache=True)
-    def write_register(s: State, pe: int, address: int, value: int) -> None:
+    def write_register(state: int, pe: int, address: int, value: int) -> None:
         len(stamp)
-        registers.write(s, pe, address, value)
+        registers.write(cells_at(state), pe, address, value)
 
     return write_register  # type: ignore[no-any-return]
 

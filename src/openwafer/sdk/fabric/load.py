@@ -37,10 +37,11 @@ def load(program: Program) -> Array:
         _fill_tables(tables.image[number], image)
         _fill_pes(tables, program, number)
     _fill_routers(tables, program, kinds, kind_of)
+    address = int(state[w.G_ADDRESS])
     for number, image in enumerate(program.images):
         for pe in np.flatnonzero(program.image_of.ravel() == number) if image.registers else ():
             for register in image.registers:
-                engine.write_register(state, int(pe), register.address, register.value)
+                engine.write_register(address, int(pe), register.address, register.value)
     return state
 
 
@@ -131,6 +132,11 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
 
 
 def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
+    """Bind queues as the image says; on WSE-2 every color reaches some queue.
+
+    Data tasks get queues of their own as far as there are; control wavelets of other colors share
+    one, until a vector operation binds their color.
+    """
     for binding in image.queues:
         if binding.is_input:
             core[w.C_QUEUE_OF + binding.color] = binding.queue + 1
@@ -144,6 +150,9 @@ def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
         if task.kind is TaskKind.DATA and core[w.C_QUEUE_OF + task.task_id] == 0:
             # Wavelets carry their color, so the last queue may serve several of them.
             core[w.C_QUEUE_OF + task.task_id] = (free.pop() if free else w.QUEUES - 1) + 1
+    shared = (free[-1] if free else w.QUEUES - 1) + 1
+    queue_of = core[w.C_QUEUE_OF : w.C_QUEUE_OF + NUM_COLORS]
+    queue_of[queue_of == 0] = shared
 
 
 def _fill_mailboxes(tables: Tables, program: Program, image: Image, pes: Array) -> None:

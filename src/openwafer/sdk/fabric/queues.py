@@ -93,6 +93,20 @@ def pop_input(s: State, pe: int, queue: int) -> None:
 
 
 @compiled
+def bind_input(s: State, pe: int, color: int, queue: int) -> None:
+    """A color gets another input queue, which takes its wavelets over from the one before."""
+    before = s[core_row(pe) + w.C_QUEUE_OF + color] - 1
+    s[core_row(pe) + w.C_QUEUE_OF + color] = queue + 1
+    wake_router(s, pe)
+    num = s[core_row(pe) + w.C_IN_META + before] >> 8 if before >= 0 else 0
+    for _ in range(num):
+        wavelet, ready = input_head(s, pe, before), input_ready(s, pe, before)
+        pop_input(s, pe, before)
+        is_own = (wavelet >> w.COLOR_SHIFT) & 31 == color
+        push_input(s, pe, queue if is_own else before, wavelet, ready)
+
+
+@compiled
 def has_output_space(s: State, pe: int, queue: int) -> bool:
     """Whether an output queue takes one more wavelet."""
     return s[core_row(pe) + w.C_OUT_META + queue] >> 8 < s[w.G_DEPTHS + w.QUEUES + queue]

@@ -246,8 +246,9 @@ class Simulator:
 
     def _advance(self, goal: int, limit: int) -> int:
         self._place_sources()
+        address = int(self._state[w.G_ADDRESS])
         while True:
-            stop = int(engine.advance(self._state, self._run, self._element, goal, limit))
+            stop = int(engine.advance(address, self._run, self._element, goal, limit))
             self._drain()
             if stop == w.STOP_ERROR:
                 raise Report(self._program, self._state).stopped()

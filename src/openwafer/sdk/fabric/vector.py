@@ -210,8 +210,7 @@ def bind_input(s: State, pe: int, row: int) -> bool:
             return False
         s[row + w.O_QUEUE] = s[core + w.C_QUEUE_OF + color] - 1
     elif s[w.G_IS_WSE3] == 0 and color < w.COLORS and s[core + w.C_QUEUE_OF + color] != queue + 1:
-        s[core + w.C_QUEUE_OF + color] = queue + 1
-        queues.wake_router(s, pe)
+        queues.bind_input(s, pe, color, queue)
     return True
 
 

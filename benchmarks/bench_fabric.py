@@ -1,0 +1,126 @@
+"""How many PE-cycles a second the fabric simulator does.
+
+PEs of a row work in pairs: each sends vectors to the other one and receives one from it, as two
+microthreads, round after round; so all routers and cores are busy in nearly every cycle. The PEs'
+code is a few lines of native code, so the figure is the simulator's own. Seconds are those of the
+processor, so that other work on the machine counts less.
+
+    python benchmarks/bench_fabric.py --size 64
+"""
+
+import argparse
+import time
+from typing import Any
+
+import numba
+import numpy as np
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.program import descriptor as dsd
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import Entry, Image, QueueBinding, TaskBinding, TaskKind
+from openwafer.sdk.program.program import Program
+from openwafer.sdk.program.routing import ColorConfig
+
+WEST, EAST, RAMP = 1, 2, 16
+LENGTH, ROUNDS, TASK = 100, 20, 9
+MOVE = VECTOR_OPS["mov32"].code
+FABIN, FABOUT, MEM1D = (int(k) for k in (dsd.DsdKind.FABIN, dsd.DsdKind.FABOUT, dsd.DsdKind.MEM1D))
+STATE = mb.ARGUMENTS + 8
+SIGNATURE = "int32(int64, CPointer(int64), CPointer(uint16), int64, int64)"
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def fill(box: Any, is_send: bool, color: int) -> None:
+    """Request a move of LENGTH words to or from the fabric, as microthread 2 or 3."""
+    for k in range(mb.REQUEST, mb.MAILBOX_WORDS):
+        box[k] = -1 if mb.ACTIVATE <= k <= mb.PRIORITY else 0
+    box[mb.REQUEST], box[mb.OPERATION], box[mb.OPTIONS] = 1, MOVE, 1
+    box[mb.MICROTHREAD] = 2 if is_send else 3
+    if not is_send:
+        box[mb.ACTIVATE] = TASK
+    fabric = mb.OPERANDS + (0 if is_send else mb.OPERAND_WORDS)
+    memory = mb.OPERANDS + (mb.OPERAND_WORDS if is_send else 0)
+    box[fabric] = box[memory] = 2
+    box[fabric + 1] = (FABOUT if is_send else FABIN) | color << 16 | LENGTH << 32
+    box[fabric + 2] = 1 | 2 << 16
+    box[memory + 1] = MEM1D | (1000 if is_send else 2000) << 16 | LENGTH << 32
+    box[memory + 2] = 2 | 2 << 16
+
+
+@numba.cfunc(SIGNATURE)  # type: ignore[untyped-decorator]
+def run(_image: int, box: Any, _memory: Any, _entry: int, is_resume: int) -> int:
+    """A round: send, receive; the end of the receipt starts the next one."""
+    own = box[mb.X] & 1
+    if is_resume == 0:
+        box[STATE] = 0
+        box[STATE + 1] += 1
+        if box[STATE + 1] > ROUNDS:
+            return 1
+    box[STATE] += 1
+    if box[STATE] == 3:
+        return 1
+    fill(box, box[STATE] == 1, own if box[STATE] == 1 else 1 - own)
+    return 0
+
+
+@numba.cfunc("int64(int64, int64, int64, int64)")  # type: ignore[untyped-decorator]
+def element(_operation: int, first: int, _second: int, _third: int) -> int:
+    """Moves only."""
+    return first
+
+
+def pairs(size: int) -> Program:
+    """A program of `size` x `size` PEs."""
+    images = [
+        Image(
+            name=f"column{own}",
+            code="",
+            data=b"",
+            stack_base=0,
+            code_words=0,
+            entries=(Entry("round"),),
+            tasks=(TaskBinding(TaskKind.LOCAL, TASK, 0),),
+            queues=(QueueBinding(True, 1, 1 - own),),
+        )
+        for own in (0, 1)
+    ]
+    west = ((0, ColorConfig(RAMP, EAST)), (1, ColorConfig(EAST, RAMP)))
+    east = ((0, ColorConfig(WEST, RAMP)), (1, ColorConfig(RAMP, WEST)))
+    columns = np.tile(np.arange(size, dtype=np.int32) % 2, (size, 1))
+    none = np.zeros((size, size, 0), np.int64)
+    fabric = (size + 7, size + 2)
+    return Program(Arch.WSE2, fabric, (4, 1), tuple(images), columns, none, (west, east), columns)
+
+
+def measure(size: int) -> tuple[int, int, float]:
+    """Cycles, landings and seconds of processor time of all rounds."""
+    simulator = Simulator(pairs(size), run.address, element.address)
+    simulator.start_command([0, 0])
+    start = time.process_time()
+    simulator.run_until_idle()
+    seconds = time.process_time() - start
+    return simulator.cycle, simulator.statistics().landings, seconds
+
+
+def main() -> None:
+    """Print one line for each size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, nargs="*", default=[16, 64], help="PEs of a side, even")
+    sizes = parser.parse_args().size
+    start = time.perf_counter()
+    measure(2)
+    print(f"ready after {time.perf_counter() - start:.2f} s (compiling, or reading the cache)")
+    for size in sizes:
+        cycles, hops, seconds = measure(size)
+        rate = size * size * cycles / seconds / 1e6
+        print(
+            f"{size} x {size}: {cycles} cycles, {hops} landings in {seconds:.2f} s:"
+            f" {rate:.1f} M PE-cycles/s, {hops / seconds / 1e6:.1f} M landings/s"
+        )
+
+
+if __name__ == "__main__":
+    main()
