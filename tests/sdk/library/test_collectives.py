@@ -19,59 +19,60 @@ PARAMS = {
 }
 
 
-def source(axis: str, size: int) -> str:
-    """Broadcast, scatter, gather and sum for root 0, then for root 1 ...: no pause in between."""
-    total = size * COUNT
-    return f"""
-param c2d_params: comptime_struct;
-const mpi = @import_module("<collectives_2d/pe>", .{{ .dim_params = c2d_params.{axis} }});
+# Broadcast, scatter, gather and sum for root 0, then for root 1 ...: no pause in between.
+SOURCE = """
+param dim_params: comptime_struct;
+param size: u16;
+const count: u16 = 3;
+const total: u16 = size * count;
+const mpi = @import_module("<collectives_2d/pe>", .{ .dim_params = dim_params });
 const next_id = @get_local_task_id(15);
-var broadcasts = @zeros([{size}, {COUNT}]u32);
-var scatters = @zeros([{size}, {COUNT}]u32);
-var gathers = @zeros([{size}, {total}]u32);
-var sums = @zeros([{size}, {COUNT}]f32);
-var all = @zeros([{total}]u32);
-var own = @zeros([{COUNT}]u32);
-var addends = @zeros([{COUNT}]f32);
+var broadcasts = @zeros([size, count]u32);
+var scatters = @zeros([size, count]u32);
+var gathers = @zeros([size, total]u32);
+var sums = @zeros([size, count]f32);
+var all = @zeros([total]u32);
+var own = @zeros([count]u32);
+var addends = @zeros([count]f32);
 var root: u16 = 0;
 var step: u16 = 0;
 var num_done: u16 = 0;
 
-fn main() void {{
+fn main() void {
   mpi.init();
-  for (@range(u16, {total})) |i| {{ all[i] = @as(u32, 1000 * mpi.pe_id + i); }}
-  for (@range(u16, {COUNT})) |i| {{
+  for (@range(u16, total)) |i| { all[i] = @as(u32, 1000 * mpi.pe_id + i); }
+  for (@range(u16, count)) |i| {
     own[i] = @as(u32, 100 * mpi.pe_id + i);
     addends[i] = @as(f32, mpi.pe_id + 10 * i);
-  }}
-  for (@range(u16, {size})) |r| {{
-    for (@range(u16, {COUNT})) |i| {{ broadcasts[r, i] = @as(u32, 1000 * mpi.pe_id + i); }}
-  }}
+  }
+  for (@range(u16, size)) |r| {
+    for (@range(u16, count)) |i| { broadcasts[r, i] = @as(u32, 1000 * mpi.pe_id + i); }
+  }
   @activate(next_id);
-}}
+}
 
-task next() void {{
-  if (root == {size}) {{
+task next() void {
+  if (root == size) {
     num_done += 1;
     finish();
     return;
-  }}
+  }
   const r = root;
   const now = step;
   step = (step + 1) % 4;
-  if (step == 0) {{ root += 1; }}
-  if (now == 0) {{
-    mpi.broadcast(r, @ptrcast([*]u32, &broadcasts[r, 0]), {COUNT}, next_id);
-  }} else if (now == 1) {{
-    mpi.scatter(r, @ptrcast([*]u32, &all), @ptrcast([*]u32, &scatters[r, 0]), {COUNT}, next_id);
-  }} else if (now == 2) {{
-    mpi.gather(r, @ptrcast([*]u32, &own), @ptrcast([*]u32, &gathers[r, 0]), {COUNT}, next_id);
-  }} else {{
-    mpi.reduce_fadds(r, @ptrcast([*]f32, &addends), @ptrcast([*]f32, &sums[r, 0]), {COUNT},
+  if (step == 0) { root += 1; }
+  if (now == 0) {
+    mpi.broadcast(r, @ptrcast([*]u32, &broadcasts[r, 0]), count, next_id);
+  } else if (now == 1) {
+    mpi.scatter(r, @ptrcast([*]u32, &all), @ptrcast([*]u32, &scatters[r, 0]), count, next_id);
+  } else if (now == 2) {
+    mpi.gather(r, @ptrcast([*]u32, &own), @ptrcast([*]u32, &gathers[r, 0]), count, next_id);
+  } else {
+    mpi.reduce_fadds(r, @ptrcast([*]f32, &addends), @ptrcast([*]f32, &sums[r, 0]), count,
                      next_id);
-  }}
-}}
-comptime {{ @bind_local_task(next, next_id); }}
+  }
+}
+comptime { @bind_local_task(next, next_id); }
 """
 
 
@@ -80,8 +81,8 @@ Line = tuple[rig.Device, str, int]
 
 def run_line(axis: str, size: int, arch: Arch) -> rig.Device:
     shape = (size, 1) if axis == "x" else (1, size)
-    layout = rig.Layout(size=shape, declarations=DECLARATIONS, params=PARAMS)
-    return rig.run(source(axis, size), arch, layout)
+    params = {"dim_params": f"{PARAMS['c2d_params']}.{axis}", "size": str(size)}
+    return rig.run(SOURCE, arch, rig.Layout(shape, DECLARATIONS, params=params))
 
 
 @pytest.fixture(
