@@ -65,7 +65,7 @@ def _bits(body: Body, floats: Floats, name: str, sources: list[str]) -> str:
 
 def _float(body: Body, floats: Floats, op: VectorOp, values: list[str]) -> str:
     kind = Type(op.destination)
-    match op.name.rstrip("hs"):
+    match op.name[: -2 if op.name.endswith("hs") else -1]:
         case "fadd" | "fsub" | "fmul" as name:
             first, second = values
             if op.sources[1] != op.destination:
@@ -77,7 +77,7 @@ def _float(body: Body, floats: Floats, op: VectorOp, values: list[str]) -> str:
             return _maximum(body, floats, values, kind)
         case "fneg":
             return negate(body, values[0], kind)
-        case "fab":
+        case "fabs":
             return _absolute(body, values[0], kind)
         case _:
             return _scale(body, floats, values, kind)

@@ -97,7 +97,7 @@ class FunctionWriter:
         self.slots: dict[str, str] = {}
         self.pending_cycles = 0
         self._kinds = {slot.name: slot.type for slot in function.slots}
-        self._labels = {block.label: f"b{index}" for index, block in enumerate(function.blocks)}
+        self._order = {block.label: index for index, block in enumerate(function.blocks)}
         self._live = live_slots(function) if self.may_suspend else {}
         self._resumes: list[str] = []
         self._cycles = ""
@@ -238,7 +238,7 @@ class FunctionWriter:
     def terminate(self, instruction: Instruction) -> None:
         """Write the end of a block."""
         self.count(instruction)
-        targets = [f"%{self._labels[name]}" for name in instruction.names]
+        targets = [f"%b{self._order[name]}" for name in instruction.names]
         match instruction.op:
             case "jump":
                 self._count_edges(instruction)
@@ -261,8 +261,7 @@ class FunctionWriter:
         edges = edge_cycles(self.function, self._block_index, self.unit.generation)
         self.pending_cycles += min(edges)
         now = self.cycles()
-        labels = [block.label for block in self.function.blocks[: self._block_index + 1]]
-        if any(name in labels for name in instruction.names):
+        if any(self._order[name] <= self._block_index for name in instruction.names):
             in_time = self.body.value(f"icmp sle i64 {now}, {self._limit}")
             self.trap_unless(in_time, Trap.ENDLESS_LOOP, now, instruction.place)
         if condition and edges[0] != edges[1]:
