@@ -32,6 +32,8 @@ _DTYPES: Final = {
 """How an element lies in memory; the types that are not here take one word."""
 
 SETTLE_CYCLES: Final = 100_000
+MAX_INLINED: Final = 1000
+"""Formats are unrolled by character."""
 
 _PE_HEAD: Final = """
 param memcpy_params: comptime_struct;
@@ -50,7 +52,6 @@ layout {{
   @set_rectangle({width}, {height});
   for (@range(u16, {width})) |x| {{
     for (@range(u16, {height})) |y| {{
-      {statements}
       @set_tile_code(x, y, "pe.csl", .{{ .memcpy_params = memcpy.get_params(x){params} }});
     }}
   }}
@@ -66,13 +67,11 @@ class Layout:
     Attributes:
         size: columns and rows.
         declarations: in front of the layout block.
-        statements: for each PE (x, y), before its code is set.
         params: further params of the PE program: name to expression.
     """
 
     size: tuple[int, int] = (1, 1)
     declarations: str = ""
-    statements: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -115,19 +114,16 @@ def compile_files(files: Mapping[str, str], options: CompileOptions) -> Program:
         return build_program(Path(folder) / "layout.csl", options)
 
 
-def compile_source(
-    source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout(), *, inlined: int = 1000
-) -> Program:
+def compile_source(source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout()) -> Program:
     """Compile a PE program; it defines `main`, which calls `finish` at its end."""
     width, height = layout.size
     text = _LAYOUT.format(
         width=width,
         height=height,
         declarations=layout.declarations,
-        statements=layout.statements,
         params="".join(f", .{name} = {value}" for name, value in layout.params.items()),
     )
-    options = CompileOptions(arch=arch, is_memcpy=True, max_inlined_iterations=inlined)
+    options = CompileOptions(arch=arch, is_memcpy=True, max_inlined_iterations=MAX_INLINED)
     return compile_files({"pe.csl": _PE_HEAD + source + _PE_TAIL, "layout.csl": text}, options)
 
 
@@ -138,10 +134,8 @@ def load(program: Program) -> Device:
     return Device(simulator, HostSymbols(program), engine)
 
 
-def run(
-    source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout(), *, inlined: int = 1000
-) -> Device:
+def run(source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout()) -> Device:
     """Compile a PE program and run its `main` once on every PE."""
-    device = load(compile_source(source, arch, layout, inlined=inlined))
+    device = load(compile_source(source, arch, layout))
     device.start("main")
     return device
