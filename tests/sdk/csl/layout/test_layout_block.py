@@ -96,7 +96,7 @@ def test_names_for_the_host_are_numbered(tmp_path: Path) -> None:
 def config(folder: Path, fields: str, color: int = 3, arch: Arch = Arch.WSE3) -> ColorConfig:
     call = f"@set_color_config(0, 0, @get_color({color}), .{{ {fields} }});"
     program = build(folder, ONE + call, CompileOptions(arch=arch))
-    ((number, found),) = program.routes[program.routes_of[0, 0]]
+    ((number, found),) = program.routes[int(program.routes_of[0, 0])]
     assert number == color
     return found
 

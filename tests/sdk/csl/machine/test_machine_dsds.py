@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from one_pe import compile_pe, ran, refusal
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.program.descriptor import NO_COLOR, NO_QUEUE, DsdFlag, DsdKind
 from openwafer.sdk.program.image import Image
+from tests.sdk.csl.machine.one_pe import compile_pe, ran, refusal
 
 
 def words_of(image: Image, name: str = "d") -> list[int]:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from one_pe import compile_pe, ran, refusal
 
 from openwafer.sdk.arch.generation import Arch
+from tests.sdk.csl.machine.one_pe import compile_pe, ran, refusal
 
 
 @pytest.mark.parametrize(

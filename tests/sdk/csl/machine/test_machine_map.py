@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from one_pe import MAIN, Pe, compile_pe, ran, refusal
 
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Request
+from tests.sdk.csl.machine.one_pe import MAIN, Pe, compile_pe, ran, refusal
 
 DATA = """
 var a = [4]f32{ 1.0, 4.0, 9.0, 16.0 };

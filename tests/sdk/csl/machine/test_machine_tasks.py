@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from one_pe import MAIN, Pe, compile_pe, ran, refusal
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.image import QueueBinding, TaskBinding, TaskKind
 from openwafer.sdk.program.mailbox import DsrFile, Option, Outcome, Request
+from tests.sdk.csl.machine.one_pe import MAIN, Pe, compile_pe, ran, refusal
 
 TASKS = """
 task local() void {}

@@ -1,14 +1,15 @@
 """Vector operations: what they compute in memory, against numpy, and what they ask elsewhere."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from one_pe import MAIN, Pe, ran, refusal
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import OperandKind, Option, Outcome, Request
+from tests.sdk.csl.machine.one_pe import MAIN, Pe, ran, refusal
 
 MEMORY = """
 var a = [4]TYPE{ LEFT };
@@ -20,11 +21,14 @@ const to_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> to[i] });
 fn main() void { CALL; }
 """
 DTYPES = {"f32": "f4", "f16": "f2", "i16": "i2", "u16": "u2", "i32": "i4", "u32": "u4"}
+Numbers = Sequence[float]
 FLOATS = ([1.5, -2.25, 0.1, 3.0], [0.5, 4.0, -7.0, 0.3])
 INTS = ([1, 700, 12, 9], [3, 2, 1, 15])
 
 
-def memory(kind: str, call: str, *, result: str = "", values: tuple[list, list] = FLOATS) -> str:
+def memory(
+    kind: str, call: str, *, result: str = "", values: tuple[Numbers, Numbers] = FLOATS
+) -> str:
     texts = [", ".join(map(str, side)) for side in values]
     text = MEMORY.replace("TYPE", kind).replace("RESULT", result or kind)
     return text.replace("LEFT", texts[0]).replace("RIGHT", texts[1]).replace("CALL", call)

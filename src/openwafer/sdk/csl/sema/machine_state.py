@@ -6,7 +6,7 @@ operations stay symbolic (:data:`Target`) until :func:`finish`.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, Arch
 from openwafer.sdk.csl.values import FunctionValue
@@ -127,10 +127,12 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
         return kind << 8 | bound.task_id
 
     def resolve(named: Named) -> DsrLoad | Fifo:
-        numbers = {
+        numbers: dict[str, Any] = {
             name: number(target, is_unblock="unblock" in name, span=named.span)
             for name, target in named.targets
         }
+        if isinstance(named.record, Fifo):
+            return replace(named.record, **numbers)
         return replace(named.record, **numbers)
 
     active = 0
