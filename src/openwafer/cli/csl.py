@@ -58,15 +58,15 @@ def conform(  # noqa: PLR0913 - a command takes one for each option
 ) -> None:
     """Run public programs by their own command files and report each."""
     from openwafer.atomic_file import write_text
-    from openwafer.sdk.compat.conformance import SuiteOptions, run_suite, totals
+    from openwafer.sdk.compat.conformance import FORMAT, VERSION, SuiteOptions, run_suite, totals
 
     options = SuiteOptions(arch, name_filter, jobs, timeout, keep)
     outcomes = run_suite(suite, options, _tell)
     print(totals(outcomes))
     if json_file is not None:
         record = {
-            "format": "openwafer-conformance",
-            "version": 1,
+            "format": FORMAT,
+            "version": VERSION,
             "arch": arch,
             "programs": [asdict(outcome) for outcome in outcomes],
         }

@@ -83,6 +83,26 @@ def test_data_flows_through_streams_and_connections(target: SdkTarget) -> None:
     assert runtime.read_symbol(5, 3, "factor", "float32").tolist() == [5.0]
 
 
+def test_a_color_is_its_number_where_the_parameter_is_an_integer(tmp_path: Path) -> None:
+    newer = STAGE.replace("param tx: color", "param tx_id: u16")
+    newer = newer.replace("const in_q", "const tx = @get_color(tx_id);\nconst in_q", 1)
+    (tmp_path / "stage.csl").write_text(newer)
+    layout = SdkLayout(SdkTarget.WSE3)
+    region = layout.create_code_region("stage.csl", "r", 1, 1)
+    region.set_param_all("size", 1)
+    region.set_param_all(region.color("rx"))
+    region.set_param_all("tx_id", region.color("tx", 7))
+    layout.compile("out")
+    assert ".tx_id = 7" in Path("out/generated/layout.csl").read_text()
+
+
+def test_a_region_without_a_file_says_so() -> None:
+    layout = SdkLayout(SdkTarget.WSE3)
+    layout.create_code_region("nothing.csl", "r", 1, 1)
+    with pytest.raises(OpenwaferError, match=r"region r: there is no file nothing\.csl"):
+        layout.compile("out")
+
+
 def test_the_layout_can_be_read_as_csl() -> None:
     two_stages(SdkTarget.WSE3)[0].compile("out")
     text = Path("out/generated/layout.csl").read_text()

@@ -16,6 +16,9 @@ from typing import Final
 
 from openwafer.diagnostics import error
 
+FORMAT: Final = "openwafer-conformance"
+VERSION: Final = 1
+
 _COMMANDS: Final = {"cslc": "openwafer.cli.cslc", "cs_python": "openwafer.cli.cs_python"}
 # Some published suites name the host script's interpreter by a placeholder of their test harness.
 _PLACEHOLDER: Final = ("%python_sdk_paint", "cs_python run.py")

@@ -13,6 +13,7 @@ from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.program import Program
 
+FORMAT: Final = "openwafer-memory-dump"
 VERSION: Final = 1
 
 
@@ -39,7 +40,9 @@ class MemoryDump:
     def write(self, path: Path) -> None:
         """Write the words atomically. Raises OSError where the disk refuses."""
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, version=np.int64(VERSION), words=self.words)
+            np.savez_compressed(
+                file, format=np.str_(FORMAT), version=np.int64(VERSION), words=self.words
+            )
 
 
 def dump_memory(program: Program, simulator: Simulator) -> MemoryDump:
@@ -59,12 +62,15 @@ def read_memory_dump(path: Path, program: Program) -> MemoryDump:
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            version, words = int(arrays["version"]), arrays["words"]
+            found = str(arrays["format"]), int(arrays["version"])
+            words = arrays["words"]
     except (OSError, ValueError, KeyError) as cause:
         raise error("memory-dump-damaged", f"{path} is no memory dump: {cause}") from cause
-    if version != VERSION:
+    if found != (FORMAT, VERSION):
         raise error(
-            "memory-dump-version", f"{path} has version {version}; this program reads {VERSION}"
+            "memory-dump-version",
+            f"{path} has format {found[0]!r} version {found[1]}; "
+            f"this program reads {FORMAT!r} version {VERSION}",
         )
     if words.shape[:2] != (program.height, program.width):
         raise error(

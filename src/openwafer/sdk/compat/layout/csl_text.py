@@ -6,6 +6,9 @@ from typing import Final
 
 from openwafer.sdk.compat.layout.region import Place
 from openwafer.sdk.compat.layout.routes import Position, Route
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.parser import parse
+from openwafer.source import SourceText
 
 IDLE: Final = "comptime {}\n"
 """Code of a PE that only routes."""
@@ -47,6 +50,22 @@ def layout_text(size: tuple[int, int], tiles: Tiles, routes: Routes) -> str:
         routes: positions of each color of a PE.
     """
     return "\n".join(_lines(size, tiles, routes)) + "\n"
+
+
+def integer_params(path: Path) -> frozenset[str]:
+    """Return the parameters of a file that are declared with a type other than color.
+
+    The newer dialect gives a color's number to a parameter of an integer type.
+    """
+    module, _ = parse(SourceText(str(path), path.read_text(encoding="utf-8")))
+    return frozenset(
+        declared.name.text
+        for declared in module.declarations
+        if isinstance(declared, ast.Variable)
+        and declared.kind is ast.VariableKind.PARAM
+        and isinstance(declared.type, ast.Identifier)
+        and declared.type.name != "color"
+    )
 
 
 def color_value(value: int) -> str:

@@ -210,10 +210,14 @@ class SdkLayout:
             source, target = map(csl_text.color_value, ends)
             tiles[port.x, port.y] = here / "forward.csl", {"source": source, "target": target}
         for region in self._regions:
+            path = _source_of(region)
+            integers = csl_text.integer_params(path)
             for (x, y), params in region.params.items():
-                written = {name: wired.written(value) for name, value in params.items()}
-                place = region.origin[0] + x, region.origin[1] + y
-                tiles[place] = Path(region.source).resolve(), written
+                written = {
+                    name: wired.written(value, is_integer=name in integers)
+                    for name, value in params.items()
+                }
+                tiles[region.origin[0] + x, region.origin[1] + y] = path, written
         return tiles
 
 
@@ -240,9 +244,19 @@ class _Wired:
         }
         return paths | self.painted
 
-    def written(self, value: int | Color) -> str:
+    def written(self, value: int | Color, *, is_integer: bool) -> str:
         """Return a parameter's value as CSL."""
-        return csl_text.color_value(self.numbers[value]) if isinstance(value, Color) else str(value)
+        if not isinstance(value, Color):
+            return str(value)
+        number = self.numbers[value]
+        return str(number) if is_integer else csl_text.color_value(number)
+
+
+def _source_of(region: CodeRegion) -> Path:
+    path = Path(region.source).resolve()
+    if not path.is_file():
+        raise error("source-missing", f"region {region.name}: there is no file {region.source}")
+    return path
 
 
 def _places(region: CodeRegion) -> list[Place]:
