@@ -15,7 +15,7 @@ from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.descriptor import DsdKind
 from openwafer.sdk.program.image import DsrLoad, Image, TaskKind
 from openwafer.sdk.program.program import Program
-from openwafer.sdk.program.routing import ColorConfig, Filter, FilterKind
+from openwafer.sdk.program.routing import ColorConfig, Direction, Filter, FilterKind
 
 _FILTER_KINDS = {
     FilterKind.COUNTER: w.FILTER_COUNTER,
@@ -37,6 +37,11 @@ def load(program: Program) -> Array:
         _fill_tables(tables.image[number], image)
         _fill_pes(tables, program, number)
     _fill_routers(tables, program, kinds, kind_of)
+    edges = tables.router[:, w.R_EDGES].reshape(program.height, program.width)
+    edges[:, 0] |= 1 << Direction.WEST
+    edges[:, -1] |= 1 << Direction.EAST
+    edges[-1] |= 1 << Direction.SOUTH
+    edges[0] |= 1 << Direction.NORTH
     address = int(state[w.G_ADDRESS])
     for number, image in enumerate(program.images):
         for pe in np.flatnonzero(program.image_of.ravel() == number) if image.registers else ():

@@ -145,13 +145,24 @@ def has_candidates(s: State, pe: int) -> bool:
 
 
 @compiled
+def following(cursor: int, has_locals: bool) -> int:
+    """The next place of the ring; without runnable local tasks their places are left out."""
+    place = (cursor + 1) % RING
+    if FIRST_LOCAL <= place < COMMAND_PLACE and not has_locals:
+        return COMMAND_PLACE
+    return place
+
+
+@compiled
 def choose(s: State, pe: int) -> int:
     """Place in the ring of the task that starts now, or -1."""
     if not has_candidates(s, pe):
         return -1
     chosen = -1
-    for k in range(1, RING + 1):
-        place = (s[core_row(pe) + w.C_CURSOR] + k) % RING
+    has_locals = s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED] != 0
+    place = s[core_row(pe) + w.C_CURSOR]
+    for _ in range(RING if has_locals else FIRST_LOCAL + 1):
+        place = following(place, has_locals)
         if candidate_entry(s, pe, place) == 0:
             continue
         if s[core_row(pe) + w.C_HIGH_TASKS] == 0 or is_high(s, pe, place):

@@ -27,14 +27,11 @@ def wake_core(s: State, pe: int) -> None:
 @compiled
 def neighbour(s: State, pe: int, direction: int) -> int:
     """The PE next to one in direction 0 west, 1 east, 2 south, 3 north; -1 beyond the edge."""
-    width = s[w.G_WIDTH]
-    if direction == 0:
-        return pe - 1 if pe % width > 0 else -1
-    if direction == 1:
-        return pe + 1 if pe % width < width - 1 else -1
-    if direction == 2:
-        return pe + width if pe + width < s[w.G_NUM_PES] else -1
-    return pe - width
+    if (s[router_row(pe) + w.R_EDGES] >> direction) & 1:
+        return -1
+    if direction < 2:
+        return pe - 1 + 2 * direction
+    return pe + s[w.G_WIDTH] if direction == 2 else pe - s[w.G_WIDTH]
 
 
 @compiled

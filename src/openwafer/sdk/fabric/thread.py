@@ -185,6 +185,18 @@ def level_of(s: State, pe: int, slot: int) -> int:
 
 
 @compiled
+def step_level(s: State, element: Element, pe: int, level: int) -> bool:
+    """At most one beat of the PE's threads of one priority."""
+    active = s[core_row(pe) + w.C_THREADS]
+    for k in range(w.SLOTS):
+        slot = w.MAIN_SLOT if k == 0 else (k + s[w.G_NOW]) % w.QUEUES
+        is_next = (active >> slot) & 1 and level_of(s, pe, slot) == level
+        if is_next and beat(s, element, pe, slot):
+            return True
+    return False
+
+
+@compiled
 def step_threads(s: State, element: Element, pe: int) -> bool:
     """At most one beat of the PE; whether there was one."""
     active = s[core_row(pe) + w.C_THREADS]
@@ -195,13 +207,13 @@ def step_threads(s: State, element: Element, pe: int) -> bool:
         while active >> slot != 1:
             slot += 1
         return beat(s, element, pe, slot)
-    now = s[w.G_NOW]
+    levels = 0
+    for slot in range(w.SLOTS):
+        if (active >> slot) & 1:
+            levels |= 1 << level_of(s, pe, slot)
     for level in range(LEVELS - 1, -1, -1):
-        for k in range(w.SLOTS):
-            slot = w.MAIN_SLOT if k == 0 else (k + now) % w.QUEUES
-            is_next = (active >> slot) & 1 and level_of(s, pe, slot) == level
-            if is_next and beat(s, element, pe, slot):
-                return True
+        if (levels >> level) & 1 and step_level(s, element, pe, level):
+            return True
     return False
 
 

@@ -35,6 +35,8 @@ R_AWAKE: Final = R_BUSY + 1
 R_FILTERS: Final = R_AWAKE + 1
 """First row of the PE's filters."""
 R_HAS_SWAP: Final = R_FILTERS + 1
+R_EDGES: Final = R_HAS_SWAP + 1
+"""Bit by direction that leads beyond the rectangle."""
 ROUTER_WORDS: Final = 248
 
 # Core rows.
