@@ -34,7 +34,7 @@ class PopMode(IntEnum):
 
 @dataclass(frozen=True)
 class SwitchPosition:
-    """A later position of a switch: what it changes; ``None`` keeps the base route's."""
+    """A later position of a switch: what it changes; ``None`` keeps that of the position before."""
 
     rx: int | None = None
     tx: int | None = None

@@ -20,6 +20,7 @@ class FunctionBuilder:
         self._carried: dict[tuple[int, str], ir.Register] = {}
         self._slot_names = {slot.name for slot in function.slots}
         self._num_blocks = 0
+        self._from_integers: set[int] = set()
         self.enter(self.new_block("entry"))
 
     @property
@@ -74,10 +75,16 @@ class FunctionBuilder:
         result = -1 if kind is ir.Type.VOID else number
         if result >= 0:
             self._home[number] = block
+        if op == "bitcast" and kind is ir.Type.PTR:
+            self._from_integers.add(number)
         block.instructions.append(ir.Instruction(op, used, result, kind, names, self.place))
         if OPERATIONS[op].is_terminator:
             self._block = None
         return ir.Register(number, kind)
+
+    def is_from_integer(self, pointer: ir.Value) -> bool:
+        """Whether a pointer was made of an integer that only run time knows."""
+        return isinstance(pointer, ir.Register) and pointer.number in self._from_integers
 
     def jump(self, target: ir.Block) -> None:
         """End the block with a jump."""

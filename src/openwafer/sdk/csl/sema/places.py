@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.csl import types
+from openwafer.sdk.csl.sema import registers
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.sema.lowering import lower, materialize, path_offset, words_of
 from openwafer.sdk.csl.types import Array, Pointer, Struct, Type
@@ -68,27 +68,11 @@ def _refuse_runtime(analysis: Analysis, span: Span) -> None:
 
 
 def _load_word(analysis: Analysis, kind: Type, address: ir.Value) -> ir.Value:
-    if _is_config(address):
-        number = ir.Constant(_constant(address), ir.Type.U16)
-        register = analysis.emit("read_register", number, type=ir.Type.U16)
-        return cast_bits(analysis, register, types.ir_type(kind))
+    if analysis.builder.is_from_integer(address):
+        return registers.load_either(analysis, kind, address)
+    if registers.is_one(address):
+        return registers.load(analysis, kind, registers.number_of(address))
     return analysis.emit("load", address, type=types.ir_type(kind))
-
-
-def cast_bits(analysis: Analysis, value: ir.Value, kind: ir.Type) -> ir.Value:
-    """The same bits in another type of that width."""
-    return value if value.type is kind else analysis.emit("bitcast", value, type=kind)
-
-
-def _is_config(address: ir.Value) -> bool:
-    """Config registers lie behind memory; old code reaches them through pointers."""
-    return isinstance(address, ir.Constant) and _constant(address) >= MEMORY_WORDS
-
-
-def _constant(address: ir.Value) -> int:
-    assert isinstance(address, ir.Constant)
-    assert isinstance(address.value, int)
-    return address.value & 0xFFFF
 
 
 def _content(cell: Cell, path: Sequence[int]) -> object:
@@ -118,9 +102,10 @@ def store(analysis: Analysis, place: Operand, operand: Operand, span: Span) -> N
 
 
 def _store_word(analysis: Analysis, address: ir.Value, value: ir.Value) -> None:
-    if _is_config(address):
-        number = ir.Constant(_constant(address), ir.Type.U16)
-        analysis.emit("write_register", number, cast_bits(analysis, value, ir.Type.U16))
+    if analysis.builder.is_from_integer(address):
+        registers.store_either(analysis, address, value)
+    elif registers.is_one(address):
+        registers.store(analysis, registers.number_of(address), value)
     else:
         analysis.emit("store", address, value)
 
@@ -193,7 +178,7 @@ def _fill(analysis: Analysis, address: ir.Value, word: int, count: int) -> None:
     shape = [0] * DSD_WORDS
     shape[WORD_KIND], shape[WORD_STRIDE], shape[WORD_ELEMENT] = DsdKind.MEM1D, 1, 1
     shape[WORD_EXTENT] = count
-    base = cast_bits(analysis, address, ir.Type.U16)
+    base = registers.cast_bits(analysis, address, ir.Type.U16)
     descriptor = analysis.emit(
         "dsd_set",
         ir.Constant(tuple(shape), ir.Type.DSD),
