@@ -9,6 +9,7 @@ from torch import nn
 
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device import Device
+from openwafer.training.stream.layers import PINNED
 
 # Autograd nodes that change a tensor's geometry only, so that what they return is still a weight.
 _VIEWS: Final = (
@@ -118,7 +119,10 @@ class DeviceWeights:
         return slot
 
     def _trim_pool(self, num_bytes: int) -> None:
-        allowed = self.capacity_bytes - self.held_bytes - num_bytes
+        # The capacity is that of streamed records; the pinned one lies beside it.
+        pinned = self._slots.get(PINNED)
+        beside = 0 if pinned is None else pinned.numel()
+        allowed = self.capacity_bytes - (self.held_bytes - beside) - num_bytes
         for size in sorted(self._pool, reverse=True):
             while self._pool[size] and self._pooled_bytes > allowed:
                 self._pool[size].pop()
