@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.compat.client import SdkCompiler, SdkLauncher, SdkRuntime
-from tests.sdk.compat.test_commands import COMPILE, LAYOUT, PE
+from tests.sdk.compat.test_csl_commands import COMPILE, LAYOUT, PE
 
 
 @pytest.fixture
