@@ -137,10 +137,11 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
 
 
 def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
-    """Bind queues as the image says; on WSE-2 every color reaches some queue.
+    """Bind queues as the image says; on WSE-2 every color that starts tasks reaches some queue.
 
-    Data tasks get queues of their own as far as there are; control wavelets of other colors share
-    one, until a vector operation binds their color.
+    Data tasks get queues of their own as far as there are. Where the image has control tasks, the
+    other colors share one, until a vector operation or a register binds theirs; elsewhere their
+    wavelets wait in the router.
     """
     for binding in image.queues:
         if binding.is_input:
@@ -155,6 +156,8 @@ def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
         if task.kind is TaskKind.DATA and core[w.C_QUEUE_OF + task.task_id] == 0:
             # Wavelets carry their color, so the last queue may serve several of them.
             core[w.C_QUEUE_OF + task.task_id] = (free.pop() if free else w.QUEUES - 1) + 1
+    if all(task.kind is not TaskKind.CONTROL for task in image.tasks):
+        return
     shared = (free[-1] if free else w.QUEUES - 1) + 1
     queue_of = core[w.C_QUEUE_OF : w.C_QUEUE_OF + NUM_COLORS]
     queue_of[queue_of == 0] = shared

@@ -223,8 +223,7 @@ def bind_input(s: State, pe: int, queue: int, color: int) -> None:
     for other in range(w.COLORS):
         if s[core + w.C_QUEUE_OF + other] == queue + 1:
             s[core + w.C_QUEUE_OF + other] = 0
-    s[core + w.C_QUEUE_OF + color] = queue + 1
-    queues.wake_router(s, pe)
+    queues.bind_input(s, pe, color, queue)
 
 
 @compiled
