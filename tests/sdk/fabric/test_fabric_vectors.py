@@ -286,5 +286,10 @@ def test_a_switch_register_holds_what_was_written(value: int) -> None:
     assert register(0x7F43, write=value) == value
 
 
+def test_an_invalid_position_keeps_which_side_it_would_change() -> None:
+    value = (5 | 8) | 5 << 4 | 5 << 8
+    assert register(0x7F43, write=value) == value
+
+
 def test_other_registers_hold_what_was_written() -> None:
     assert register(0x7021, write=1234) == 1234

@@ -99,7 +99,8 @@ def with_switch(word: int, value: int) -> int:
         is_valid = direction < INVALID_DIRECTION
         word = route.with_field(word, route.VALID_SHIFT + number - 1, 1, int(is_valid))
         changes_shift = route.CHANGES_SHIFT + 2 * (number - 1)
-        word = route.with_field(word, changes_shift, 3, changes if is_valid else 0)
+        # An invalid position keeps which side it would change: code sets the direction alone.
+        word = route.with_field(word, changes_shift, 3, changes)
         if is_valid:
             field = 10 * number + (5 if changes == 2 else 0)
             word = route.with_field(word, field, 31, 1 << direction)
