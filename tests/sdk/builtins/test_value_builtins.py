@@ -153,24 +153,25 @@ def test_range_counts_as_numpy_does(kind: str, bounds: tuple[int, int, int], arc
     assert memory.read("seen", _DTYPES[kind])[: want.size].tolist() == want.tolist()
 
 
+_MAP: Final = """
+var x = [6]KIND{ 1, 2, 3, 4, 5, 6 };
+var y: [3]KIND;
+var sum: KIND = 0;
+const every_second = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> x[2 * i] });
+const out = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> y[2 - i] });
+fn scaled(v: KIND, k: KIND) KIND { return v * k; }
+fn plus(v: KIND, so_far: *KIND) KIND { return so_far.* + v; }
+fn main() void {
+  @map(scaled, every_second, 3, out);
+  @map(plus, out, &sum, &sum);
+}
+"""
+
+
 @pytest.mark.parametrize("arch", BOTH)
 @pytest.mark.parametrize("kind", ["i16", "u16", "i32", "u32", "f16", "f32"])
 def test_map_calls_its_function_for_each_element(kind: str, arch: Arch) -> None:
-    x = np.arange(1, 7).astype(_DTYPES[kind])
-    source = f"""
-    var x = [6]{kind}{{ {", ".join(map(str, x.tolist()))} }};
-    var y: [3]{kind};
-    var sum: {kind} = 0;
-    const every_second = @get_dsd(mem1d_dsd, .{{ .tensor_access = |i|{{3}} -> x[2 * i] }});
-    const out = @get_dsd(mem1d_dsd, .{{ .tensor_access = |i|{{3}} -> y[2 - i] }});
-    fn scaled(v: {kind}, k: {kind}) {kind} {{ return v * k; }}
-    fn plus(v: {kind}, so_far: *{kind}) {kind} {{ return so_far.* + v; }}
-    fn main() void {{
-      @map(scaled, every_second, 3, out);
-      @map(plus, out, &sum, &sum);
-    }}""".replace(", 3, out", ", 3.0, out" if kind.startswith("f") else ", 3, out")
-    source = source.replace("sum: f32 = 0", "sum: f32 = 0.0").replace("f16 = 0;", "f16 = 0.0;")
-    memory = run(source, arch)
-    want = (x[::2] * 3)[::-1]
+    memory = run(_MAP.replace("KIND", kind), arch)
+    want = (np.arange(1, 7)[::2] * 3)[::-1]
     assert memory.read("y", _DTYPES[kind]).tolist() == want.tolist()
     assert memory.read("sum", _DTYPES[kind])[0] == want.sum()
