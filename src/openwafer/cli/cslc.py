@@ -15,26 +15,28 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Compile; return the exit code: 0, or 1 after diagnostics."""
-    from openwafer.sdk.compiler.artifacts import write_artifacts
+    from openwafer.sdk.compiler import compilations
     from openwafer.sdk.compiler.command_line import parse_command
 
     try:
         command = parse_command(arguments)
-        # Behind the options, so that --help and a mistyped option answer at once.
-        from openwafer.sdk.compiler.pipeline import compile_program, render_stage
+        done = None if command.emit else compilations.find(command.layout, command.options)
+        if done is None:
+            # Behind what needs none of it: help, mistyped options, what was compiled before.
+            from openwafer.sdk.compiler.pipeline import compile_files, render_stage
 
-        if command.emit is not None:
-            print(render_stage(command), end="")
-            return 0
-        program = compile_program(command.layout, command.options)
-        write_artifacts(program, command.output, command.output_json)
+            if command.emit is not None:
+                print(render_stage(command), end="")
+                return 0
+            done = compile_files(command.layout, command.options)
+        done.write(command.output, command.output_json)
     except OpenwaferError as found:
         for diagnostic in found.diagnostics:
             print(render(diagnostic, color=sys.stderr.isatty()), file=sys.stderr)
         return EXIT_ERROR
-    for line in program.printed:
+    for line in done.printed:
         print(line)
-    for warning in program.warnings:
+    for warning in done.warnings:
         print(warning, file=sys.stderr)
     print("compile successful")
     return 0

@@ -14,9 +14,8 @@ from typing import Any, Self
 
 from openwafer.diagnostics import error
 from openwafer.sdk.compat import runtime, sdk_utils
-from openwafer.sdk.compiler.artifacts import write_artifacts
 from openwafer.sdk.compiler.command_line import parse_command
-from openwafer.sdk.compiler.pipeline import compile_program
+from openwafer.sdk.compiler.pipeline import compile_files
 
 __all__ = ["SdkCompiler", "SdkLauncher", "SdkRuntime", "sdk_utils"]
 
@@ -57,7 +56,7 @@ class SdkCompiler(_Place):
         """
         command = parse_command([str(Path(app_path) / csl_main), *shlex.split(options)])
         output = self._folder / command.output.name
-        write_artifacts(compile_program(command.layout, command.options), output)
+        compile_files(command.layout, command.options).write(output)
         archive = Path(out_path) / f"{output.name}.tar.gz"
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive, "w:gz") as file:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from openwafer.atomic_file import write_text
+from openwafer.sdk.compiler.compilations import Compilation
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import HostName, Program
 
@@ -14,16 +14,23 @@ def write_artifacts(program: Program, folder: Path, output_json: Path | None = N
 
     Raises OSError where the disk refuses.
     """
-    binaries = folder / "bin"
-    binaries.mkdir(parents=True, exist_ok=True)
-    file.write(program, binaries / file.FILE_NAME)
+    compilation_of(program).write(folder, output_json)
+
+
+def compilation_of(program: Program) -> Compilation:
+    """The files of a program, and what its compiler said."""
     rpc = {"rpc_symbols": [_rpc_symbol(name) for name in program.host_names]}
-    write_text(binaries / "out_rpc.json", json.dumps(rpc, indent=2) + "\n")
     values = {"params": dict(program.params), "colors": dict(program.colors)}
-    text = json.dumps(values, indent=2) + "\n"
-    write_text(folder / "out.json", text)
-    if output_json is not None:
-        write_text(output_json, text)
+    artifacts = {
+        f"bin/{file.FILE_NAME}": file.content(program),
+        "bin/out_rpc.json": _text(rpc),
+        "out.json": _text(values),
+    }
+    return Compilation(artifacts, program.printed, program.warnings)
+
+
+def _text(content: dict[str, Any]) -> bytes:
+    return f"{json.dumps(content, indent=2)}\n".encode()
 
 
 def _rpc_symbol(name: HostName) -> dict[str, Any]:

@@ -4,7 +4,11 @@ from pathlib import Path
 
 from openwafer.diagnostics import OpenwaferError, Severity, error
 from openwafer.sdk.codegen.native import compile_images, llvm_text
+from openwafer.sdk.compiler import compilations
+from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.command_line import Command, Stage
+from openwafer.sdk.compiler.compilations import Compilation
+from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser import parse
@@ -15,7 +19,24 @@ from openwafer.sdk.program.program import Program
 from openwafer.source import SourceText
 
 
-def compile_program(layout: Path, options: CompileOptions) -> Program:
+def compile_files(layout: Path, options: CompileOptions) -> Compilation:
+    """The files of a program: those of the same compilation before, else made and kept.
+
+    Raises:
+        OpenwaferError: the program is wrong, or a file is missing.
+    """
+    _check_file(layout)
+    found = compilations.find(layout, options)
+    if found is None:
+        imports = ImportPaths(layout.resolve().parent, options.import_paths)
+        found = compilation_of(compile_program(layout, options, imports))
+        compilations.keep(layout, options, imports.contents, found)
+    return found
+
+
+def compile_program(
+    layout: Path, options: CompileOptions, imports: ImportPaths | None = None
+) -> Program:
     """Compile a layout file and what it imports.
 
     Native code is made as well, so that the first run finds it on disk.
@@ -23,7 +44,7 @@ def compile_program(layout: Path, options: CompileOptions) -> Program:
     Raises:
         OpenwaferError: the program is wrong, or a file is missing.
     """
-    program = _build_verified(layout, options)
+    program = _build_verified(layout, options, imports)
     compile_images(program.images, program.arch)
     return program
 
@@ -41,9 +62,11 @@ def render_stage(command: Command) -> str:
     return "\n".join(image.code for image in program.images)
 
 
-def _build_verified(layout: Path, options: CompileOptions) -> Program:
+def _build_verified(
+    layout: Path, options: CompileOptions, imports: ImportPaths | None = None
+) -> Program:
     _check_file(layout)
-    program = build_program(layout, options)
+    program = build_program(layout, options, imports)
     for image in program.images:
         verify(text.parse(image.code, image.name))
     return program

@@ -21,12 +21,14 @@ class ImportPaths:
         top: folder of the program's layout file.
         folders: of the command line, for names in angle brackets first.
         addressed: names whose address is taken, by the id of a body in `parsed`.
+        contents: of every file that was looked for; None where there is none.
         parsed: trees and findings by file.
     """
 
     top: Path
     folders: tuple[Path, ...] = ()
     addressed: dict[int, frozenset[str]] = field(default_factory=dict)
+    contents: dict[Path, bytes | None] = field(default_factory=dict)
     parsed: dict[Path, tuple[ast.Module, tuple[Diagnostic, ...]]] = field(default_factory=dict)
 
     def find(self, name: str, importer: Path, span: Span) -> Path:
@@ -37,7 +39,7 @@ class ImportPaths:
         """
         places = self._candidates(name, importer)
         for place in places:
-            if place.is_file():
+            if self.content(place) is not None:
                 return place.resolve()
         raise error(
             "csl-no-file",
@@ -46,6 +48,12 @@ class ImportPaths:
             notes=tuple(f"not at {name}" for name in dict.fromkeys(map(display_name, places))),
             help='standard modules are written in angle brackets, as in "<math>"',
         )
+
+    def content(self, path: Path) -> bytes | None:
+        """Bytes of a file, read once; None where there is none."""
+        if path not in self.contents:
+            self.contents[path] = path.read_bytes() if path.is_file() else None
+        return self.contents[path]
 
     def _candidates(self, name: str, importer: Path) -> list[Path]:
         if name.startswith("<") and name.endswith(">"):
@@ -57,7 +65,7 @@ class ImportPaths:
     def read(self, path: Path) -> tuple[ast.Module, tuple[Diagnostic, ...]]:
         """Parse a file, once."""
         if path not in self.parsed:
-            text = path.read_bytes().decode("utf-8", "replace")
+            text = (self.content(path) or b"").decode("utf-8", "replace")
             self.parsed[path] = parse(SourceText(display_name(path), text))
         return self.parsed[path]
 

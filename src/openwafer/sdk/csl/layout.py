@@ -23,10 +23,13 @@ _Key = tuple[object, ...]
 _Routes = tuple[tuple[int, ColorConfig], ...]
 
 
-def build_program(layout_file: Path, options: CompileOptions) -> Program:
+def build_program(
+    layout_file: Path, options: CompileOptions, imports: ImportPaths | None = None
+) -> Program:
     """Compile a program down to the IR, which nobody has verified yet.
 
-    Each file is analysed once for each set of params that PEs give it.
+    Each file is analysed once for each set of params that PEs give it. `imports` holds what was
+    read afterwards.
 
     Raises:
         OpenwaferError: everything wrong that was found.
@@ -34,7 +37,7 @@ def build_program(layout_file: Path, options: CompileOptions) -> Program:
     path = layout_file.resolve()
     if not path.is_file():
         raise error("csl-no-file", f"there is no file '{layout_file}'")
-    imports = ImportPaths(path.parent, options.import_paths)
+    imports = imports or ImportPaths(path.parent, options.import_paths)
     state = LayoutState()
     warnings = list(run_layout(path, command_line_params(options), options, imports, state))
     rectangle = _complete(layout_file, state)

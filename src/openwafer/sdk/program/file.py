@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.atomic_file import replacing
+from openwafer.atomic_file import write_bytes
 from openwafer.diagnostics import error
 from openwafer.sdk.program.program import Program
 
@@ -35,20 +35,28 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 def write(program: Program, path: Path) -> None:
     """Write a program atomically. Raises OSError where the disk refuses."""
+    write_bytes(path, content(program))
+
+
+def content(program: Program) -> bytes:
+    """The bytes of a program's file."""
     record = {"format": FORMAT, "version": VERSION} | {
         field.name: _encode(getattr(program, field.name))
         for field in fields(program)
         if field.name not in _ARRAYS
     }
-    with (
-        replacing(path) as temporary,
-        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-    ):
-        archive.writestr(zipfile.ZipInfo(_RECORD, _DATE), json.dumps(record))
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        _add(archive, _RECORD, json.dumps(record).encode())
         for name in _ARRAYS:
-            content = io.BytesIO()
-            np.save(content, getattr(program, name), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _DATE), content.getvalue())
+            array = io.BytesIO()
+            np.save(array, getattr(program, name), allow_pickle=False)
+            _add(archive, f"{name}.npy", array.getvalue())
+    return whole.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED, compresslevel=1)
 
 
 def read(path: Path) -> Program:

@@ -18,7 +18,7 @@ def _import_comptime_value(sema: Sema, call: ast.BuiltinCall, _expected: Type | 
     kind = sema.type_of_node(written)
     path = sema.imports.find(sema.string(name), sema.module.path, name.span)
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(sema.imports.content(path) or b"")
     except ValueError as error:
         sema.fail("json", f"'{path.name}' is not JSON: {error}", name.span)
     return _value(sema, content, kind, name.span)

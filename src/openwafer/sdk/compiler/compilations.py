@@ -1,0 +1,100 @@
+"""Whole compilations, kept on disk: the same command over the same files is answered at once.
+
+Imports little, since a compilation that is found here ends in the time that imports take.
+"""
+
+import base64
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from openwafer.atomic_file import write_bytes
+from openwafer.sdk.codegen import cache
+from openwafer.sdk.csl.options import CompileOptions
+
+_SUFFIX: Final = ".compilation"
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What a compilation leaves behind.
+
+    Attributes:
+        artifacts: content of each file, by its path below the output folder.
+        printed: lines of `@comptime_print`.
+        warnings: rendered diagnostics.
+    """
+
+    artifacts: Mapping[str, bytes]
+    printed: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def write(self, folder: Path, output_json: Path | None = None) -> None:
+        """Write the files below `folder`, and ``out.json`` once more where it is asked for."""
+        for name, content in self.artifacts.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, content)
+        if output_json is not None:
+            write_bytes(output_json, self.artifacts["out.json"])
+
+
+def find(layout: Path, options: CompileOptions) -> Compilation | None:
+    """What the same compilation gave before; None when a file changed since, or there was none."""
+    stored = cache.read(_key(layout, options), _SUFFIX)
+    if stored is None:
+        return None
+    record = json.loads(stored)
+    if any(digest_of(Path(path)) != digest for path, digest in record["sources"].items()):
+        return None
+    artifacts = {name: base64.b64decode(text) for name, text in record["artifacts"].items()}
+    return Compilation(artifacts, tuple(record["printed"]), tuple(record["warnings"]))
+
+
+def keep(
+    layout: Path,
+    options: CompileOptions,
+    sources: Mapping[Path, bytes | None],
+    compilation: Compilation,
+) -> None:
+    """Keep a compilation with what it read: the content of each file, None where there was none."""
+    record = {
+        "sources": {str(path): _digest(content) for path, content in sources.items()},
+        "printed": compilation.printed,
+        "warnings": compilation.warnings,
+        "artifacts": {
+            name: base64.b64encode(content).decode("ascii")
+            for name, content in compilation.artifacts.items()
+        },
+    }
+    cache.keep(_key(layout, options), _SUFFIX, json.dumps(record).encode())
+
+
+def digest_of(path: Path) -> str | None:
+    """Digest of a file; None where there is none."""
+    return _digest(path.read_bytes() if path.is_file() else None)
+
+
+def _digest(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _key(layout: Path, options: CompileOptions) -> str:
+    # Messages and symbols name files as they are seen from the working folder.
+    places = str(Path.cwd()), str(layout.resolve())
+    chosen = sorted((name, str(value)) for name, value in asdict(options).items())
+    return cache.key_of(_compiler_digest(), sys.version, *places, repr(chosen))
+
+
+@functools.cache
+def _compiler_digest() -> str:
+    """Stands for the sources of the compiler; the library's are files that a program reads."""
+    sdk = Path(__file__).parents[1]
+    folders = (sdk / name for name in ("arch", "program", "ir", "csl", "compiler"))
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
