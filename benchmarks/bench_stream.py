@@ -23,6 +23,7 @@ from pathlib import Path
 
 import torch
 from bench_disk import RawProbe
+from sleeping_threads import restart_with_sleeping_threads
 
 sys.path.insert(0, str(Path(__file__).parent / "compare"))
 
@@ -263,6 +264,7 @@ def table(ratios: Sequence[Ratio]) -> str:
 
 def main() -> None:
     """Measure as the command line says, in temporary folders, which are removed."""
+    restart_with_sleeping_threads()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller steps and fewer rounds")
     parser.add_argument("--rounds", type=int)

@@ -54,7 +54,12 @@ class AdapterProcess:
         self.peaks = MemoryPeaks()
         self._log = log
         # Extensions are compiled with tools of the adapter's environment.
-        path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+        environment = os.environ | {
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONWARNINGS": "ignore",
+            # As the command line of openwafer has it, for everybody.
+            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        }
         with log.open("w") as stream:
             self._process = subprocess.Popen(
                 [python, ADAPTERS / script],
@@ -62,7 +67,7 @@ class AdapterProcess:
                 stdout=subprocess.PIPE,
                 stderr=stream,
                 text=True,
-                env={**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"},
+                env=environment,
             )
         self._proc = Path(f"/proc/{self._process.pid}")
         self._send(setup)

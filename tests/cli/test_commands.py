@@ -1,5 +1,6 @@
 """The commands, from a config to an exported model."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,17 @@ from tests.training.session.test_failing_training import InterruptingFile
 
 def test_the_version_is_that_of_the_package() -> None:
     assert run_command("--version").out == f"openwafer {openwafer.__version__}\n"
+
+
+@pytest.mark.parametrize(("set_by_user", "found"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, set_by_user: str | None, found: str
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", set_by_user or "")
+    if set_by_user is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    run_command("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == found
 
 
 def test_help_lists_every_command() -> None:

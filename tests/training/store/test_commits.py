@@ -16,6 +16,7 @@ from tests.training.store.example_records import (
     content,
     differing_parts,
     make_store,
+    poll,
     read_part,
     write_step,
 )
@@ -109,6 +110,20 @@ def test_the_next_step_does_not_leak_into_the_commit_under_way(tmp_path: Path, t
         store.commit_wait()
     with ParameterStore.open(tmp_path / "store", ring_bytes=RING_BYTES) as store:
         assert (store.step, differing_parts(store, 2)) == (2, [])
+
+
+def test_the_next_step_is_written_while_a_commit_is_flushed(tmp_path: Path) -> None:
+    store, gate = gated_store(tmp_path / "store")
+    with store:
+        write_step(store, 1)
+        gate.manifest.clear()
+        store.commit_begin(1, {})
+        write_step(store, 2)
+        layouts = store.layouts.values()
+        num_bytes = sum(layout.part_bytes(part) for layout in layouts for part in KEPT_PARTS)
+        has_written = poll(lambda: store.traffic.written_bytes == 2 * num_bytes)
+        gate.manifest.set()
+        assert has_written
 
 
 @pytest.mark.parametrize("tier", Tier)

@@ -266,7 +266,7 @@ def test_traffic_counts_what_went_over_the_disk(committed: Path) -> None:
 
 def test_listeners_are_told_of_every_transfer(tmp_path: Path) -> None:
     done: list[Transfer] = []
-    options = StoreOptions(on_transfer=done.append)
+    options = StoreOptions(num_writers=1, on_transfer=done.append)
     with make_store(tmp_path / "store", num_records=1, options=options) as store:
         write_step(store, 1)
         store.commit(1, {})

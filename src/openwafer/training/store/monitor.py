@@ -21,6 +21,11 @@ class Monitor:
         self._last_progress = time.monotonic()
         self._is_failure_reported = False
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no new work may begin: the store is closed or has failed. The lock is held."""
+        return self.is_closed or self.failure is not None
+
     def note_progress(self) -> None:
         """Restart the clocks of all waits."""
         self._last_progress = time.monotonic()

@@ -57,6 +57,7 @@ class StoreOptions:
 
     io_unit_bytes: int = 8 << 20
     num_readers: int = 2
+    num_writers: int = 2
     stall_seconds: float = 120.0
     file_io: FileIo = field(default_factory=FileIo)
     on_transfer: TransferListener | None = None

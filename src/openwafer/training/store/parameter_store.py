@@ -257,7 +257,7 @@ class ParameterStore:
     def _start(self, folder: StoreFolder) -> None:
         self._folder = folder
         self._lending.read_ahead.start(folder.file, self._options.num_readers)
-        self._lending.write_behind.start(folder.file, self._publish)
+        self._lending.write_behind.start(folder.file, self._publish, self._options.num_writers)
 
     def _adopt(self, manifest: Manifest) -> None:
         self._commits.step, self._commits.state = manifest.step, manifest.state

@@ -1,4 +1,4 @@
-"""The thread that writes changed parts, and commits when all parts of a commit are written."""
+"""The threads that write changed parts, and commit when all parts of a commit are written."""
 
 import threading
 import time
@@ -19,8 +19,9 @@ from openwafer.training.store.traffic_meter import TrafficMeter
 class WriteBehind:
     """Writes parts in the order of their release, passing over those that may not be written yet.
 
-    A part waits while a loan may be changing it, and while both its slots are pinned. The first
-    failed write ends the thread and stops the store.
+    A part waits while a loan may be changing it, and while both its slots are pinned. With two
+    writers the disk stays busy while one of them computes a checksum, and while the other commits.
+    The first failed write or commit stops the store: no other begins after it.
     """
 
     def __init__(
@@ -37,19 +38,22 @@ class WriteBehind:
         self._unit_bytes = unit_bytes
         self._on_written = on_written
         self._queue: dict[PartState, None] = {}
-        self._thread: threading.Thread | None = None
+        self._is_committing = False
+        self._threads: list[threading.Thread] = []
 
-    def start(self, file: StoreFile, publish: Publish) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(
-            target=self._run, args=(file, publish), name="store-write", daemon=True
-        )
-        self._thread.start()
+    def start(self, file: StoreFile, publish: Publish, num_writers: int) -> None:
+        """Start the threads."""
+        for number in range(num_writers):
+            thread = threading.Thread(
+                target=self._run, args=(file, publish), name=f"store-write-{number}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
 
     def join(self) -> None:
-        """Wait for the thread, which ends after its write once the monitor is closed."""
-        if self._thread is not None:
-            self._thread.join()
+        """Wait for the threads, which end after their write once the monitor is closed."""
+        for thread in self._threads:
+            thread.join()
 
     def enqueue(self, part: PartState) -> None:
         """Have a changed part written. The lock must be held."""
@@ -72,8 +76,9 @@ class WriteBehind:
 
     def _next_job(self) -> tuple[PartState, int] | PendingCommit | None:
         with self._monitor.changed:
-            while not self._monitor.is_closed:
-                if self._commits.is_ready:
+            while not self._monitor.is_stopped:
+                if self._commits.is_ready and not self._is_committing:
+                    self._is_committing = True
                     return self._commits.pending
                 if (write := self._next_write()) is not None:
                     return write
@@ -136,5 +141,6 @@ class WriteBehind:
         finally:
             self._meter.end("commit", None, 0, start_seconds)
         with self._monitor.changed:
+            self._is_committing = False
             self._commits.settle(pending)
             self._monitor.announce()
