@@ -82,6 +82,7 @@ def parse_command(arguments: Sequence[str]) -> Command:
         fp16_format=parsed.fp16_format,
         max_inlined_iterations=parsed.max_inlined_iterations,
         comptime_func_depth_limit=parsed.comptime_func_depth_limit,
+        comptime_step_limit=parsed.comptime_step_limit,
         are_warnings_errors=parsed.warnings_as_errors,
     )
     emit = Stage(parsed.emit) if parsed.emit else None
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--import-path", action="append", default=[], metavar="FOLDER", help="repeatable")
     add("--max-inlined-iterations", type=int, default=defaults.max_inlined_iterations)
     add("--comptime-func-depth-limit", type=int, default=defaults.comptime_func_depth_limit)
+    add("--comptime-step-limit", type=int, default=defaults.comptime_step_limit)
     add("--warnings-as-errors", action="store_true")
     add("--output-json", nargs="?", metavar="FILE", help="put a copy of out.json there")
     add("--emit", choices=[str(stage) for stage in Stage], help="print a stage, write nothing")

@@ -24,6 +24,7 @@ class CompileOptions:
         fp16_format: ``f16``, ``cb16`` or ``bf16``.
         max_inlined_iterations: bound of a loop that is unrolled.
         comptime_func_depth_limit: bound of nested calls at compile time.
+        comptime_step_limit: bound of calls and iterations at compile time, in one image or layout.
     """
 
     arch: Arch = Arch.WSE2
@@ -39,6 +40,7 @@ class CompileOptions:
     fp16_format: str = "f16"
     max_inlined_iterations: int = 50
     comptime_func_depth_limit: int = 256
+    comptime_step_limit: int = 50_000_000
     are_warnings_errors: bool = False
 
     @property

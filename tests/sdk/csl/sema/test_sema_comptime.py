@@ -200,3 +200,15 @@ def test_a_comptime_print_in_a_run_time_loop_prints_once() -> None:
       fn main() void { for ([2]i16{ 1, 2 }) |v| { @comptime_print("once"); } }
       comptime { @export_symbol(main); }"""
     assert analyze(text).printed == ("once",)
+
+
+TWICE = "fn f(n: i16) i16 { return if (n == 0) 0 else f(n - 1) + f(n - 1); }"
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["comptime { while (true) {} }", TWICE + " comptime { @comptime_assert(f(100) == 0); }"],
+)
+def test_endless_work_at_compile_time_ends_at_a_limit(program: str) -> None:
+    expected = "exceeded the maximum of 500 calls and iterations at compile time"
+    assert messages(program, CompileOptions(comptime_step_limit=500)) == [expected]

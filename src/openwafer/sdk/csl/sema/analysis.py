@@ -116,6 +116,8 @@ class Analysis:
         self.diagnostics: list[Diagnostic] = []
         self.printed: list[str] = []
         self.call_depth = 0
+        self._num_steps = 0
+        self._last_place: Span | None = None
         self.name_function: Callable[[FunctionValue, Span], str]
         self.context = Context(root, Scope())
         self._places: dict[tuple[str, int, int, str], int] = {}
@@ -150,10 +152,11 @@ class Analysis:
     def within(self, context: Context) -> Iterator[Context]:
         """Analyse in another context for a while."""
         outer, self.context = self.context, context
+        place = self._last_place
         try:
             yield context
         finally:
-            self.context = outer
+            self.context, self._last_place = outer, place
 
     @contextmanager
     def scoped(self) -> Iterator[Scope]:
@@ -182,6 +185,18 @@ class Analysis:
             yield
         finally:
             context.runtime_depth -= 1
+
+    def spend_step(self, span: Span) -> None:
+        """Count a call or an iteration that is followed at compile time."""
+        self._num_steps += 1
+        limit = self.options.comptime_step_limit
+        if self._num_steps > limit:
+            self.fail(
+                "too-many-steps",
+                f"exceeded the maximum of {limit} calls and iterations at compile time",
+                span,
+                help="look for a loop without an end, or raise it with --comptime-step-limit",
+            )
 
     # Findings
 
@@ -214,8 +229,11 @@ class Analysis:
     def builder(self) -> FunctionBuilder:
         """Builder of the run-time function analysed."""
         builder = self.context.builder
-        assert builder is not None, "nothing is emitted outside of functions"
-        assert not self.is_comptime, "nothing is emitted at compile time"
+        if builder is None or self.is_comptime:
+            assert self._last_place is not None
+            self.fail(
+                "run-time-only", "this happens on a PE, not at compile time", self._last_place
+            )
         return builder
 
     def emit(
@@ -230,6 +248,7 @@ class Analysis:
 
     def set_place(self, span: Span) -> None:
         """Source place of the instructions to come."""
+        self._last_place = span
         context = self.context
         if context.is_comptime or context.builder is None:
             return

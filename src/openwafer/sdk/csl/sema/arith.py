@@ -104,7 +104,8 @@ def _comparison(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span
     if not types.is_number(kind) and not is_equality:
         _refuse(sema, operator, kind, span)
     if isinstance(left, Comptime) and isinstance(right, Comptime):
-        return Comptime(types.BOOL, fold_comparison(_OPS[operator], left.value, right.value))
+        known = [sema.defined(side, span).value for side in (left, right)]
+        return Comptime(types.BOOL, fold_comparison(_OPS[operator], *known))
     a, b = sema.lower(left, span), sema.lower(right, span)
     return Runtime(types.BOOL, sema.emit(_OPS[operator], a, b, type=ir.Type.BOOL))
 
@@ -134,6 +135,7 @@ def _logical(sema: Sema, node: ast.Binary) -> Operand:
     left = sema.typed(node.left, types.BOOL)
     decides = node.operator is B.OR
     if isinstance(left, Comptime):
+        sema.defined(left, node.left.span)
         return left if left.value is decides else sema.typed(node.right, types.BOOL)
     result = sema.new_slot(types.BOOL, "logical")
     more, done = sema.new_block("logical"), sema.new_block("logical_end")
@@ -163,7 +165,7 @@ def _unary(sema: Sema, node: ast.Unary, expected: Type | None) -> Operand:
     if not is_allowed[node.operator]:
         _refuse(sema, node.operator, kind, node.span)
     if isinstance(operand, Comptime):
-        return fold_unary(node.operator, operand)
+        return fold_unary(node.operator, sema.defined(operand, node.span))
     op = {UnaryOperator.NOT: "not", UnaryOperator.NEGATE: "neg"}.get(node.operator, "bitnot")
     value = sema.lower(operand, node.span)
     return Runtime(kind, sema.emit(op, value, type=types.ir_type(kind)))

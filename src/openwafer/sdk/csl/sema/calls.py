@@ -139,6 +139,7 @@ def _called(found: Diagnostic, function: FunctionValue, span: Span) -> Diagnosti
 
 
 def _check_depth(sema: Sema, span: Span) -> None:
+    sema.spend_step(span)
     limit = sema.options.comptime_func_depth_limit
     if sema.call_depth >= limit:
         sema.fail(

@@ -68,6 +68,7 @@ def _check_label(sema: Sema, label: ast.Name) -> None:
 def _if(sema: Sema, node: ast.If, expected: Type | None) -> Operand:
     condition = sema.typed(node.condition, types.BOOL)
     if isinstance(condition, Comptime):
+        sema.defined(condition, node.condition.span)
         taken = node.then if condition.value else node.otherwise
         return NOTHING if taken is None else body(sema, taken, expected)
     wanted = types.VOID if node.otherwise is None else expected

@@ -113,7 +113,7 @@ class Sema(Analysis):
         operand = self.expression(node, kind)
         if kind is not None:
             operand = self.coerce(operand, kind, node.span)
-        return self.known(operand, node.span)
+        return self.defined(operand, node.span)
 
     def known(self, operand: Operand, span: Span) -> Comptime:
         """`operand`, which must be known."""
@@ -126,6 +126,13 @@ class Sema(Analysis):
                 help="use a const with a comptime-known initializer",
             )
         return loaded
+
+    def defined(self, operand: Operand, span: Span) -> Comptime:
+        """`operand`, which must be known and not undefined."""
+        value = self.known(operand, span)
+        if value.value is UNDEFINED:
+            self.fail("undefined", "use of an undefined value", span)
+        return value
 
     def integer(self, node: ast.Node, what: str = "value") -> int:
         """A known integer, id, direction or enumeration element, as its number."""

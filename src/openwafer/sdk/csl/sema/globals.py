@@ -64,6 +64,7 @@ def _evaluate(sema: Sema, module: Module, node: ast.Declaration) -> Operand:
 
 
 def _variable(sema: Sema, module: Module, node: ast.Variable) -> Operand:
+    sema.set_place(node.span)
     if node.kind in (ast.VariableKind.PARAM, ast.VariableKind.COLOR):
         return _constant(module, node, _param(sema, module, node))
     kind = None if node.type is None else sema.type_of_node(node.type)

@@ -75,8 +75,9 @@ class _Budget:
         self._count = 0
 
     def spend(self) -> None:
-        """Count one iteration; loops that run at compile time have no bound."""
+        """Count one iteration; one at compile time counts among all of the image only."""
         limit = self._sema.options.max_inlined_iterations
+        self._sema.spend_step(self._span)
         self._count += 1
         if self._count > limit and not self._sema.is_comptime:
             self._sema.fail(
@@ -97,7 +98,7 @@ def _while(sema: Sema, node: ast.While, _expected: Type | None) -> Operand:
 
 def _follow_while(sema: Sema, node: ast.While, target: Target) -> Operand:
     budget = _Budget(sema, node.span)
-    while sema.known(sema.typed(node.condition, types.BOOL), node.condition.span).value:
+    while sema.defined(sema.typed(node.condition, types.BOOL), node.condition.span).value:
         budget.spend()
         if not _iterate(sema, target, lambda: _scoped(sema, node.body)):
             break
@@ -183,7 +184,7 @@ def _for_range(sema: Sema, node: ast.For, iterable: Operand, target: Target) -> 
 
 def known_range(sema: Sema, bounds: RangeValue, span: Span) -> range:
     """The numbers of a range whose bounds are known."""
-    values = [sema.known(bound, span).value for bound in (bounds.start, bounds.stop, bounds.step)]
+    values = [sema.defined(bound, span).value for bound in (bounds.start, bounds.stop, bounds.step)]
     start, stop, step = (value for value in values if isinstance(value, int))
     return range(start, stop, step)
 

@@ -30,8 +30,8 @@ def statements(sema: Sema, nodes: Sequence[ast.Statement]) -> None:
     for node in nodes:
         if not sema.is_live:
             return
-        sema.set_place(node.span)
         if sema.is_comptime:
+            sema.set_place(node.span)
             sema.evaluate(node, types.VOID)
         else:
             recovered(sema, node)
@@ -39,6 +39,7 @@ def statements(sema: Sema, nodes: Sequence[ast.Statement]) -> None:
 
 def recovered(sema: Sema, node: ast.Statement) -> None:
     """Evaluate a statement; keep its error, and do not complain of the name that it declares."""
+    sema.set_place(node.span)
     try:
         sema.evaluate(node, types.VOID)
     except OpenwaferError as error:
@@ -89,6 +90,8 @@ def _constant(sema: Sema, node: ast.Variable, kind: Type | None) -> Operand:
         cell = Cell(node.name.text, value.type, thaw(value.value), is_const=True)
         return CellPlace(value.type, cell, (), is_const=True)
     assert value is not None
+    if sema.is_comptime:
+        sema.known(value, node.initializer.span)
     place = _local(sema, node, value.type)
     store(sema, place, value, node.span)
     return constant_place(place)

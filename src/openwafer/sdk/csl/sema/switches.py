@@ -31,7 +31,7 @@ def _switch(sema: Sema, node: ast.Switch, expected: Type | None) -> Operand:
     if otherwise is None:
         _check_exhaustive(sema, node, kind, cases)
     if isinstance(operand, Comptime):
-        return _known(sema, operand, cases, otherwise, expected)
+        return _known(sema, sema.defined(operand, node.operand.span), cases, otherwise, expected)
     return _emit(sema, node, sema.lower(operand, node.operand.span), cases, expected)
 
 

@@ -1,10 +1,15 @@
 """Type expressions: arrays, pointers, functions, structs, enumerations."""
 
+from typing import Final
+
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.types import Array, Enum, Field, Function, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.source import Span
+
+_MAX_CELLS: Final = 1 << 22
+"""Far more than a PE's memory holds; at compile time arrays may be larger than that."""
 
 
 def origin_of(span: Span) -> str:
@@ -26,7 +31,21 @@ def _array(sema: Sema, node: ast.ArrayType, _expected: Type | None) -> Operand:
             node.span,
             help=f"write [{', '.join(map(str, (*dims, *element.dims)))}]{element.element}",
         )
-    return Comptime(types.TYPE, Array(dims, element))
+    kind = Array(dims, element)
+    if num_cells(kind) > _MAX_CELLS:
+        sema.fail("array-size", f"'{kind}' has more than {_MAX_CELLS} elements", node.span)
+    return Comptime(types.TYPE, kind)
+
+
+def num_cells(kind: Type) -> int:
+    """How many values a value consists of."""
+    match kind:
+        case Array(element=element):
+            return kind.num_elements * num_cells(element)
+        case Struct(fields=fields):
+            return sum(num_cells(field.type) for field in fields)
+        case _:
+            return 1
 
 
 @evaluates(ast.PointerType)

@@ -98,7 +98,7 @@ def _bitcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Opera
 def _sized(sema: Sema, operand: Loaded, target: Type, span: Span) -> Loaded:
     """A literal takes the unsigned integer of the target's width."""
     width = WIDTHS[types.ir_type(target)] if _has_bits(target) else 64
-    value = sema.known(operand, span).value
+    value = sema.defined(operand, span).value
     assert isinstance(value, int)
     sign = value < 0
     return sema.coerce(operand, Int(sign, max(8, width)), span)

@@ -133,7 +133,7 @@ def _directions(sema: Sema, options: Options, name: str) -> int | None:
 def _direction(sema: Sema, operand: Loaded, span: Span) -> int:
     if operand.type != t.DIRECTION:
         sema.fail("type-mismatch", f"expected type 'direction', got: '{operand.type}'", span)
-    number = sema.known(operand, span).value
+    number = sema.defined(operand, span).value
     assert isinstance(number, int)
     return number
 

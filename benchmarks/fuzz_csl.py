@@ -1,0 +1,173 @@
+"""Fuzzes the compiler for some minutes: whatever is written, it ends with diagnostics or a program.
+
+    python benchmarks/fuzz_csl.py --minutes 30 --seed 1 --suite path/to/public/programs
+
+Each worker process takes a batch of texts. A crash is any other exception, a worker that dies, a
+text that takes more than 10 s, or more than 2 GiB on top of what the worker began with. The text
+and the reason go to the folder of `--crashes`. Texts that lead to a diagnostic, or to diagnostics
+together, that no text before led to are mutated further.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from types import FrameType
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from openwafer.sdk.arch.generation import Arch
+from tests.sdk.fuzz import target
+from tests.sdk.fuzz.corpus import own_texts, texts_below
+from tests.sdk.fuzz.grammar import random_program
+from tests.sdk.fuzz.mutations import mutated
+
+BATCH = 200
+MAX_SECONDS = 10
+MAX_MORE_BYTES = 2 << 30
+MAX_FRESH = 2000
+MAX_CODES = 3
+GENERATED_SHARE = 0.2
+
+
+class SlowError(BaseException):
+    """Not an Exception: nothing on the way may take it for one of its own."""
+
+
+def too_slow(_signal: int, _frame: FrameType | None) -> None:
+    """Interrupt what takes too long."""
+    raise SlowError(f"more than {MAX_SECONDS} s")
+
+
+def attempt(folder: Path, text: str, arch: Arch) -> tuple[frozenset[str], str]:
+    """Codes of what was found, and what went wrong."""
+    signal.alarm(MAX_SECONDS)
+    try:
+        return target.codes_of(folder, text, arch), ""
+    except (Exception, SlowError):  # noqa: BLE001 - every kind of crash is a finding
+        return frozenset(), traceback.format_exc()
+    finally:
+        signal.alarm(0)
+
+
+def work(pipe: Connection, seed: int, texts: list[str], text_file: Path) -> None:
+    """Try one batch; sends the codes and the problem of each text."""
+    signal.signal(signal.SIGALRM, too_slow)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MORE_BYTES,) * 2)
+    random = Random(seed)
+    with tempfile.TemporaryDirectory(prefix="openwafer-fuzz-") as folder:
+        for _ in range(BATCH):
+            is_generated = random.random() < GENERATED_SHARE
+            text = random_program(random) if is_generated else mutated(random, texts)
+            # What kills the process leaves its text behind.
+            text_file.write_text(text, "utf-8", "surrogatepass")
+            codes, problem = attempt(Path(folder), text, random.choice(list(Arch)))
+            pipe.send((text, codes, problem))
+    pipe.send(None)
+
+
+@dataclass
+class Tally:
+    """What came out so far."""
+
+    crashes: Path
+    num_texts: int = 0
+    num_crashes: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    seen: set[frozenset[str]] = field(default_factory=set)
+    fresh: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def add(self, text: str, codes: frozenset[str], problem: str) -> None:
+        """Count one text."""
+        self.num_texts += 1
+        self.codes.update(codes or {"(none)"})
+        if problem:
+            self.crash(text, problem)
+        elif len(codes) <= MAX_CODES and codes not in self.seen:
+            self.seen.add(codes)
+            self.fresh = [*self.fresh, text][-MAX_FRESH:]
+
+    def take(self, pipe: Connection) -> str:
+        """Count the texts of a worker; what is wrong with the worker itself."""
+        try:
+            while pipe.poll(4 * MAX_SECONDS):
+                item = pipe.recv()
+                if item is None:
+                    return ""
+                self.add(*item)
+        except EOFError:
+            return "the process died"
+        return "the process hangs"
+
+    def crash(self, text: str, problem: str) -> None:
+        """Keep a text that crashed, once for each reason."""
+        self.num_crashes += 1
+        lines = [line.strip() for line in problem.splitlines() if line.strip()]
+        reason = " | ".join(lines[-3:])
+        self.reasons[reason] += 1
+        if self.reasons[reason] == 1:
+            self.crashes.mkdir(parents=True, exist_ok=True)
+            name = f"crash-{len(self.reasons)}"
+            (self.crashes / f"{name}.csl").write_text(text, "utf-8", "surrogatepass")
+            (self.crashes / f"{name}.txt").write_text(problem, "utf-8", "surrogatepass")
+            print(f"CRASH {name}: {reason}", flush=True)
+
+
+def run_batch(tally: Tally, seed: int, texts: list[str]) -> None:
+    """Run one worker to its end, whatever that is."""
+    with tempfile.NamedTemporaryFile(prefix="openwafer-fuzz-") as file:
+        here, there = multiprocessing.Pipe(duplex=False)
+        arguments = (there, seed, [*texts, *tally.fresh], Path(file.name))
+        worker = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+        worker.start()
+        there.close()
+        problem = tally.take(here)
+        worker.join(MAX_SECONDS)
+        if worker.exitcode is None:
+            worker.kill()
+            worker.join()
+        if problem:
+            text = Path(file.name).read_text("utf-8", "surrogatepass")
+            tally.crash(text, f"{problem}, exit code {worker.exitcode}")
+
+
+def main() -> None:
+    """Run for the time asked for and print what came out."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--suite", type=Path, action="append", default=[], help="more programs")
+    parser.add_argument("--crashes", type=Path, default=Path("fuzz-crashes"))
+    given = parser.parse_args()
+    texts = own_texts() + [text for folder in given.suite for text in texts_below(folder)]
+    tally = Tally(given.crashes)
+    end = time.monotonic() + 60 * given.minutes
+    seed = given.seed
+    while time.monotonic() < end:
+        run_batch(tally, seed, texts)
+        seed += 1
+        print(
+            f"seed {seed - 1}: {tally.num_texts} texts, {len(tally.codes)} codes, "
+            f"{len(tally.seen)} sets of codes, {tally.num_crashes} crashes",
+            flush=True,
+        )
+    for reason, count in tally.reasons.most_common():
+        print(f"{count:6} {reason}")
+    print(", ".join(f"{code} {count}" for code, count in tally.codes.most_common(20)))
+    print(f"{tally.num_texts} texts of {len(texts)} programs, {tally.num_crashes} crashes")
+    raise SystemExit(1 if tally.num_crashes else 0)
+
+
+if __name__ == "__main__":
+    main()
