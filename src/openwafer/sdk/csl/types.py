@@ -1,9 +1,11 @@
 """The types of CSL and how their values lie in memory, in 16-bit words."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from openwafer.sdk.ir.function import Type as IrType
+from openwafer.sdk.ir.numbers import WIDTHS
 from openwafer.sdk.program.descriptor import DSD4_WORDS, DSD_WORDS
 
 
@@ -35,12 +37,12 @@ class Int(Type):
     @property
     def lowest(self) -> int:
         """Smallest value."""
-        return -(1 << (self.num_bits - 1)) if self.is_signed else 0
+        return -(1 << self.num_bits >> 1) if self.is_signed else 0
 
     @property
     def highest(self) -> int:
         """Largest value."""
-        return (1 << (self.num_bits - self.is_signed)) - 1
+        return (1 << self.num_bits >> self.is_signed) - 1 if self.num_bits else 0
 
     def holds(self, value: int) -> bool:
         """Whether `value` is in range."""
@@ -108,6 +110,7 @@ class Struct(Type):
         origin: place of the definition, which makes named types differ; empty when anonymous.
         name: for messages.
         is_tuple: anonymous, with unnamed fields.
+        is_packed: a run of bits, lowest field first, in the words of one integer.
     """
 
     fields: tuple[Field, ...]
@@ -115,6 +118,7 @@ class Struct(Type):
     name: str = field(default="", compare=False)
     is_tuple: bool = False
     is_union: bool = False
+    is_packed: bool = False
 
     def __str__(self) -> str:
         if self.name:
@@ -196,6 +200,19 @@ _NAMED: Final = (
 NAMED_TYPES: Final[dict[str, Type]] = {str(kind): kind for kind in _NAMED}
 """The types that are names of the language."""
 
+MAX_INTEGER_BITS: Final = 16777215
+RUNTIME_BITS: Final = 64
+"""Width of the widest integer that a PE computes with."""
+_INTEGER_NAME: Final = re.compile(r"[iu](0|[1-9]\d*)")
+
+
+def integer_named(name: str) -> Int | None:
+    """The type `iN` or `uN` of any width; None where the name is none."""
+    if _INTEGER_NAME.fullmatch(name) is None or int(name[1:]) > MAX_INTEGER_BITS:
+        return None
+    return Int(name[0] == "i", int(name[1:]))
+
+
 _COMPTIME_ONLY: Final[frozenset[Type]] = DSRS | {
     *(TYPE, COMPTIME_INT, COMPTIME_FLOAT, COMPTIME_STRING, COMPTIME_STRUCT, IMPORTED_MODULE),
     *(RANGE, ENUM_LITERAL, TENSOR_ACCESS, UNDEFINED, FIFO),
@@ -211,6 +228,8 @@ def is_comptime_only(kind: Type) -> bool:
             return is_comptime_only(element)
         case Struct(fields=fields):
             return any(is_comptime_only(f.type) for f in fields)
+        case Int(num_bits=num_bits):
+            return num_bits > RUNTIME_BITS
         case _:
             return kind in _COMPTIME_ONLY
 
@@ -255,14 +274,29 @@ def ir_type(kind: Type) -> IrType:
         case Pointer():
             return IrType.PTR
         case Enum(tag=tag):
-            return _IR_TYPES[tag]
+            return ir_type(tag)
+        case Int():
+            return _IR_TYPES[_container(kind)]
         case _:
             return _IR_TYPES[kind]
 
 
+def _container(kind: Int) -> Int:
+    """The narrowest integer of a PE that holds the type; KeyError past its widest."""
+    width = next((w for w in _WIDTHS if kind.num_bits <= w), kind.num_bits)
+    return Int(kind.is_signed, width)
+
+
+def spare_bits(kind: Type) -> int:
+    """Bits of the PE's integer that copy the sign, or are zero, because the type has fewer."""
+    if isinstance(kind, Enum):
+        kind = kind.tag
+    return _container(kind).num_bits - kind.num_bits if isinstance(kind, Int) else 0
+
+
+_WIDTHS: Final = (8, 16, 32, RUNTIME_BITS)
 _WIDE: Final[dict[Type, int]] = {
-    **dict.fromkeys((I32, U32, F32), 2),
-    **dict.fromkeys((I64, U64), 4),
+    F32: 2,
     **dict.fromkeys((MEM1D_DSD, FABIN_DSD, FABOUT_DSD), DSD_WORDS),
     MEM4D_DSD: DSD4_WORDS,
     VOID: 0,
@@ -274,14 +308,43 @@ def num_words(kind: Type) -> int:
     match kind:
         case Array(element=element):
             return kind.num_elements * num_words(element)
+        case Struct(is_packed=True):
+            return num_words(Int(False, num_bits(kind)))
         case Struct(fields=fields, is_union=True):
             return max((num_words(f.type) for f in fields), default=0)
         case Struct(fields=fields):
             return sum(num_words(f.type) for f in fields)
         case Enum(tag=tag):
             return num_words(tag)
+        case Int():
+            return max(1, _container(kind).num_bits // 16)
         case _:
             return _WIDE.get(kind, 1)
+
+
+def num_bits(kind: Type) -> int:
+    """Bits that a value has for `@bitcast` and in a packed struct.
+
+    Raises:
+        KeyError: values of the type are no run of bits.
+    """
+    match kind:
+        case Int():
+            return kind.num_bits
+        case Enum(tag=tag):
+            return tag.num_bits
+        case Struct(fields=fields, is_packed=True):
+            widths = [num_bits(f.type) for f in fields]
+            return max(widths, default=0) if kind.is_union else sum(widths)
+        case Struct() | Array():
+            raise KeyError(kind)
+        case _:
+            return WIDTHS[ir_type(kind)]
+
+
+def bit_offset(kind: Struct, index: int) -> int:
+    """Bits below a field of a packed struct."""
+    return 0 if kind.is_union else sum(num_bits(f.type) for f in kind.fields[:index])
 
 
 def field_offset(kind: Struct, index: int) -> int:

@@ -180,6 +180,25 @@ class MemoryPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class BitsPlace:
+    """A field of a packed struct in memory.
+
+    Attributes:
+        owner: the outermost packed struct.
+        shift: bits of it below the field.
+    """
+
+    type: Type
+    owner: MemoryPlace
+    shift: int
+
+    @property
+    def is_const(self) -> bool:
+        """Whether nothing may be assigned to it."""
+        return self.owner.is_const
+
+
+@dataclass(frozen=True, slots=True)
 class RangeValue:
     """`@range`: bounds may be known or not; `element` is the type of each."""
 
@@ -206,7 +225,7 @@ class Affine:
     strides: tuple["Comptime | Runtime", ...]
 
 
-Place: TypeAlias = CellPlace | SlotPlace | MemoryPlace
+Place: TypeAlias = CellPlace | SlotPlace | MemoryPlace | BitsPlace
 Known: TypeAlias = Comptime | Runtime
 Loaded: TypeAlias = Comptime | Runtime | Aggregate | MemoryPlace
 Operand: TypeAlias = Loaded | Place

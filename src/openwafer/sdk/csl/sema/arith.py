@@ -8,6 +8,7 @@ from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.coercion import peer_type
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import fold_binary, fold_comparison, fold_unary
+from openwafer.sdk.csl.sema.narrow import narrowed
 from openwafer.sdk.csl.types import Enum, Int, Type
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
@@ -67,7 +68,8 @@ def binary(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> 
 
 def _emit(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> Runtime:
     a, b = sema.lower(left, span), sema.lower(right, span)
-    return Runtime(left.type, sema.emit(_OPS[operator], a, b, type=types.ir_type(left.type)))
+    value = sema.emit(_OPS[operator], a, b, type=types.ir_type(left.type))
+    return Runtime(left.type, narrowed(sema, left.type, value))
 
 
 def _common_type(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> Type:
@@ -168,4 +170,5 @@ def _unary(sema: Sema, node: ast.Unary, expected: Type | None) -> Operand:
         return fold_unary(node.operator, sema.defined(operand, node.span))
     op = {UnaryOperator.NOT: "not", UnaryOperator.NEGATE: "neg"}.get(node.operator, "bitnot")
     value = sema.lower(operand, node.span)
-    return Runtime(kind, sema.emit(op, value, type=types.ir_type(kind)))
+    result = sema.emit(op, value, type=types.ir_type(kind))
+    return Runtime(kind, narrowed(sema, kind, result))

@@ -15,6 +15,7 @@ from openwafer.sdk.csl.sema.functions import (
     bind,
     finish_inlined,
     instantiate,
+    linked,
 )
 from openwafer.sdk.csl.sema.join import Returning, join
 from openwafer.sdk.csl.sema.places import in_memory, store
@@ -71,6 +72,7 @@ def call(sema: Sema, function: FunctionValue, arguments: Sequence[Argument], spa
             notes=(f"'{function}' is a task; the machine starts it",),
             help="activate it with @activate, or make it a fn",
         )
+    function = linked(sema, function, span)
     bound, result = bind(sema, function, arguments, span)
     if sema.is_comptime:
         return _run(sema, function, bound, result, span)
@@ -96,8 +98,7 @@ def _run(
     for one in bound:
         scope.names[one.name] = temporary(one.type, sema.known(one.operand, one.span).value)
     body = function.declaration.body
-    if body is None:
-        sema.fail("extern-function", f"extern function '{function}' cannot be called here", span)
+    assert body is not None
     sema.call_depth += 1
     try:
         with sema.within(Context(function.module, scope, return_type=result)):

@@ -231,6 +231,9 @@ class Sema(Analysis):
             return self.find_global(self.module, name, span)
         if name in _LANGUAGE:
             return _LANGUAGE[name]
+        integer = types.integer_named(name)
+        if integer is not None:
+            return Comptime(types.TYPE, integer)
         known = [*self.module.declarations, *self._local_names(), *types.NAMED_TYPES]
         return self.fail(
             "undeclared",

@@ -74,7 +74,8 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
         return a >> b
     if left.type == types.COMPTIME_INT:
         return a << b
-    return wrapped(left.type, a << min(b, 64))
+    assert isinstance(left.type, Int)
+    return wrapped(left.type, a << min(b, left.type.num_bits))
 
 
 def _float(analysis: Analysis, op: str, left: Comptime, right: Comptime, span: Span) -> float:

@@ -10,6 +10,7 @@ from openwafer.sdk.csl.sema.analysis import Context, Scope, Target
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import arrive
+from openwafer.sdk.csl.sema.linking import check_linked, defined_function
 from openwafer.sdk.csl.sema.places import store
 from openwafer.sdk.csl.types import Function, Type
 from openwafer.sdk.csl.values import (
@@ -118,6 +119,15 @@ def _visible(bound: Bound) -> Operand:
     return SlotPlace(bound.type, bound.name, is_const=True)
 
 
+def linked(sema: Sema, function: FunctionValue, span: Span) -> FunctionValue:
+    """The definition of a function, which has the type that an extern declaration says."""
+    defined = defined_function(sema, function, span)
+    if defined is not function:
+        kinds = function_type(sema, function), function_type(sema, defined)
+        check_linked(sema, str(function), *kinds, span)
+    return defined
+
+
 def instantiate(
     sema: Sema, function: FunctionValue, bound: Sequence[Bound], result: Type, span: Span
 ) -> str:
@@ -132,7 +142,7 @@ def instantiate(
     found = sema.image.instances.get(key)
     if found is not None:
         return found[0]
-    _check_runnable(sema, function, result, span)
+    _check_runnable(sema, result, span)
     functions = sema.image.module.functions
     plain = function.declaration.name.text
     name = sema.image.unique_name(function.module.prefix + plain, functions)
@@ -152,11 +162,7 @@ def passed_type(kind: Type) -> ir.Type:
     return ir.Type.PTR if types.is_aggregate(kind) else types.ir_type(kind)
 
 
-def _check_runnable(sema: Sema, function: FunctionValue, result: Type, span: Span) -> None:
-    if function.declaration.body is None:
-        sema.fail(
-            "extern-function", f"extern function '{function}' has no definition to link with", span
-        )
+def _check_runnable(sema: Sema, result: Type, span: Span) -> None:
     if types.is_comptime_only(result):
         sema.fail(
             "comptime-only",
@@ -242,6 +248,7 @@ def _parameter(sema: Sema, bound: Bound) -> Operand:
 
 def function_name(sema: Sema, function: FunctionValue, span: Span) -> str:
     """Name of the IR function of a function whose parameters all come at run time."""
+    function = linked(sema, function, span)
     node = function.declaration
     if is_generic(node) or node.is_inline:
         sema.fail(

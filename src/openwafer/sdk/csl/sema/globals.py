@@ -5,6 +5,7 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.analysis import Poisoned
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.functions import function_type
+from openwafer.sdk.csl.sema.linking import check_abi, check_linked, link_name
 from openwafer.sdk.csl.sema.lowering import materialize, words_of
 from openwafer.sdk.csl.sema.places import variable_place
 from openwafer.sdk.csl.sema.statements import blank, check_runtime_type, named
@@ -114,6 +115,10 @@ def _constant(module: Module, node: ast.Variable, value: Comptime) -> CellPlace:
 
 def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -> Operand:
     """A variable of the PE."""
+    if node.storage is ast.Storage.EXTERN:
+        definition = sema.image.definitions.get(link_name(sema, node))
+        if definition is not None and isinstance(definition[1], ast.Variable):
+            return _linked(sema, node, kind, *definition)
     if node.initializer is None:
         if kind is None:
             sema.fail(
@@ -130,6 +135,8 @@ def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -
         cell = Cell(name, value.type, content)
         return CellPlace(value.type, cell, (), is_const=False)
     check_runtime_type(sema, value.type, node.span)
+    if node.storage is not ast.Storage.INTERNAL:
+        check_abi(sema, value.type, "an exported variable", node.span)
     _check_fp16(sema, value.type, node.span)
     words = [] if value.value is UNDEFINED else words_of(sema, value.type, value.value, node.span)
     align = 1
@@ -137,6 +144,21 @@ def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -
         align = max(1, sema.integer(node.attributes.align, "an alignment") // 2)
     variable = sema.image.new_variable(name, value.type, words, align_words=align)
     return variable_place(variable, is_const=node.kind is ast.VariableKind.CONST)
+
+
+def _linked(
+    sema: Sema,
+    node: ast.Variable,
+    kind: Type | None,
+    module: Module,
+    definition: ast.Declaration,
+) -> Operand:
+    """The exported variable that an extern one stands for."""
+    assert isinstance(definition, ast.Variable)
+    place = find_global(sema, module, definition.name.text, node.span)
+    if kind is not None:
+        check_linked(sema, node.name.text, kind, place.type, node.span)
+    return place
 
 
 def _check_fp16(sema: Sema, kind: Type, span: Span) -> None:

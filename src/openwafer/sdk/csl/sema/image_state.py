@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import MachineState
 from openwafer.sdk.csl.types import Type, num_words
-from openwafer.sdk.csl.values import Variable
+from openwafer.sdk.csl.values import Module, Variable
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.program import image
 
@@ -27,6 +28,7 @@ class ImageState:
         pending: bodies that are still to be analysed.
         machine: tasks, queues, DSRs and the rest of the start-up state.
         surroundings: the layout that the image is for; None for a file compiled alone.
+        definitions: what modules export, by the name that links it with extern declarations.
     """
 
     module: ir.Module
@@ -39,6 +41,7 @@ class ImageState:
     exported_functions: list[tuple[str, int]] = field(default_factory=list)
     machine: MachineState = field(default_factory=MachineState)
     surroundings: Surroundings | None = None
+    definitions: dict[str, tuple[Module, ast.Declaration]] = field(default_factory=dict)
 
     def new_variable(
         self, name: str, kind: Type, words: list[int], *, align_words: int = 1

@@ -43,6 +43,9 @@ def words_of(analysis: Analysis, kind: Type, value: Value, span: Span) -> list[i
     match kind:
         case Array(element=element):
             return _words_of_elements(analysis, kind, element, value, span)
+        case Struct(is_packed=True):
+            bits = packed_bits(analysis, kind, value, span)
+            return [(bits >> (16 * i)) & 0xFFFF for i in range(types.num_words(kind))]
         case Struct(fields=fields):
             assert isinstance(value, tuple)
             parts = [
@@ -59,6 +62,30 @@ def words_of(analysis: Analysis, kind: Type, value: Value, span: Span) -> list[i
         case _:
             bits = bits_of(kind, value)
             return [(bits >> (16 * i)) & 0xFFFF for i in range(types.num_words(kind))]
+
+
+def packed_bits(analysis: Analysis, kind: Type, value: Value, span: Span) -> int:
+    """Bits of a known value of a field; undefined gives zeros."""
+    if value is UNDEFINED:
+        return 0
+    mask = (1 << types.num_bits(kind)) - 1
+    match kind:
+        case Struct(fields=fields):
+            assert isinstance(value, tuple)
+            bits = 0
+            for index, (field, item) in enumerate(zip(fields, value, strict=True)):
+                given = packed_bits(analysis, field.type, item, span)
+                bits |= given << types.bit_offset(kind, index)
+            return bits
+        case Pointer():
+            assert isinstance(value, PointerValue)
+            return word_address(analysis, kind, value, span) & mask
+        case _ if kind in types.FLOATS:
+            assert isinstance(value, float)
+            return encode(value, types.ir_type(kind))
+        case _:
+            assert isinstance(value, int)
+            return int(value) & mask
 
 
 def _joined(kind: Struct, parts: list[list[int]]) -> list[int]:

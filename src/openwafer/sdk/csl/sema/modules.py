@@ -7,6 +7,7 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.globals import find_global
+from openwafer.sdk.csl.sema.linking import note_definitions
 from openwafer.sdk.csl.sema.statements import recovered
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, Module, Operand
@@ -44,6 +45,7 @@ def _redeclared(node: ast.Variable | ast.Function, first: ast.Declaration) -> Di
 def start_module(sema: Sema, module: Module) -> None:
     """Import what the file imports, warn of params that it lacks, and run its comptime blocks."""
     _check_params(sema, module)
+    note_definitions(sema, module)
     for node in module.tree.declarations:
         if _imports(node):
             assert isinstance(node, ast.Variable)

@@ -1,15 +1,24 @@
 """Loads, stores, and the way to the parts of arrays and structs."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema import registers
 from openwafer.sdk.csl.sema.analysis import Analysis
-from openwafer.sdk.csl.sema.lowering import lower, materialize, path_offset, words_of
+from openwafer.sdk.csl.sema.lowering import (
+    lower,
+    materialize,
+    packed_bits,
+    path_offset,
+    words_of,
+)
+from openwafer.sdk.csl.sema.packed import load_field, store_field, unpacked
 from openwafer.sdk.csl.types import Array, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
     Aggregate,
+    BitsPlace,
     Cell,
     CellPlace,
     Comptime,
@@ -44,7 +53,10 @@ def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
     match operand:
         case CellPlace(kind, cell, path):
             known = cell.type if kind == types.COMPTIME_STRUCT and not path else kind
-            return Comptime(known, freeze(_content(cell, path)))
+            content = _content(cell, path)
+            if content is UNDEFINED and path:
+                return Comptime(known, _other_variant(analysis, cell, path, span))
+            return Comptime(known, freeze(content))
         case SlotPlace(kind, slot):
             if analysis.is_comptime:
                 _refuse_runtime(analysis, span)
@@ -54,8 +66,34 @@ def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
             if analysis.is_comptime:
                 _refuse_runtime(analysis, span)
             return Runtime(kind, _load_word(analysis, kind, address))
+        case BitsPlace(kind):
+            return _load_bits(analysis, operand, span)
         case _:
             return operand
+
+
+def _load_bits(analysis: Analysis, place: BitsPlace, span: Span) -> Loaded:
+    kind = place.type
+    if isinstance(kind, Struct):
+        parts = (load(analysis, part(analysis, place, i), span) for i in range(len(kind.fields)))
+        return Aggregate(kind, tuple(parts))
+    if analysis.is_comptime:
+        _refuse_runtime(analysis, span)
+    return Runtime(kind, load_field(analysis, place))
+
+
+def _other_variant(analysis: Analysis, cell: Cell, path: Sequence[int], span: Span) -> object:
+    """A part of a packed union by the bits of the field that was set; undefined elsewhere."""
+    owner, value = cell.type, freeze(cell.content)
+    for index in path:
+        if not isinstance(value, tuple):
+            return UNDEFINED
+        kind, inner = element_type(owner, index), value[index]
+        is_union = isinstance(owner, Struct) and owner.is_packed and owner.is_union
+        if inner is UNDEFINED and is_union and any(item is not UNDEFINED for item in value):
+            inner = unpacked(kind, packed_bits(analysis, owner, value, span))
+        owner, value = kind, inner
+    return value
 
 
 def _refuse_runtime(analysis: Analysis, span: Span) -> None:
@@ -97,6 +135,13 @@ def store(analysis: Analysis, place: Operand, operand: Operand, span: Span) -> N
             _store_aggregate(analysis, kind, address, value, span)
         case MemoryPlace(kind, address):
             _store_word(analysis, address, lower(analysis, value, span))
+        case BitsPlace(Struct(fields=fields) as kind):
+            for index in range(len(fields)):
+                item = part(analysis, value, index)
+                if not isinstance(item, Comptime) or item.value is not UNDEFINED:
+                    store(analysis, part(analysis, place, index), item, span)
+        case BitsPlace():
+            store_field(analysis, place, lower(analysis, value, span))
         case _:
             analysis.fail("not-a-place", f"cannot assign to '{span.text}'", span)
 
@@ -224,6 +269,10 @@ def part(analysis: Analysis, operand: Operand, index: int) -> Operand:
                 return Comptime(kind, UNDEFINED)
             assert isinstance(value, tuple)
             return Comptime(kind, value[index])
+        case MemoryPlace(Struct(is_packed=True) as whole):
+            return BitsPlace(kind, operand, types.bit_offset(whole, index))
+        case BitsPlace(Struct() as whole, owner, shift):
+            return BitsPlace(kind, owner, shift + types.bit_offset(whole, index))
         case Aggregate(_, elements):
             return elements[index]
         case CellPlace(_, cell, path, is_const):
@@ -273,7 +322,10 @@ def indexed(analysis: Analysis, place: MemoryPlace, flat: ir.Value, element: Typ
 def address_of(analysis: Analysis, operand: Operand, span: Span) -> Operand:
     """A pointer to a place or function."""
     match operand:
+        case BitsPlace():
+            return _refuse_address(analysis, span)
         case CellPlace(kind, cell, path, is_const):
+            _refuse_packed(analysis, cell, path, span)
             if not is_const and not analysis.is_comptime:
                 in_memory(analysis, operand, span)
             return Comptime(Pointer(kind, is_const), PointerValue(cell, path))
@@ -293,6 +345,24 @@ def address_of(analysis: Analysis, operand: Operand, span: Span) -> Operand:
                 span,
                 help="store it in a variable and take the variable's address",
             )
+
+
+def _refuse_address(analysis: Analysis, span: Span) -> NoReturn:
+    analysis.fail(
+        "packed-address",
+        "address of packed struct field is unsupported",
+        span,
+        notes=(f"'{span.text}' may begin within a word",),
+        help="copy it into a variable",
+    )
+
+
+def _refuse_packed(analysis: Analysis, cell: Cell, path: Sequence[int], span: Span) -> None:
+    owner = cell.type
+    for index in path:
+        if isinstance(owner, Struct) and owner.is_packed:
+            _refuse_address(analysis, span)
+        owner = element_type(owner, index)
 
 
 def variable_place(variable: Variable, *, is_const: bool = False) -> MemoryPlace:

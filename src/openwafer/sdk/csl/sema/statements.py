@@ -13,6 +13,7 @@ from openwafer.sdk.csl.types import Array, Enum, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
     UNDEFINED,
+    BitsPlace,
     Cell,
     CellPlace,
     Comptime,
@@ -193,7 +194,7 @@ def _assign(sema: Sema, node: ast.Assign, _expected: Type | None) -> Operand:
 
 def _check_assignable(sema: Sema, place: Operand, node: ast.Assign) -> None:
     text = node.target.span.text
-    if isinstance(place, Comptime) or not isinstance(place, CellPlace | SlotPlace | MemoryPlace):
+    if not isinstance(place, CellPlace | SlotPlace | MemoryPlace | BitsPlace):
         sema.fail("not-a-place", f"cannot assign to '{text}'", node.target.span)
     if place.is_const:
         sema.fail(
@@ -202,7 +203,7 @@ def _check_assignable(sema: Sema, place: Operand, node: ast.Assign) -> None:
             node.target.span,
             help="declare it with 'var', or point to it without 'const'",
         )
-    if sema.is_comptime and isinstance(place, SlotPlace | MemoryPlace):
+    if sema.is_comptime and not isinstance(place, CellPlace):
         sema.fail(
             "comptime-store",
             f"cannot assign to the run-time variable '{text}' at compile time",

@@ -66,25 +66,44 @@ def _function(sema: Sema, node: ast.FunctionType, _expected: Type | None) -> Ope
 
 @evaluates(ast.AggregateType)
 def _aggregate(sema: Sema, node: ast.AggregateType, _expected: Type | None) -> Operand:
-    if node.layout is ast.AggregateLayout.PACKED:
-        sema.fail(
-            "packed",
-            "packed structs and unions are not supported",
-            node.span,
-            help="keep the bits in an integer, and take fields out with '>>' and '&'",
-        )
     fields: list[Field] = []
     for item in node.fields:
         if any(field.name == item.name.text for field in fields):
             sema.fail("duplicate-field", f"field '{item.name.text}' is declared twice", item.span)
         kind = sema.type_of_node(item.type)
         fields.append(Field(item.name.text, kind))
+    is_packed = node.layout is ast.AggregateLayout.PACKED
     struct = Struct(
-        tuple(fields),
-        origin_of(node.span),
-        is_union=node.is_union,
+        tuple(fields), origin_of(node.span), is_union=node.is_union, is_packed=is_packed
     )
+    if is_packed:
+        _check_packed(sema, struct, node)
     return Comptime(types.TYPE, struct)
+
+
+def _check_packed(sema: Sema, struct: Struct, node: ast.AggregateType) -> None:
+    widths: list[int] = []
+    for field, item in zip(struct.fields, node.fields, strict=True):
+        try:
+            widths.append(types.num_bits(field.type))
+        except KeyError:
+            sema.fail(
+                "packed",
+                f"type '{field.type}' is no run of bits that a packed struct could hold",
+                item.span,
+                help="fields are integers, floats, bool, enums, pointers, and packed structs",
+            )
+    if struct.is_union and len(set(widths)) > 1:
+        pairs = zip(struct.fields, widths, strict=True)
+        found = ", ".join(f"'{field.name}' has {width}" for field, width in pairs)
+        sema.fail("packed", f"fields of a packed union have equally many bits: {found}", node.span)
+    total = types.num_bits(struct)
+    if total > types.RUNTIME_BITS:
+        sema.fail(
+            "packed",
+            f"a packed struct has at most {types.RUNTIME_BITS} bits, this one has {total}",
+            node.span,
+        )
 
 
 @evaluates(ast.EnumType)

@@ -6,6 +6,7 @@ from openwafer.sdk.csl.sema.coercion import round_float
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.lowering import bits_of
+from openwafer.sdk.csl.sema.narrow import narrowed, saturated
 from openwafer.sdk.csl.types import Enum, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     Aggregate,
@@ -16,7 +17,8 @@ from openwafer.sdk.csl.values import (
     Runtime,
     Value,
 )
-from openwafer.sdk.ir.numbers import WIDTHS, convert, decode
+from openwafer.sdk.ir import function as ir
+from openwafer.sdk.ir.numbers import convert, decode
 from openwafer.source import Span
 
 
@@ -38,8 +40,9 @@ def _as(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
         )
     if isinstance(operand, Comptime):
         return Comptime(target, _known(sema, operand, target, call.span))
-    value = sema.lower(operand, argument.span)
-    return Runtime(target, sema.emit("cast", value, type=types.ir_type(target)))
+    value = sema.emit("cast", sema.lower(operand, argument.span), type=types.ir_type(target))
+    fit = saturated if types.is_float(operand.type) else narrowed
+    return Runtime(target, fit(sema, target, value))
 
 
 def _is_castable(kind: Type) -> bool:
@@ -59,7 +62,7 @@ def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
     number = target.tag if isinstance(target, Enum) else target
     assert isinstance(number, Int)
     if isinstance(value, float):
-        if operand.type == types.COMPTIME_FLOAT:
+        if operand.type == types.COMPTIME_FLOAT or types.spare_bits(number):
             return _truncated(number, value)
         kind = types.ir_type(number)
         bits = bits_of(operand.type, value)
@@ -91,24 +94,30 @@ def _bitcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Opera
     _check_width(sema, operand, target, call.span)
     if isinstance(operand, Comptime):
         return _known_bits(sema, operand, target, argument.span)
-    value = sema.lower(operand, argument.span)
-    return Runtime(target, sema.emit("bitcast", value, type=types.ir_type(target)))
+    return Runtime(target, _reinterpreted(sema, operand, target, argument.span))
+
+
+def _reinterpreted(sema: Sema, operand: Loaded, target: Type, span: Span) -> ir.Value:
+    value, kind = sema.lower(operand, span), types.ir_type(target)
+    # A u1 lies in eight bits, which a bool does not have.
+    op = "cast" if types.BOOL in (operand.type, target) else "bitcast"
+    return narrowed(sema, target, sema.emit(op, value, type=kind))
 
 
 def _sized(sema: Sema, operand: Loaded, target: Type, span: Span) -> Loaded:
     """A literal takes the unsigned integer of the target's width."""
-    width = WIDTHS[types.ir_type(target)] if _has_bits(target) else 64
+    width = types.num_bits(target) if _has_bits(target) else types.RUNTIME_BITS
     value = sema.defined(operand, span).value
     assert isinstance(value, int)
     sign = value < 0
-    return sema.coerce(operand, Int(sign, max(8, width)), span)
+    return sema.coerce(operand, Int(sign, width), span)
 
 
 def _check_width(sema: Sema, operand: Loaded, target: Type, span: Span) -> None:
     have, want = operand.type, target
     if not _has_bits(have) or not _has_bits(want):
         sema.fail("bitcast-type", f"cannot bitcast '{have}' to '{want}'", span)
-    widths = [WIDTHS[types.ir_type(kind)] for kind in (have, want)]
+    widths = [types.num_bits(kind) for kind in (have, want)]
     if widths[0] != widths[1]:
         sema.fail(
             "bitcast-width",
@@ -133,7 +142,9 @@ def _known_bits(sema: Sema, operand: Comptime, target: Type, span: Span) -> Oper
         bits = bits_of(operand.type, operand.value)
     if isinstance(target, Pointer):
         return Comptime(target, PointerValue(None, (), bits))
-    value = decode(bits, types.ir_type(target))
+    number = target.tag if isinstance(target, Enum) else target
+    is_int = isinstance(number, Int)
+    value = wrapped(number, bits) if is_int else decode(bits, types.ir_type(target))
     return Comptime(target, bool(value) if target == types.BOOL else value)
 
 

@@ -5,7 +5,8 @@ from typing import Final
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.functions import function_entry
+from openwafer.sdk.csl.sema.functions import function_entry, function_type
+from openwafer.sdk.csl.sema.linking import check_abi
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, take, wrong_type
 from openwafer.sdk.csl.sema.machine.targets import known_target, target_value
 from openwafer.sdk.csl.sema.machine_state import Bound
@@ -58,6 +59,9 @@ def _check_parameters(sema: Sema, kind: TaskKind, task: FunctionValue, span: Spa
         message = f"'{task}' is a function, not a task"
         sema.fail("not-a-task", message, span, help="declare it with 'task'")
     num_parameters = len(task.declaration.parameters)
+    for parameter in function_type(sema, task).parameters:
+        if parameter is not None:
+            check_abi(sema, parameter, "an argument of a task", span)
     if kind is TaskKind.LOCAL and num_parameters:
         message = f"a local task takes no arguments, '{task}' takes {num_parameters}"
         sema.fail("task-arguments", message, span)
