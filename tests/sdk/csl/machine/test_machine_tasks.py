@@ -296,3 +296,21 @@ def test_a_name_of_the_host_may_differ_from_the_symbol(tmp_path: Path) -> None:
     source = 'var a: [4]f32; var p: [*]f32 = &a; comptime { @export_symbol(p, "A"); }'
     image = compile_pe(tmp_path, source, exports='@export_name("A", [*]f32, true);')
     assert image.exported_symbols == (("A", "p"),)
+
+
+def test_a_color_that_is_read_without_naming_a_queue_gets_a_free_one_on_wse2(
+    tmp_path: Path,
+) -> None:
+    source = """var x: [2]f32;
+    const named = @get_dsd(fabin_dsd, .{ .extent = 2, .fabric_color = @get_color(9),
+                                         .input_queue = @get_input_queue(7) });
+    const nameless = @get_dsd(fabin_dsd, .{ .extent = 2, .fabric_color = @get_color(5) });
+    task local() void {
+      @fmovs(@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> x[i] }), named);
+      @fmovs(@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> x[i] }), nameless);
+    }
+    comptime { @bind_local_task(local, @get_local_task_id(5)); }"""
+    assert compile_pe(tmp_path, source, Arch.WSE2).queues == (
+        QueueBinding(True, 7, 9),
+        QueueBinding(True, 6, 5),
+    )

@@ -58,6 +58,7 @@ class MachineState:
         tasks: in the order of their binding.
         queues: bindings that the program asked for, by direction and number.
         used_queues: colors that descriptors use each input queue with.
+        queueless_colors: colors of fabric inputs that name no queue, as WSE-2 programs may.
         blocked: last word on each target of block and unblock: kind and id to is blocked.
         registers: word address to value.
         teardown_handlers: color to entry.
@@ -68,6 +69,7 @@ class MachineState:
     tasks: list[Bound] = field(default_factory=list)
     queues: dict[tuple[bool, int], QueueBinding | None] = field(default_factory=dict)
     used_queues: dict[int, set[int]] = field(default_factory=dict)
+    queueless_colors: set[int] = field(default_factory=set)
     blocked: dict[tuple[BlockKind, int], bool] = field(default_factory=dict)
     dsr_loads: list[Named] = field(default_factory=list)
     fifos: list[Named] = field(default_factory=list)
@@ -161,19 +163,24 @@ def _queues(state: MachineState, arch: Arch) -> Iterator[QueueBinding]:
         if (True, queue) not in state.queues and len(colors) == 1:
             yield QueueBinding(True, queue, min(colors))
     if arch is Arch.WSE2:
-        yield from _queues_of_control_tasks(state)
+        yield from _queues_of_colors(state)
 
 
-def _queues_of_control_tasks(state: MachineState) -> Iterator[QueueBinding]:
-    """WSE-2 programs unblock a color for its control tasks without naming a queue for it."""
+def _queues_of_colors(state: MachineState) -> Iterator[QueueBinding]:
+    """WSE-2 programs read a color, or unblock it for control tasks, and name no queue for it."""
     taken = {queue for is_input, queue in state.queues if is_input} | set(state.used_queues)
     bound = {binding.color for binding in state.queues.values() if binding is not None}
     bound |= {color for colors in state.used_queues.values() for color in colors}
-    bound |= {task.task_id for task in state.tasks if task.kind is not TaskKind.CONTROL}
+    bound |= {task.task_id for task in state.tasks if task.kind is TaskKind.DATA}
+    local = {task.task_id for task in state.tasks if task.kind is TaskKind.LOCAL}
     free = [queue for queue in range(NUM_INPUT_QUEUES) if queue not in taken]
-    for (kind, color), is_blocked in state.blocked.items():
-        is_listened_to = kind is BlockKind.TASK and not is_blocked and color < NUM_COLORS
-        if is_listened_to and color not in bound and free:
+    unblocked = {
+        color
+        for (kind, color), is_blocked in state.blocked.items()
+        if kind is BlockKind.TASK and not is_blocked and color < NUM_COLORS
+    }
+    for color in sorted((unblocked - local | state.queueless_colors) - bound):
+        if free:
             yield QueueBinding(True, free.pop(), color)
 
 

@@ -253,7 +253,11 @@ def _note_queue(sema: Sema, color: Word, queue: Word) -> None:
     """The compiler of WSE-2 programs binds input queues to the colors that descriptors name."""
     if sema.arch is not Arch.WSE2 or not isinstance(color, int) or not isinstance(queue, int):
         return
-    if color != NO_COLOR and queue != NO_QUEUE:
+    if color == NO_COLOR:
+        return
+    if queue == NO_QUEUE:
+        sema.image.machine.queueless_colors.add(color)
+    else:
         sema.image.machine.used_queues.setdefault(queue, set()).add(color)
 
 
