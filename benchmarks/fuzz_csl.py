@@ -1,15 +1,17 @@
-"""Fuzzes the compiler for some minutes: whatever is written, it ends with diagnostics or a program.
+"""Fuzzes the compiler and the host API for some minutes: all ends well, or with diagnostics.
 
     python benchmarks/fuzz_csl.py --minutes 30 --seed 1 --suite path/to/public/programs
 
-Each worker process takes a batch of texts. A crash is any other exception, a worker that dies, a
-text that takes more than 10 s, or more than 2 GiB on top of what the worker began with. The text
-and the reason go to the folder of `--crashes`. Texts that lead to a diagnostic, or to diagnostics
+Each worker process takes a batch of texts, and now and then makes a run of random calls of the host
+on a small program. A crash is any other exception, a worker that dies, more than 10 s of the
+processor's time for a text, or more than 2 GiB on top of what the worker began with. The text and
+the reason go to the folder of `--crashes`. Texts that lead to a diagnostic, or to diagnostics
 together, that no text before led to are mutated further.
 """
 
 import argparse
 import multiprocessing
+import os
 import resource
 import signal
 import sys
@@ -17,7 +19,9 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -26,17 +30,23 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.compiler.artifacts import write_artifacts
 from tests.sdk.fuzz import target
 from tests.sdk.fuzz.corpus import own_texts, texts_below
 from tests.sdk.fuzz.grammar import random_program
+from tests.sdk.fuzz.host_calls import HostCalls
 from tests.sdk.fuzz.mutations import mutated
+from tests.sdk.host.hand_built import PROGRAM
 
 BATCH = 200
 MAX_SECONDS = 10
+MAX_SILENCE_SECONDS = 600
 MAX_MORE_BYTES = 2 << 30
 MAX_FRESH = 2000
 MAX_CODES = 3
 GENERATED_SHARE = 0.2
+HOST_SHARE = 0.03
+CALLS = 12
 
 
 class SlowError(BaseException):
@@ -48,31 +58,48 @@ def too_slow(_signal: int, _frame: FrameType | None) -> None:
     raise SlowError(f"more than {MAX_SECONDS} s")
 
 
-def attempt(folder: Path, text: str, arch: Arch) -> tuple[frozenset[str], str]:
+def attempt(act: Callable[[], frozenset[str]]) -> tuple[frozenset[str], str]:
     """Codes of what was found, and what went wrong."""
-    signal.alarm(MAX_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
     try:
-        return target.codes_of(folder, text, arch), ""
+        return act(), ""
     except (Exception, SlowError):  # noqa: BLE001 - every kind of crash is a finding
         return frozenset(), traceback.format_exc()
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def call_host(seed: int, folder: Path) -> frozenset[str]:
+    """One run of random calls."""
+    calls = HostCalls(Random(seed), folder)
+    calls.begin()
+    for _ in range(CALLS):
+        calls.make()
+    calls.end()
+    return frozenset(("host",))
 
 
 def work(pipe: Connection, seed: int, texts: list[str], text_file: Path) -> None:
     """Try one batch; sends the codes and the problem of each text."""
-    signal.signal(signal.SIGALRM, too_slow)
+    signal.signal(signal.SIGPROF, too_slow)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MORE_BYTES,) * 2)
     random = Random(seed)
-    with tempfile.TemporaryDirectory(prefix="openwafer-fuzz-") as folder:
-        for _ in range(BATCH):
-            is_generated = random.random() < GENERATED_SHARE
-            text = random_program(random) if is_generated else mutated(random, texts)
+    with tempfile.TemporaryDirectory(prefix="openwafer-fuzz-") as name:
+        folder = Path(name)
+        os.chdir(folder)
+        write_artifacts(PROGRAM, folder / "out")
+        for number in range(BATCH):
+            if random.random() < HOST_SHARE:
+                text = f"run {number} of calls of the host, seed {seed}"
+                act = partial(call_host, seed * BATCH + number, folder / "out")
+            else:
+                is_generated = random.random() < GENERATED_SHARE
+                text = random_program(random) if is_generated else mutated(random, texts)
+                act = partial(target.codes_of, folder, text, random.choice(list(Arch)))
             # What kills the process leaves its text behind.
             text_file.write_text(text, "utf-8", "surrogatepass")
-            codes, problem = attempt(Path(folder), text, random.choice(list(Arch)))
-            pipe.send((text, codes, problem))
+            pipe.send((text, *attempt(act)))
     pipe.send(None)
 
 
@@ -101,7 +128,7 @@ class Tally:
     def take(self, pipe: Connection) -> str:
         """Count the texts of a worker; what is wrong with the worker itself."""
         try:
-            while pipe.poll(4 * MAX_SECONDS):
+            while pipe.poll(MAX_SILENCE_SECONDS):
                 item = pipe.recv()
                 if item is None:
                     return ""
@@ -151,7 +178,7 @@ def main() -> None:
     parser.add_argument("--crashes", type=Path, default=Path("fuzz-crashes"))
     given = parser.parse_args()
     texts = own_texts() + [text for folder in given.suite for text in texts_below(folder)]
-    tally = Tally(given.crashes)
+    tally = Tally(given.crashes.resolve())
     end = time.monotonic() + 60 * given.minutes
     seed = given.seed
     while time.monotonic() < end:

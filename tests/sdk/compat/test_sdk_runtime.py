@@ -127,3 +127,15 @@ def test_a_program_without_memcpy_is_refused_in_the_known_words(tmp_path: Path) 
     write_artifacts(WITHOUT_MEMCPY, tmp_path)
     with pytest.raises(OpenwaferError, match="n_channels=0 corresponds to the deprecated runtime"):
         SdkRuntime(tmp_path)
+
+
+def test_a_step_of_nothing_is_refused(runner: SdkRuntime) -> None:
+    with pytest.raises(OpenwaferError, match="a transfer needs sizes from 1 on"):
+        runner.memcpy_h2d_stride(1, VALUES.ravel(), 0, 0, 2, 2, 2, 0, 1, **ROW)
+
+
+def test_a_destination_that_is_read_only_is_refused(runner: SdkRuntime) -> None:
+    dest = np.zeros(8, np.uint32)
+    dest.flags.writeable = False
+    with pytest.raises(OpenwaferError, match="dest is read-only"):
+        runner.memcpy_d2h(dest, 1, 0, 0, 2, 2, 2, **ROW)

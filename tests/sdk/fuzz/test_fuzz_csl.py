@@ -4,12 +4,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import Arch
 from tests.sdk.fuzz import target
 from tests.sdk.fuzz.corpus import own_texts
+from tests.sdk.fuzz.grammar import random_program
 from tests.sdk.fuzz.mutations import mutated, tokens_of
 
 TEXTS = own_texts()
@@ -19,11 +20,23 @@ _IN_ONE_FOLDER = settings(
 
 
 @settings(_IN_ONE_FOLDER, max_examples=150)
-@given(random=st.randoms(use_true_random=False), arch=st.sampled_from(list(Arch)))
+@given(seed=st.integers(0, 2**32), arch=st.sampled_from(list(Arch)))
 def test_changed_programs_end_in_a_program_or_diagnostics(
-    tmp_path: Path, random: Random, arch: Arch
+    tmp_path: Path, seed: int, arch: Arch
 ) -> None:
-    target.codes_of(tmp_path, mutated(random, TEXTS), arch)
+    text = mutated(Random(seed), TEXTS)
+    note(text)
+    target.codes_of(tmp_path, text, arch)
+
+
+@settings(_IN_ONE_FOLDER, max_examples=100)
+@given(seed=st.integers(0, 2**32), arch=st.sampled_from(list(Arch)))
+def test_programs_by_the_grammar_end_in_a_program_or_diagnostics(
+    tmp_path: Path, seed: int, arch: Arch
+) -> None:
+    text = random_program(Random(seed))
+    note(text)
+    target.codes_of(tmp_path, text, arch)
 
 
 @settings(max_examples=200, deadline=None)

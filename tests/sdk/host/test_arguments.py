@@ -35,10 +35,26 @@ def test_another_number_of_arguments_is_refused_with_the_signature() -> None:
         raw_arguments(function("u16", "f32"), [1])
 
 
-@pytest.mark.parametrize(("kind", "value"), [("u16", 65536), ("u16", -1), ("i16", 1.5)])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *(("u16", 65536), ("u16", -1), ("i16", 1.5), ("i32", 2**1500)),
+        *(("i16", float("nan")), ("u32", np.float32("inf"))),
+    ],
+)
 def test_a_value_that_its_type_cannot_hold_is_refused(kind: str, value: object) -> None:
     with pytest.raises(OpenwaferError, match=rf"p0 is {kind}, from .* got {value}"):
         raw_arguments(function(kind), [value])
+
+
+@pytest.mark.parametrize(("kind", "value"), [("f16", 1e6), ("f32", -1e300), ("f32", 2**2000)])
+def test_a_float_beyond_its_type_is_refused(kind: str, value: object) -> None:
+    with pytest.raises(OpenwaferError, match=f"p0 is {kind}, which does not reach as far"):
+        raw_arguments(function(kind), [value])
+
+
+def test_infinity_itself_is_a_float() -> None:
+    assert raw_arguments(function("f32"), [float("-inf")]) == (0xFF800000,)
 
 
 def test_what_is_no_number_is_refused() -> None:

@@ -152,3 +152,8 @@ def test_a_runtime_reads_the_output_folder_of_the_compiler(tmp_path: Path) -> No
     (tmp_path / "bin").mkdir()
     file.write(PROGRAM, tmp_path / "bin" / file.FILE_NAME)
     assert Runtime(tmp_path).get_id("scale") == Runtime(tmp_path / "bin").get_id("scale") == 2
+
+
+def test_a_tensor_of_another_shape_is_refused(runtime: Runtime) -> None:
+    with pytest.raises(OpenwaferError, match=r"shape \(2, 1, 2\); the region takes \(2, 2, 2\)"):
+        runtime.copy_to_device(1, np.zeros((2, 1, 2), np.uint32), ALL)

@@ -1,6 +1,8 @@
 """The vendor's runtime class."""
 
 import sys
+from dataclasses import replace
+from operator import index
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ from openwafer.sdk.host import (
     Runtime,
     RuntimeOptions,
     Task,
+    check_writeable,
     fill,
     from_region,
     host_words,
@@ -105,7 +108,7 @@ class SdkRuntime:
         **kwargs: Any,
     ) -> Task:
         """Copy or stream a host tensor to a region of PEs."""
-        region = Region(px, py, w, h, elem_per_pe)
+        region = self._region(px, py, w, h, elem_per_pe)
         return self._to_device(dest, src, region, region, kwargs)
 
     def memcpy_h2d_rowbcast(  # noqa: PLR0913 - the vendor's parameters
@@ -120,8 +123,8 @@ class SdkRuntime:
         **kwargs: Any,
     ) -> Task:
         """The same from one column's data, A[h][elem_per_pe], for every column."""
-        region = Region(px, py, w, h, elem_per_pe)
-        return self._to_device(dest, src, region, Region(px, py, 1, h, elem_per_pe), kwargs)
+        region = self._region(px, py, w, h, elem_per_pe)
+        return self._to_device(dest, src, region, replace(region, width=1), kwargs)
 
     def memcpy_h2d_colbcast(  # noqa: PLR0913 - the vendor's parameters
         self,
@@ -135,8 +138,8 @@ class SdkRuntime:
         **kwargs: Any,
     ) -> Task:
         """The same from one row's data, A[w][elem_per_pe], for every row."""
-        region = Region(px, py, w, h, elem_per_pe)
-        return self._to_device(dest, src, region, Region(px, py, w, 1, elem_per_pe), kwargs)
+        region = self._region(px, py, w, h, elem_per_pe)
+        return self._to_device(dest, src, region, replace(region, height=1), kwargs)
 
     def memcpy_h2d_stride(  # noqa: PLR0913 - the vendor's parameters
         self,
@@ -152,7 +155,7 @@ class SdkRuntime:
         **kwargs: Any,
     ) -> Task:
         """The same to every `row_stride`-th PE of a row and every `col_stride`-th of a column."""
-        region = Region(px, py, w, h, elem_per_pe, row_stride, col_stride)
+        region = self._region(px, py, w, h, elem_per_pe, row_stride, col_stride)
         return self._to_device(dest, src, region, region, kwargs)
 
     def memcpy_d2h(  # noqa: PLR0913 - the vendor's parameters
@@ -168,9 +171,10 @@ class SdkRuntime:
     ) -> Task:
         """Copy from, or take what is streamed by, a region of PEs."""
         options = _transfer_options(kwargs)
-        region = Region(px, py, w, h, elem_per_pe)
+        region = self._region(px, py, w, h, elem_per_pe)
         order = options["order"].order
         host_words(dest, region, order, "dest")
+        check_writeable(dest, "dest")
 
         def take(words: NDArray[np.uint32]) -> None:
             fill(dest, from_region(words, order))
@@ -205,6 +209,7 @@ class SdkRuntime:
         """Take an array from an output port of a layout in Python."""
         place, region = self._port(port, dest, n_wavelets)
         host_words(dest, region, MemcpyOrder.ROW_MAJOR.order, "dest")
+        check_writeable(dest, "dest")
 
         def take(words: NDArray[np.uint32]) -> None:
             fill(dest, words.reshape(-1))
@@ -242,12 +247,18 @@ class SdkRuntime:
         offset = self._runtime.program.offset
         return logical_coords[0] + offset[0], logical_coords[1] + offset[1]
 
+    def _region(self, *numbers: int) -> Region:
+        """A region by the numbers that the host gave, numpy's among them."""
+        region = Region(*map(index, numbers))
+        region.check(self._runtime.program)
+        return region
+
     def _port(
         self, key: str | int, array: NDArray[Any], num_wavelets: int | None
     ) -> tuple[Port, Region]:
         port = find_port(self._ports, key)
         length = array.size if num_wavelets is None else num_wavelets
-        return port, Region(port.x, port.y, 1, 1, length)
+        return port, self._region(port.x, port.y, 1, 1, length)
 
     def _to_device(
         self,

@@ -9,6 +9,7 @@ from textwrap import indent
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.parser_blocks import ends_in_block
+from openwafer.sdk.csl.recursion import DISPATCHED, deep_recursion
 
 _ATOMS = (
     *(ast.IntLiteral, ast.FloatLiteral, ast.CharLiteral, ast.StringLiteral, ast.BoolLiteral),
@@ -22,8 +23,9 @@ _TYPES = (
 
 
 def render_module(module: ast.Module) -> str:
-    """Text of a whole file, a newline at its end."""
-    return "".join(f"{render(declaration)}\n" for declaration in module.declarations)
+    """Text of a whole file, a newline at its end. Raises OpenwaferError for levels without end."""
+    with deep_recursion(DISPATCHED):
+        return "".join(f"{render(declaration)}\n" for declaration in module.declarations)
 
 
 @singledispatch

@@ -3,7 +3,7 @@
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.runtime import Runtime, RuntimeOptions, Task, host_words, read_program
-from openwafer.sdk.host.tensors import DataType, Order, fill, from_region
+from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, from_region
 
 __all__ = [
     "DataType",
@@ -13,6 +13,7 @@ __all__ = [
     "Runtime",
     "RuntimeOptions",
     "Task",
+    "check_writeable",
     "fill",
     "from_region",
     "host_words",

@@ -1,7 +1,9 @@
 """Arguments of launched functions: host numbers to the raw bits that a PE gets."""
 
+import math
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,15 +47,27 @@ def _raw(function: HostName, name: str, kind: str, value: object) -> int:
             f"{function.name}: {name} is {kind}, got {type(value).__name__}",
         )
     if kind in _FLOATS:
-        return int.from_bytes(struct.pack(_FLOATS[kind], float(value)), "little")
+        return _raw_float(function, name, kind, value)
     return _raw_integer(function, name, kind, value)
 
 
-def _raw_integer(function: HostName, name: str, kind: str, value: object) -> int:
+def _raw_float(function: HostName, name: str, kind: str, value: Any) -> int:
+    try:
+        return int.from_bytes(struct.pack(_FLOATS[kind], float(value)), "little")
+    except OverflowError:
+        raise error(
+            "launch-argument-range",
+            f"{function.name}: {name} is {kind}, which does not reach as far as the value",
+            help="give infinity itself where you mean it",
+        ) from None
+
+
+def _raw_integer(function: HostName, name: str, kind: str, value: Any) -> int:
     if kind not in _INTEGERS:
         raise error("launch-argument-type", f"{function.name}: the host cannot give a {kind}")
     low, high = _INTEGERS[kind]
-    number = int(value)  # type: ignore[call-overload]
+    is_endless = isinstance(value, float | np.floating) and not math.isfinite(value)
+    number = high + 1 if is_endless else int(value)
     if number != value or not low <= number <= high:
         raise error(
             "launch-argument-range",

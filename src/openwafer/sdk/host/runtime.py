@@ -188,6 +188,7 @@ class Runtime:
         """
         variable = self.symbols.variable(dest)
         region.check(self.program)
+        tensors.check_shape(src, region.shape)
 
         def write() -> None:
             simulator = self._settle()
@@ -246,6 +247,7 @@ class Runtime:
         """
         self._check_stream(color, "MEMCPYH2D")
         region.check(self.program)
+        tensors.check_shape(src, region.shape)
 
         def inject() -> None:
             simulator = self._started()

@@ -57,6 +57,23 @@ def words_of(array: NDArray[Any], num_elements: int, name: str) -> NDArray[np.ui
     return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
 
 
+def check_writeable(array: NDArray[Any], name: str) -> None:
+    """Raise OpenwaferError for an array that nothing can be written to."""
+    if not array.flags.writeable:
+        raise error(
+            "host-read-only", f"{name} is read-only", help="give an array of its own: np.empty(...)"
+        )
+
+
+def check_shape(words: NDArray[np.uint32], shape: tuple[int, int, int]) -> None:
+    """Raise OpenwaferError unless a tensor has a region's shape."""
+    if words.shape != shape:
+        raise error(
+            "host-tensor-shape",
+            f"src has shape {words.shape}; the region takes {shape}: rows, columns, elements",
+        )
+
+
 def to_region(words: NDArray[np.uint32], shape: tuple[int, int, int], order: Order) -> Any:
     """Return an array of shape (h, w, l) for a flat one."""
     return words.reshape(shape, order=_NUMPY_ORDERS[order])

@@ -1,17 +1,14 @@
 """Analysis of one image: from a file and its params to a module of the IR."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.families import FAMILIES
@@ -26,8 +23,6 @@ from openwafer.sdk.ir import function as ir
 
 # Importing the families registers what the engine evaluates.
 assert FAMILIES
-
-_RECURSION_LIMIT: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ def analyze_image(
     paths = imports or ImportPaths(path.parent, options.import_paths)
     sema = new_sema(path, params, options, paths)
     sema.image.surroundings = surroundings
-    with _deep_recursion():
+    with deep_recursion():
         start_module(sema, sema.module)
         while sema.image.pending:
             sema.image.pending.popleft()()
@@ -121,24 +116,13 @@ def run_layout(
     if not blocks:
         message = f"'{path.name}' has no layout block"
         raise OpenwaferError(Diagnostic(Severity.ERROR, "csl-no-layout", message))
-    with _deep_recursion():
+    with deep_recursion():
         start_module(sema, sema.module)
         for block in blocks:
             run_block(sema, sema.module, block.body)
     layout.printed.extend(sema.printed)
     _raise_errors(sema)
     return tuple(sema.diagnostics)
-
-
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    """Nested calls at compile time are nested calls here, several for each of theirs."""
-    old = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(old, _RECURSION_LIMIT))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(old)
 
 
 def _raise_errors(sema: Sema) -> None:
