@@ -61,7 +61,7 @@ class HostCalls:
     def _few(self) -> int:
         return self._random.randrange(3)
 
-    def _integer(self) -> int:
+    def _integer(self) -> Any:
         kind = self._random.choice((int, int, int, np.int64, np.uint16))
         number = self._random.choice(_INTEGERS)
         return number if kind is int or abs(number) >= 2**16 else kind(max(number, 0))
