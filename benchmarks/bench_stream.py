@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 from bench_disk import RawProbe
-from sleeping_threads import restart_with_sleeping_threads
+from process_settings import restart_with_settings
 
 sys.path.insert(0, str(Path(__file__).parent / "compare"))
 
@@ -264,10 +264,11 @@ def table(ratios: Sequence[Ratio]) -> str:
 
 def main() -> None:
     """Measure as the command line says, in temporary folders, which are removed."""
-    restart_with_sleeping_threads()
+    restart_with_settings()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller steps and fewer rounds")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--only", choices=("long", "short"), help="one of the two step lengths")
     parser.add_argument("--out", type=Path, default=ROOT / "build/bench_stream.json")
     options = parser.parse_args()
     torch.set_num_threads(LONG_STEPS.workload.num_threads)
@@ -278,7 +279,8 @@ def main() -> None:
         turns = Turns(num_rounds, 1)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     ratios = []
-    for case, case_turns in ((compute_bound, turns), (SHORT_STEPS, Turns(num_rounds, 3))):
+    cases = {"long": (compute_bound, turns), "short": (SHORT_STEPS, Turns(num_rounds, 3))}
+    for case, case_turns in [cases[options.only]] if options.only else cases.values():
         with tempfile.TemporaryDirectory(dir=options.out.parent) as folder:
             ratios += measure(case, case_turns, Path(folder))
     print("\n" + table(ratios))

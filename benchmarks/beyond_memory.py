@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import matplotlib.pyplot as plt
 import psutil
 from bench_disk import RawProbe
-from sleeping_threads import restart_with_sleeping_threads
+from process_settings import restart_with_settings
 
 from openwafer.training.metrics import compute_share, read_trace
 from openwafer.training.metrics.host_memory import read_host_memory
@@ -63,7 +63,7 @@ class MemorySampler(threading.Thread):
 
 def main() -> None:
     """Run, print the figures, draw the picture."""
-    restart_with_sleeping_threads()
+    restart_with_settings()
     arguments = _arguments()
     with TemporaryDirectory(dir=arguments.folder) as folder:
         rate = _disk_rate(Path(folder) / "probe")

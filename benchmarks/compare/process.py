@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from openwafer.cli.environment import DEFAULTS
 from openwafer.training.metrics.host_memory import read_host_memory
 
 ADAPTERS = Path(__file__).parent
@@ -54,11 +55,12 @@ class AdapterProcess:
         self.peaks = MemoryPeaks()
         self._log = log
         # Extensions are compiled with tools of the adapter's environment.
-        environment = os.environ | {
+        # Everybody has the settings of openwafer's command line.
+        environment = {
+            **DEFAULTS,
+            **os.environ,
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONWARNINGS": "ignore",
-            # As the command line of openwafer has it, for everybody.
-            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         }
         with log.open("w") as stream:
             self._process = subprocess.Popen(

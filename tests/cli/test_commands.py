@@ -9,6 +9,7 @@ import pytest
 import transformers
 
 import openwafer
+from openwafer.cli.environment import DEFAULTS
 from tests.cli.command import Done, run_command
 from tests.training.session.test_failing_training import InterruptingFile
 
@@ -17,15 +18,21 @@ def test_the_version_is_that_of_the_package() -> None:
     assert run_command("--version").out == f"openwafer {openwafer.__version__}\n"
 
 
-@pytest.mark.parametrize(("set_by_user", "found"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch, set_by_user: str | None, found: str
+@pytest.mark.parametrize(("name", "value"), DEFAULTS.items())
+def test_what_torch_reads_from_the_environment_is_set(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", set_by_user or "")
-    if set_by_user is None:
-        monkeypatch.delenv("OMP_WAIT_POLICY")
+    # Set first, so that its absence is undone as well.
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)
     run_command("--version")
-    assert os.environ["OMP_WAIT_POLICY"] == found
+    assert os.environ[name] == value
+
+
+def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    run_command("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
 def test_help_lists_every_command() -> None:

@@ -3,10 +3,10 @@
 Commands import what they need when they run, so that help is quick and loads no torch.
 """
 
-import os
 import sys
 
 from openwafer.cli.app import app
+from openwafer.cli.environment import set_defaults
 from openwafer.diagnostics import OpenwaferError, render
 
 EXIT_MISTAKE = 2
@@ -17,9 +17,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command of ``sys.argv``; a mistake ends with its diagnostics and exit code 2."""
-    # Read when torch is loaded: between two operators its threads sleep, where they would else
-    # spin on the cores that the threads of the disk need.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    set_defaults()
     try:
         app()
     except OpenwaferError as found:
