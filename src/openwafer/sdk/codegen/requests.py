@@ -40,6 +40,7 @@ _KINDS: Final = {
     "write_register": Request.WRITE_REGISTER,
     "flush_queue": Request.FLUSH_QUEUE,
     "set_fifo_lengths": Request.SET_FIFO_LENGTHS,
+    "set_dsr_base": Request.SET_DSR_BASE,
     "print": Request.PRINT,
 }
 _NUM_DEFAULTS: Final = mailbox.RESULT - mailbox.ACTIVATE

@@ -51,6 +51,8 @@ def finished_image(name: str, result: ImageResult, arch: Arch) -> Image:
         empty_queue_handlers=records.empty_queue_handlers,
         colors=records.colors,
         has_separate_control_table=records.has_separate_control_table,
+        rotations=records.rotations,
+        control_offsets=records.control_offsets,
     )
 
 

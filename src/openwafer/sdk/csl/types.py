@@ -181,21 +181,27 @@ IDS: Final = frozenset(
 DSR_DEST: Final = Simple("dsr_dest")
 DSR_SRC0: Final = Simple("dsr_src0")
 DSR_SRC1: Final = Simple("dsr_src1")
+DSR_FIFO_DEST: Final = Simple("dsr_fifo_dest")
+DSR_FIFO_SRC1: Final = Simple("dsr_fifo_src1")
 XDSR: Final = Simple("xdsr")
-DSRS: Final = frozenset((DSR_DEST, DSR_SRC0, DSR_SRC1, XDSR))
+SR: Final = Simple("sr")
+FIFO_DSRS: Final = frozenset((DSR_FIFO_DEST, DSR_FIFO_SRC1))
+DSRS: Final = frozenset((DSR_DEST, DSR_SRC0, DSR_SRC1, XDSR, SR)) | FIFO_DSRS
 
 MEM1D_DSD: Final = Simple("mem1d_dsd")
 MEM4D_DSD: Final = Simple("mem4d_dsd")
+CIRCBUF_DSD: Final = Simple("circbuf_dsd")
 FABIN_DSD: Final = Simple("fabin_dsd")
 FABOUT_DSD: Final = Simple("fabout_dsd")
-DSDS: Final = frozenset((MEM1D_DSD, MEM4D_DSD, FABIN_DSD, FABOUT_DSD))
+DSDS: Final = frozenset((MEM1D_DSD, MEM4D_DSD, CIRCBUF_DSD, FABIN_DSD, FABOUT_DSD))
 
 _NAMED: Final = (
     *(BOOL, VOID, TYPE, COMPTIME_INT, COMPTIME_FLOAT, COMPTIME_STRING, COMPTIME_STRUCT),
     *(IMPORTED_MODULE, RANGE, DIRECTION, ANYOPAQUE, FIFO),
     *(I8, I16, I32, I64, U8, U16, U32, U64, F16, BF16, CB16, F32),
     *(COLOR, LOCAL_TASK_ID, DATA_TASK_ID, CONTROL_TASK_ID, INPUT_QUEUE, OUTPUT_QUEUE, UT_ID),
-    *(DSR_DEST, DSR_SRC0, DSR_SRC1, XDSR, MEM1D_DSD, MEM4D_DSD, FABIN_DSD, FABOUT_DSD),
+    *(DSR_DEST, DSR_SRC0, DSR_SRC1, DSR_FIFO_DEST, DSR_FIFO_SRC1, XDSR, SR),
+    *(MEM1D_DSD, MEM4D_DSD, CIRCBUF_DSD, FABIN_DSD, FABOUT_DSD),
 )
 NAMED_TYPES: Final[dict[str, Type]] = {str(kind): kind for kind in _NAMED}
 """The types that are names of the language."""
@@ -261,7 +267,7 @@ _IR_TYPES: Final[dict[Type, IrType]] = {
     FIFO: IrType.U16,
     **dict.fromkeys(IDS | DSRS, IrType.U16),
     **{kind: IrType(str(kind)) for kind in (I8, I16, I32, I64, U8, U16, U32, U64, *FLOATS)},
-    **dict.fromkeys((MEM1D_DSD, FABIN_DSD, FABOUT_DSD), IrType.DSD),
+    **dict.fromkeys((MEM1D_DSD, CIRCBUF_DSD, FABIN_DSD, FABOUT_DSD), IrType.DSD),
     MEM4D_DSD: IrType.DSD4,
 }
 
@@ -297,7 +303,7 @@ def spare_bits(kind: Type) -> int:
 _WIDTHS: Final = (8, 16, 32, RUNTIME_BITS)
 _WIDE: Final[dict[Type, int]] = {
     F32: 2,
-    **dict.fromkeys((MEM1D_DSD, FABIN_DSD, FABOUT_DSD), DSD_WORDS),
+    **dict.fromkeys((MEM1D_DSD, CIRCBUF_DSD, FABIN_DSD, FABOUT_DSD), DSD_WORDS),
     MEM4D_DSD: DSD4_WORDS,
     VOID: 0,
 }

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, NUM_TASK_IDS, Arch
+from openwafer.sdk.arch.generation import (
+    GENERATIONS,
+    NUM_COLORS,
+    NUM_DSRS,
+    NUM_TASK_IDS,
+    Arch,
+)
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import engine, route
 from openwafer.sdk.fabric import words as w
@@ -14,6 +20,7 @@ from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.descriptor import DsdKind
 from openwafer.sdk.program.image import DsrLoad, Image, TaskKind
+from openwafer.sdk.program.mailbox import DsrFile
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import ColorConfig, Direction, Filter, FilterKind
 
@@ -23,6 +30,7 @@ _FILTER_KINDS = {
     FilterKind.RANGE: w.FILTER_RANGE,
 }
 _FIRST_RANDOM_STATE = 0xDEADBEEF
+_FIFO_FILE = DsrFile.SOURCE1
 
 
 def load(program: Program) -> Array:
@@ -114,6 +122,11 @@ def _fill_tables(row: Array, image: Image) -> None:
         row[w.I_TEARDOWN + color] = entry + 1
     for queue, entry in image.empty_queue_handlers:
         row[w.I_FLUSH + queue] = entry + 1
+    for queue, offset in image.control_offsets:
+        row[w.I_OFFSETS + queue] = offset
+    for number, rotation in enumerate(image.rotations):
+        first = w.I_ROTATION + number * w.ROTATION_WORDS
+        row[first : first + 3] = rotation.queue + 1, rotation.entry, rotation.limit
 
 
 def _fill_pes(tables: Tables, program: Program, number: int) -> None:
@@ -126,6 +139,8 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
     tables.memory[pes, : data.size] = data
     core = np.zeros(w.CORE_WORDS, np.int64)
     core[w.C_IMAGE] = number
+    for pair, rotation in enumerate(image.rotations):
+        core[w.C_ROTATED + pair] = rotation.first
     _bind_queues(core, image, program.arch)
     tables.core[pes] = core
     _fill_mailboxes(tables, program, image, pes)
@@ -185,7 +200,20 @@ def _fill_fifos(tables: Tables, image: Image, pes: Array) -> None:
         row[w.F_ADDRESS], row[w.F_WORDS] = fifo.address, fifo.element_words
         row[w.F_ELEMENTS] = fifo.num_words // fifo.element_words
         row[w.F_ACTIVATE_PUSH], row[w.F_ACTIVATE_POP] = fifo.activate_push, fifo.activate_pop
+        row[w.F_FULL_ACTION], row[w.F_EMPTY_ACTION] = fifo.full_action, fifo.empty_action
         tables.fifo[pes * w.FIFOS + number] = row
+        for file, register in ((DsrFile.DESTINATION, fifo.destination), (_FIFO_FILE, fifo.source)):
+            if register >= 0:
+                at = int(file) * NUM_DSRS + register
+                tables.dsr[pes * w.NUM_DSRS + at] = _fifo_dsr_row(number)
+
+
+def _fifo_dsr_row(fifo: int) -> Array:
+    """A register that stands for a FIFO, without options."""
+    row = np.zeros(w.DSR_WORDS, np.int64)
+    row[w.O_KIND], row[w.O_QUEUE] = w.FIFO, fifo
+    row[w.D_OPTIONS + 1 : w.D_OPTIONS + 7] = -1
+    return row
 
 
 def _operand(words: Sequence[int]) -> Array:
@@ -203,6 +231,11 @@ def _operand(words: Sequence[int]) -> Array:
     row[w.O_KIND], row[w.O_ADDRESS], row[w.O_DIMS] = w.MEMORY, words[dsd.WORD_BASE], 1
     signed = np.array(words, np.int64).astype(np.uint16).view(np.int16)
     row[w.O_STRIDES] = signed[dsd.WORD_STRIDE]
+    if kind is DsdKind.CIRCULAR:
+        step, around = words[dsd.WORD_ELEMENT], words[dsd.WORD_WRAPAROUND]
+        row[w.O_DIMS] = 2
+        row[w.O_EXTENTS : w.O_EXTENTS + 2] = around, w.NEVER
+        row[w.O_STRIDES : w.O_STRIDES + 2] = step, -(around - 1) * step
     if kind is DsdKind.MEM4D:
         num = row[w.O_DIMS] = words[2]
         extents = signed[dsd.WORD_EXTENTS4 :][:num].view(np.uint16)

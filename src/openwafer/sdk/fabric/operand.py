@@ -15,6 +15,7 @@ KIND_MEM1D: Final = int(dsd.DsdKind.MEM1D)
 KIND_FABIN: Final = int(dsd.DsdKind.FABIN)
 KIND_FABOUT: Final = int(dsd.DsdKind.FABOUT)
 KIND_MEM4D: Final = int(dsd.DsdKind.MEM4D)
+KIND_CIRCULAR: Final = int(dsd.DsdKind.CIRCULAR)
 FLAG_WAVELET_INDEX: Final = int(dsd.DsdFlag.WAVELET_INDEX)
 GIVEN_SCALAR: Final = int(mb.OperandKind.SCALAR)
 GIVEN_DSD: Final = int(mb.OperandKind.DSD)
@@ -64,6 +65,14 @@ def decode_dsd(s: State, start: int, operand: int) -> bool:
     if kind == KIND_MEM1D:
         s[operand + w.O_DIMS] = 1
         s[operand + w.O_STRIDES] = signed_word(s, start, dsd.WORD_STRIDE)
+        return True
+    if kind == KIND_CIRCULAR:
+        step, around = word_of(s, start, dsd.WORD_ELEMENT), word_of(s, start, dsd.WORD_WRAPAROUND)
+        s[operand + w.O_DIMS] = 2
+        s[operand + w.O_EXTENTS] = around
+        s[operand + w.O_EXTENTS + 1] = w.NEVER
+        s[operand + w.O_STRIDES] = step
+        s[operand + w.O_STRIDES + 1] = -(around - 1) * step
         return True
     if kind != KIND_MEM4D:
         return False

@@ -94,8 +94,9 @@ def queue_entry(s: State, pe: int, queue: int) -> int:
         if wavelet & w.CONTROL_BIT == 0:
             return s[tables + w.I_DATA + (queue if s[w.G_IS_WSE3] else color)]
         task = (wavelet >> control.TASK_SHIFT) & control.TASK_MASK
-        if s[tables + w.I_CONTROL + task]:
-            return s[tables + w.I_CONTROL + task]
+        at = (task + s[tables + w.I_OFFSETS + queue]) & control.TASK_MASK
+        if s[tables + w.I_CONTROL + at]:
+            return s[tables + w.I_CONTROL + at]
         if task != NO_TASK:
             queues.fail(s, w.ERROR_UNBOUND_CONTROL, pe, task, color)
         queues.pop_input(s, pe, queue)
@@ -197,6 +198,26 @@ def start_handler(s: State, pe: int) -> bool:
 
 
 @compiled
+def rotated_entry(s: State, pe: int, queue: int, entry: int) -> int:
+    """The entry that a wavelet starts: the other one of its pair when the pair's counter says so.
+
+    The data task counts its starts; at the limit the other task starts in its place.
+    """
+    first = image_row(s[core_row(pe) + w.C_IMAGE]) + w.I_ROTATION
+    if s[first] == 0 or queues.input_head(s, pe, queue) & w.CONTROL_BIT:
+        return entry
+    for pair in range(w.ROTATIONS):
+        row, counter = first + pair * w.ROTATION_WORDS, core_row(pe) + w.C_ROTATED + pair
+        if s[row] != queue + 1:
+            continue
+        if s[counter] == s[row + 2]:
+            s[counter] = 0
+            return s[row + 1]
+        s[counter] += 1
+    return entry
+
+
+@compiled
 def start_task(s: State, pe: int) -> bool:
     """Start what can start; whether there was something."""
     if start_handler(s, pe):
@@ -208,6 +229,7 @@ def start_task(s: State, pe: int) -> bool:
     s[core_row(pe) + w.C_CURSOR] = place
     arguments = mailbox_row(pe) + mb.ARGUMENTS
     if place < FIRST_LOCAL:
+        entry = rotated_entry(s, pe, place, entry)
         s[arguments] = queues.input_head(s, pe, place) & 0xFFFFFFFF
         queues.pop_input(s, pe, place)
     elif place < COMMAND_PLACE:

@@ -18,6 +18,7 @@ _TRAPS = {
     mb.Trap.OUT_OF_BOUNDS: "word {value:#06x} lies outside of the PE's memory",
     mb.Trap.STACK_OVERFLOW: "the stack outgrew the PE's memory",
     mb.Trap.UNREACHABLE: "code that cannot be reached was reached",
+    mb.Trap.ENDLESS_LOOP: "a loop ran for {value} cycles without an end",
 }
 
 
@@ -173,6 +174,13 @@ def _misuse(code: int, who: str, values: tuple[int, int], notes: tuple[str, ...]
             f"a control wavelet of color {second} at {who} names task {first},"
             " which is bound to nothing",
             help="bind a control task to that id, or send the id 31 for none",
+        )
+    if code == w.ERROR_FIFO:
+        what = (
+            "pushed to FIFO {} when it was full" if second else "popped FIFO {} when it was empty"
+        )
+        return error(
+            "fabric-fifo-fault", f"{who} {what.format(first)}, which it has as a fault", notes=notes
         )
     if code == w.ERROR_REGISTER:
         verb = "writes" if second else "reads"

@@ -16,6 +16,7 @@ FLUSH_QUEUE: Final = int(mb.Request.FLUSH_QUEUE)
 PRINT: Final = int(mb.Request.PRINT)
 LOAD_DSR: Final = int(mb.Request.LOAD_DSR)
 SET_FIFO_LENGTHS: Final = int(mb.Request.SET_FIFO_LENGTHS)
+SET_DSR_BASE: Final = int(mb.Request.SET_DSR_BASE)
 VALUE0: Final = mb.OPERANDS + 1
 VALUE1: Final = mb.OPERANDS + mb.OPERAND_WORDS + 1
 NUM_DSR_OPTIONS: Final = 7
@@ -64,6 +65,16 @@ def set_fifo_lengths(s: State, pe: int) -> None:
 
 
 @compiled
+def set_dsr_base(s: State, pe: int) -> None:
+    """A DSR begins at another address, at its first element."""
+    row = mailbox_row(pe)
+    dsr = dsr_row(pe, (s[row + mb.OPERATION] >> 8) * 16 + (s[row + mb.OPERATION] & 15))
+    s[dsr + w.O_ADDRESS] = s[row + VALUE0] & 0xFFFF
+    for k in range(4):
+        s[dsr + w.O_INDEX + k] = 0
+
+
+@compiled
 def serve(s: State, pe: int) -> int:
     """Serve a request: 1 done, 2 the main thread waits for its end, 0 not yet, -1 it is wrong."""
     row = mailbox_row(pe)
@@ -83,6 +94,8 @@ def serve(s: State, pe: int) -> int:
         s[core_row(pe) + w.C_FLUSHES] |= 1 << s[row + mb.OPERATION]
     elif kind == SET_FIFO_LENGTHS:
         set_fifo_lengths(s, pe)
+    elif kind == SET_DSR_BASE:
+        set_dsr_base(s, pe)
     else:
         return -1
     return 1

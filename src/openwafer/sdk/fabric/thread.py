@@ -8,7 +8,7 @@ from cycle to cycle.
 from collections.abc import Callable
 from typing import Final
 
-from openwafer.sdk.fabric import vector
+from openwafer.sdk.fabric import queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.rows import (
@@ -21,9 +21,14 @@ from openwafer.sdk.fabric.rows import (
 )
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import FifoAction
 
 TASK_TARGET: Final = int(mb.BlockKind.TASK)
 QUEUE_TARGET: Final = int(mb.BlockKind.INPUT_QUEUE)
+TEST_OR_SUSPEND: Final = int(FifoAction.TEST_OR_SUSPEND)
+TERMINATE: Final = int(FifoAction.TERMINATE)
+SUSPEND: Final = int(FifoAction.SUSPEND)
+FAULT: Final = int(FifoAction.FAULT)
 LEVELS: Final = 5
 MAIN_LEVEL: Final = 1
 
@@ -95,12 +100,23 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
 
 
 @compiled
-def end_early(s: State, pe: int, thread: int) -> None:
-    """A synchronous operation found a FIFO empty or full: keep what is left, and give false."""
+def leaves_fifo(s: State, pe: int, thread: int, slot: int) -> bool:
+    """What an operation does that found a FIFO empty or full; false where it waits.
+
+    One that ends keeps what is left as the FIFO's length. It gives false when it only tested.
+    """
     place = vector.first_of(s, thread, w.FIFO)
-    row = fifo_row(pe, s[operand_row(thread, place) + w.O_QUEUE])
+    queue = s[operand_row(thread, place) + w.O_QUEUE]
+    row = fifo_row(pe, queue)
+    action = s[row + (w.F_FULL_ACTION if place == 0 else w.F_EMPTY_ACTION)]
+    if action == FAULT:
+        queues.fail(s, w.ERROR_FIFO, pe, queue, int(place == 0))
+        return False
+    if action == SUSPEND or (action == TEST_OR_SUSPEND and slot != w.MAIN_SLOT):
+        return False
     s[row + (w.F_WRITE_LENGTH if place == 0 else w.F_READ_LENGTH)] = s[thread + w.T_LEFT]
-    finish(s, pe, w.MAIN_SLOT, 0)
+    finish(s, pe, slot, int(action == TERMINATE))
+    return True
 
 
 @compiled
@@ -147,8 +163,7 @@ def beat(s: State, element: Element, pe: int, slot: int) -> bool:
     else:
         num = min(s[thread + w.T_WIDTH], s[thread + w.T_LEFT])
         availability = vector.is_available(s, pe, thread, num)
-        if availability < 0 and slot == w.MAIN_SLOT:
-            end_early(s, pe, thread)
+        if availability < 0 and leaves_fifo(s, pe, thread, slot):
             return True
         if availability < 1:
             return False

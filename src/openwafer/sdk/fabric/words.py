@@ -74,6 +74,8 @@ C_MAIN_PRIORITY: Final = C_HIGH_TASKS + 1
 C_TASKS_RUN: Final = C_MAIN_PRIORITY + 1
 C_BUSY_CYCLES: Final = C_TASKS_RUN + 1
 C_RESULT: Final = C_BUSY_CYCLES + 1
+C_ROTATED: Final = C_RESULT + 1
+"""Counters of the pairs of tasks that take turns."""
 CORE_WORDS: Final = 344
 
 # States of the main thread.
@@ -161,7 +163,9 @@ F_WAS_FULL: Final = 7
 F_WAS_EMPTY: Final = 8
 F_READ_LENGTH: Final = 9
 F_WRITE_LENGTH: Final = 10
-FIFO_WORDS: Final = 11
+F_FULL_ACTION: Final = 11
+F_EMPTY_ACTION: Final = 12
+FIFO_WORDS: Final = 13
 FIFOS: Final = 16
 
 # Filters.
@@ -188,6 +192,12 @@ I_CONTROL: Final = I_LOCAL + 64
 I_TEARDOWN: Final = I_CONTROL + 64
 I_FLUSH: Final = I_TEARDOWN + COLORS
 I_COMMAND: Final = I_FLUSH + 16
+I_ROTATION: Final = I_COMMAND + 1
+"""Pairs of tasks that take turns: input queue + 1, entry and limit of each."""
+ROTATIONS: Final = 2
+ROTATION_WORDS: Final = 3
+I_OFFSETS: Final = I_ROTATION + ROTATIONS * ROTATION_WORDS
+"""By input queue: added to the ids of control tasks."""
 IMAGE_WORDS: Final = 256
 
 # Rows of the vector operations.
@@ -268,6 +278,7 @@ ERROR_UNBOUND_CONTROL: Final = 4
 ERROR_NO_QUEUE: Final = 5
 ERROR_BAD_OPERAND: Final = 6
 ERROR_REGISTER: Final = 7
+ERROR_FIFO: Final = 8
 
 # Why the compiled core comes back.
 STOP_GOAL: Final = 0

@@ -353,5 +353,8 @@ class _Frame:
 
 
 _REQUESTS: Final = frozenset(
-    ("load_dsr", "read_register", "write_register", "flush_queue", "set_fifo_lengths", "print")
+    (
+        *("load_dsr", "set_dsr_base", "set_fifo_lengths", "flush_queue"),
+        *("read_register", "write_register", "print"),
+    )
 )

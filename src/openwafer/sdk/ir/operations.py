@@ -109,6 +109,7 @@ read_register      I    N  -                    a config register by word addres
 write_register     II   .  -                    a config register takes a value
 flush_queue        I    .  -                    run the empty-queue handler once a queue is empty
 set_fifo_lengths   II   .  fifo                 read and write length of a FIFO; negative leaves it
+set_dsr_base       IP   .  -                    the DSR file << 8 | number takes a base address
 timestamp          .    N  word                 16 bits of the timestamp counter, as u16
 timestamp_control  .    .  action               enable, disable or reset the counter
 random             .    N  -                    next 16 bits of the generator, as u16
@@ -133,6 +134,7 @@ _SUSPENDING = frozenset(
         "write_register",
         "flush_queue",
         "set_fifo_lengths",
+        "set_dsr_base",
         "print",
     )
 )

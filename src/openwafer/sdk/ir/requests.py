@@ -38,6 +38,7 @@ _KINDS: Final = {
     "flush_queue": Request.FLUSH_QUEUE,
     "print": Request.PRINT,
     "set_fifo_lengths": Request.SET_FIFO_LENGTHS,
+    "set_dsr_base": Request.SET_DSR_BASE,
     "load_dsr": Request.LOAD_DSR,
     "vector": Request.VECTOR,
 }

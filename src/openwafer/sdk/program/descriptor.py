@@ -14,6 +14,7 @@ word   mem1d                    fabin, fabout               mem4d (16 words)
 12-15                                                       strides in words, signed
 =====  =======================  ==========================  ===============================
 
+A circular buffer is a mem1d whose word 6 is the number of elements behind which it begins again.
 A mem4d access begins at its base; the step from one element to the next is the stride of the
 outermost dimension that moves, so strides count from the last element of the inner ones, as CSL
 writes them.
@@ -33,6 +34,7 @@ WORD_STRIDE: Final = 4
 WORD_QUEUE: Final = 4
 WORD_ELEMENT: Final = 5
 WORD_CONTROL_TRANSFORM: Final = 6
+WORD_WRAPAROUND: Final = 6
 WORD_PRIORITY: Final = 7
 WORD_EXTENTS4: Final = 8
 WORD_STRIDES4: Final = 12
@@ -50,6 +52,7 @@ class DsdKind(IntEnum):
     FABIN = 2
     FABOUT = 3
     MEM4D = 4
+    CIRCULAR = 5
 
 
 class DsdFlag(IntFlag):

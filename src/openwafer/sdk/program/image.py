@@ -1,7 +1,7 @@
 """One image: the code and memory that all PEs with the same source and parameters share."""
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from openwafer.sdk.program.routing import ColorConfig
 
@@ -67,7 +67,14 @@ class QueueBinding:
 
 @dataclass(frozen=True)
 class Fifo:
-    """A FIFO over an array of the PE's memory; its number is its place in the image."""
+    """A FIFO over an array of the PE's memory; its number is its place in the image.
+
+    Attributes:
+        destination: register of the destination file that stands for it; -1 is none.
+        source: register of the second source file that stands for it; -1 is none.
+        full_action: what an operation does that finds no space, a :class:`FifoAction`.
+        empty_action: what one does that finds no element.
+    """
 
     symbol: str
     address: int
@@ -76,6 +83,37 @@ class Fifo:
     activate_push: int = -1
     activate_pop: int = -1
     is_simd: bool = False
+    destination: int = -1
+    source: int = -1
+    full_action: int = 0
+    empty_action: int = 0
+
+
+class FifoAction(IntEnum):
+    """What happens at a full or an empty FIFO."""
+
+    TEST_OR_SUSPEND = 0
+    """A synchronous operation ends and gives false, an asynchronous one waits."""
+    TERMINATE = 1
+    SUSPEND = 2
+    FAULT = 3
+
+
+@dataclass(frozen=True)
+class TaskRotation:
+    """A task that takes the place of a data task each time that a counter is at its limit.
+
+    Attributes:
+        queue: input queue of the data task.
+        entry: of the task that takes its place.
+        first: value of the counter at start-up.
+        limit: starts of the data task between two of the other.
+    """
+
+    queue: int
+    entry: int
+    first: int
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -139,6 +177,8 @@ class Image:
         has_separate_control_table: control tasks do not share their ids with other tasks.
         parameters: name and scalar type of the parameters that each PE has a value of its own of,
             in the order of its record.
+        rotations: pairs of tasks that take turns, two at most.
+        control_offsets: input queue, and what is added to the control task ids it brings.
     """
 
     name: str
@@ -162,3 +202,5 @@ class Image:
     colors: tuple[tuple[int, ColorConfig], ...] = ()
     has_separate_control_table: bool = False
     parameters: tuple[tuple[str, str], ...] = ()
+    rotations: tuple[TaskRotation, ...] = ()
+    control_offsets: tuple[tuple[int, int], ...] = ()

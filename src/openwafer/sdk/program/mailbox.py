@@ -122,6 +122,8 @@ class Request(IntEnum):
     """OPERATION is file << 8 | number (:class:`DsrFile`); operand 0 the DSD; options apply."""
     SET_FIFO_LENGTHS = 7
     """OPERATION is the FIFO; operands 0 and 1 are read and write length, -1 leaves one."""
+    SET_DSR_BASE = 8
+    """OPERATION is file << 8 | number; operand 0 is the new address."""
 
 
 class Option(IntFlag):

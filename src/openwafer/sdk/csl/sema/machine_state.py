@@ -18,6 +18,7 @@ from openwafer.sdk.program.image import (
     Start,
     TaskBinding,
     TaskKind,
+    TaskRotation,
 )
 from openwafer.sdk.program.mailbox import BlockKind
 from openwafer.sdk.program.routing import ColorConfig
@@ -64,6 +65,9 @@ class MachineState:
         teardown_handlers: color to entry.
         empty_queue_handlers: queue, output queues from 8 on, to entry.
         filters: color to the number of its filter.
+        rotations: pairs of tasks that take turns.
+        control_tables: input queue to the number of its table of control tasks.
+        control_table_stride: ids between the beginnings of two tables.
     """
 
     tasks: list[Bound] = field(default_factory=list)
@@ -80,6 +84,9 @@ class MachineState:
     colors: dict[int, ColorConfig] = field(default_factory=dict)
     has_separate_control_table: bool = False
     has_rpc_server: bool = False
+    rotations: list[TaskRotation] = field(default_factory=list)
+    control_tables: dict[int, int] = field(default_factory=dict)
+    control_table_stride: int = 1
 
     def binding_of(self, function: FunctionValue) -> Bound | None:
         """The first id that a task was bound to."""
@@ -100,6 +107,8 @@ class MachineRecords:
     empty_queue_handlers: tuple[tuple[int, int], ...]
     colors: tuple[tuple[int, ColorConfig], ...]
     has_separate_control_table: bool
+    rotations: tuple[TaskRotation, ...]
+    control_offsets: tuple[tuple[int, int], ...]
 
 
 Unbound: TypeAlias = Callable[[FunctionValue, Span], None]
@@ -143,7 +152,7 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
     fifos = tuple(fifo for fifo in map(resolve, state.fifos) if isinstance(fifo, Fifo))
     loads = tuple(load for load in map(resolve, state.dsr_loads) if isinstance(load, DsrLoad))
     return MachineRecords(
-        tasks=tuple(TaskBinding(bound.kind, bound.task_id, bound.entry) for bound in state.tasks),
+        tasks=tuple(_tasks(state)),
         queues=tuple(_queues(state, arch)),
         fifos=fifos,
         dsrs=loads,
@@ -153,7 +162,23 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
         empty_queue_handlers=tuple(sorted(state.empty_queue_handlers.items())),
         colors=tuple(sorted(state.colors.items())),
         has_separate_control_table=state.has_separate_control_table,
+        rotations=tuple(state.rotations),
+        control_offsets=tuple(sorted(_control_offsets(state).items())),
     )
+
+
+def _tasks(state: MachineState) -> Iterator[TaskBinding]:
+    """Bindings, and those of rotating tasks: the first id of their queue's table."""
+    yield from (TaskBinding(bound.kind, bound.task_id, bound.entry) for bound in state.tasks)
+    offsets = _control_offsets(state)
+    for rotation in state.rotations:
+        yield TaskBinding(TaskKind.CONTROL, offsets.get(rotation.queue, 0), rotation.entry)
+
+
+def _control_offsets(state: MachineState) -> dict[int, int]:
+    """What is added to the control task ids that arrive through an input queue."""
+    stride = state.control_table_stride
+    return {queue: table * stride for queue, table in state.control_tables.items()}
 
 
 def _queues(state: MachineState, arch: Arch) -> Iterator[QueueBinding]:

@@ -43,11 +43,11 @@ def _redeclared(node: ast.Variable | ast.Function, first: ast.Declaration) -> Di
 
 
 def start_module(sema: Sema, module: Module) -> None:
-    """Import what the file imports, warn of params that it lacks, and run its comptime blocks."""
+    """Import what the file imports, make its FIFOs, and run its comptime blocks."""
     _check_params(sema, module)
     note_definitions(sema, module)
     for node in module.tree.declarations:
-        if _imports(node):
+        if _acts(node):
             assert isinstance(node, ast.Variable)
             with sema.recovering():
                 find_global(sema, module, node.name.text, node.span)
@@ -61,12 +61,12 @@ def start_module(sema: Sema, module: Module) -> None:
                 find_global(sema, module, node.name.text, node.span)
 
 
-def _imports(node: ast.Declaration) -> bool:
-    return (
-        isinstance(node, ast.Variable)
-        and node.initializer is not None
-        and "@import_module" in node.initializer.span.text
-    )
+def _acts(node: ast.Declaration) -> bool:
+    """Whether a global does more than to give a value: nobody has to ask for it."""
+    if not isinstance(node, ast.Variable) or node.initializer is None:
+        return False
+    text = node.initializer.span.text
+    return "@import_module" in text or text.startswith("@allocate_fifo")
 
 
 def run_block(sema: Sema, module: Module, block: ast.Block) -> None:

@@ -34,6 +34,7 @@ from openwafer.sdk.program.descriptor import (
     WORD_QUEUE,
     WORD_STRIDE,
     WORD_STRIDES4,
+    WORD_WRAPAROUND,
     DsdFlag,
     DsdKind,
 )
@@ -42,7 +43,12 @@ from openwafer.source import Span
 PRIORITIES: Final = {"low": 0, "medium": 1, "high": 2}
 _MAX_EXTENT: Final = (1 << 18) - 1
 _MAX_DIMS: Final = 4
-_SIMD_MODES: Final = {"simd_32": 1, "simd_64": 1, "simd_32_or_64": 1}
+_MAX_WRAPAROUND: Final = (1 << 16) - 1
+SIMD_MODES: Final = {
+    "simd_off": 0,
+    **dict.fromkeys(("simd_max", "simd_32", "simd_64", "simd_32_or_64"), 1),
+}
+"""Whether two 16-bit elements share a wavelet, by the words of all releases."""
 _ZERO_FLAGS: Final = {
     "first_source": DsdFlag.ZERO_FIRST,
     "second_source": DsdFlag.ZERO_SECOND,
@@ -59,10 +65,13 @@ def _get_dsd(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
         dsd = _memory(sema, options)
     elif kind == t.MEM4D_DSD:
         dsd = _memory4(sema, options)
+    elif kind == t.CIRCBUF_DSD:
+        dsd = _circular(sema, options)
     elif kind in (t.FABIN_DSD, t.FABOUT_DSD):
         dsd = _fabric(sema, options, kind)
     else:
-        message = f"expected type 'mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd', got: '{kind}'"
+        expected = "mem1d_dsd, mem4d_dsd, circbuf_dsd, fabin_dsd or fabout_dsd"
+        message = f"expected type '{expected}', got: '{kind}'"
         sema.fail("type-mismatch", message, kind_node.span)
     options.close()
     return dsd
@@ -178,6 +187,32 @@ def _memory(sema: Sema, options: Options) -> Operand:
     return descriptor(sema, t.MEM1D_DSD, words)
 
 
+def _circular(sema: Sema, options: Options) -> Operand:
+    pointer = options.needed("base_address")
+    words: list[Word] = [0] * DSD_WORDS
+    words[WORD_KIND] = int(DsdKind.CIRCULAR)
+    words[WORD_BASE] = address_word(sema, pointer, options.span)
+    element_words = t.num_words(element_of(sema, pointer, options.span))
+    words[WORD_STRIDE] = words[WORD_ELEMENT] = element_words
+    words[WORD_EXTENT : WORD_EXTENT + 2] = _extent(sema, options.needed("extent"), options.span)
+    words[WORD_WRAPAROUND] = _wraparound(sema, options, pointer.type)
+    return descriptor(sema, t.CIRCBUF_DSD, words)
+
+
+def _wraparound(sema: Sema, options: Options, pointer: t.Type) -> int:
+    """Elements behind which a circular buffer begins again: at most as many as its array has."""
+    array = pointer.element if isinstance(pointer, t.Pointer) else pointer
+    size = array.num_elements if isinstance(array, t.Array) else _MAX_WRAPAROUND
+    is_given = "wraparound" in options
+    number = options.number("wraparound", size)
+    if not is_given and not isinstance(array, t.Array):
+        help_text = "give it, or a pointer to the whole array as base_address"
+        sema.fail("missing-field", "the field 'wraparound' is missing", options.span, (), help_text)
+    if not 1 <= number <= size:
+        sema.fail("wraparound", f"wraparound is 1 to {size}, got {number}", options.span)
+    return number
+
+
 def _extent(sema: Sema, extent: Operand, span: Span) -> tuple[Word, Word]:
     if not isinstance(extent, Comptime):
         return as_word(sema, sema.coerce(extent, t.U16, span), span), 0
@@ -237,7 +272,7 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
     words[WORD_EXTENT : WORD_EXTENT + 2] = _extent(sema, extent, options.span)
     words[WORD_QUEUE] = _queue(sema, options, is_input=is_input)
     flags = DsdKind.FABIN if is_input else DsdKind.FABOUT | _output_flags(options)
-    if options.choice("simd_mode", _SIMD_MODES):
+    if options.choice("simd_mode", SIMD_MODES):
         flags |= DsdFlag.SIMD
     if options.flag("control_transform"):
         flags |= DsdFlag.HAS_CONTROL_TRANSFORM

@@ -33,7 +33,9 @@ def _of(numbers: range) -> Mapping[Arch, range]:
 
 
 _LAST_LOCAL_TASK: Final = 30
+# The documentation does not say how many there are; its examples stay below.
 _NUM_XDSRS: Final = 8
+_NUM_SRS: Final = 8
 _IDS: Final[Mapping[str, _Id]] = {
     "get_color": _Id(t.COLOR, "color", _of(range(NUM_COLORS))),
     "get_local_task_id": _Id(
@@ -109,27 +111,45 @@ def _get_int(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     operand = sema.expression(node)
     if isinstance(operand.type, t.Enum):
         return with_type(operand, operand.type.tag)
-    if operand.type in t.IDS:
+    if operand.type in t.IDS | t.DSRS:
         return with_type(operand, t.U16)
     if not t.is_int(operand.type):
         wrong_type(sema, node, "an id, enum or integer", operand)
     return operand
 
 
+_PLAIN_DSRS: Final[dict[t.Type, t.Type]] = {
+    t.DSR_FIFO_DEST: t.DSR_DEST,
+    t.DSR_FIFO_SRC1: t.DSR_SRC1,
+}
+
+
 @builtin("get_dsr")
 def _get_dsr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     type_node, node = take(sema, call, 2)
     kind = sema.type_of_node(type_node)
-    if kind not in t.DSRS - {t.XDSR}:
+    if kind not in t.DSRS - {t.XDSR, t.SR}:
         message = f"expected type 'dsr_dest, dsr_src0 or dsr_src1', got: '{kind}'"
         sema.fail("type-mismatch", message, type_node.span)
+    if sema.comptime_value(node).type in _PLAIN_DSRS.values():
+        return _of_plain_register(sema, kind, node)
     return Comptime(kind, _register_number(sema, node, str(kind), NUM_DSRS))
 
 
-@builtin("get_xdsr")
-def _get_xdsr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+def _of_plain_register(sema: Sema, kind: t.Type, node: ast.Expression) -> Operand:
+    """The register as one that holds a FIFO."""
+    register = sema.comptime_value(node)
+    plain = _PLAIN_DSRS.get(kind)
+    if plain != register.type:
+        wrong_type(sema, node, "a number" if plain is None else str(plain), register)
+    return Comptime(kind, register.value)
+
+
+@builtin("get_xdsr", "get_sr")
+def _get_register(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     (node,) = take(sema, call, 1)
-    return Comptime(t.XDSR, _register_number(sema, node, "xdsr", _NUM_XDSRS))
+    kind, size = (t.XDSR, _NUM_XDSRS) if call.name.text == "get_xdsr" else (t.SR, _NUM_SRS)
+    return Comptime(kind, _register_number(sema, node, str(kind), size))
 
 
 def _register_number(sema: Sema, node: ast.Expression, file: str, size: int) -> int:

@@ -5,7 +5,7 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
-from openwafer.sdk.csl.sema.machine.descriptors import PRIORITIES
+from openwafer.sdk.csl.sema.machine.descriptors import PRIORITIES, SIMD_MODES
 from openwafer.sdk.csl.sema.machine.structs import Options
 from openwafer.sdk.csl.sema.machine.targets import known_target
 from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
@@ -13,8 +13,10 @@ from openwafer.sdk.csl.sema.machine_state import Named, Target
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, PointerValue, Variable
 from openwafer.sdk.ir.function import Constant, Value
 from openwafer.sdk.ir.function import Type as IrType
-from openwafer.sdk.program.image import Fifo, QueueBinding
+from openwafer.sdk.program.image import Fifo, FifoAction, QueueBinding
 
+_ACTIONS = {action.name.lower(): int(action) for action in FifoAction}
+_ACTIONS_OF_WSE2 = (FifoAction.TEST_OR_SUSPEND, FifoAction.TERMINATE)
 _FIFO_ELEMENTS = frozenset((t.I16, t.U16, t.F16, t.I32, t.U32, t.F32))
 
 
@@ -33,7 +35,12 @@ def _initialize_queue(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
         sema.fail("queue-twice", message, call.span)
     options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)
     queues[is_input, number] = _binding(sema, options, number, is_input=is_input)
-    options.number("ctrl_table_id")
+    if "ctrl_table_id" in options and (sema.arch is Arch.WSE2 or not is_input):
+        message = "'ctrl_table_id' is for input queues of WSE-3"
+        sema.fail("wrong-architecture", message, options.span)
+    table = options.number("ctrl_table_id")
+    if table:
+        sema.image.machine.control_tables[number] = table
     options.close()
     return NOTHING
 
@@ -80,21 +87,49 @@ def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
         sema.fail("not-global", "a FIFO lies in a global array", nodes[0].span)
     options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)
     targets = tuple(_activations(sema, options))
+    destination = _fifo_register(sema, options, "dest", (t.DSR_FIFO_DEST, t.DSR_DEST))
+    source = _fifo_register(sema, options, "src", (t.DSR_FIFO_SRC1, t.DSR_SRC1))
     fifo = Fifo(
         symbol=pointer.value.target.name if isinstance(pointer.value.target, Variable) else "",
         address=sema.word_address(pointer, nodes[0].span),
         num_words=t.num_words(array),
         element_words=t.num_words(array.element),
-        is_simd=options.choice("simd_mode", {"simd_32": 1, "simd_64": 1, "simd_32_or_64": 1}) == 1,
+        is_simd=options.choice("simd_mode", SIMD_MODES) == 1,
+        destination=destination,
+        source=source,
+        full_action=_action(sema, options, "full_action"),
+        empty_action=_action(sema, options, "empty_action"),
     )
-    # Registers and priorities of FIFOs are the machine's own; programs may name them.
-    for name in ("dest", "src", "xdsr"):
-        options.operand(name)
+    # The extended register and the priority are the machine's own; programs may name them.
+    options.operand("xdsr")
     options.choice("priority", PRIORITIES)
     options.close()
     fifos = sema.image.machine.fifos
     fifos.append(Named(fifo, targets, call.span))
     return Comptime(t.FIFO, len(fifos) - 1)
+
+
+def _fifo_register(sema: Sema, options: Options, name: str, kinds: tuple[t.Type, t.Type]) -> int:
+    """Number of the register that stands for a FIFO; -1 where none was named."""
+    register = options.operand(name)
+    if register is None:
+        return -1
+    if register.type not in kinds or not isinstance(register, Comptime):
+        message = f"expected type '{kinds[0]}', got: '{register.type}'"
+        sema.fail("type-mismatch", message, options.span)
+    assert isinstance(register.value, int)
+    return register.value
+
+
+def _action(sema: Sema, options: Options, name: str) -> int:
+    is_given = name in options
+    action = FifoAction(options.choice(name, _ACTIONS) or 0)
+    if sema.arch is Arch.WSE2 and is_given:
+        is_known = name == "empty_action" and action in _ACTIONS_OF_WSE2
+        if not is_known:
+            message = f"'{name}' with {action.name.lower()} needs WSE-3"
+            sema.fail("wrong-architecture", message, options.span)
+    return int(action)
 
 
 def _activations(sema: Sema, options: Options) -> list[tuple[str, Target]]:

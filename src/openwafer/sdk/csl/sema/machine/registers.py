@@ -45,8 +45,12 @@ def _known(sema: Sema, call: ast.BuiltinCall, operand: Loaded) -> int:
 
 @builtin("set_active_prng")
 def _set_active_prng(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    message = "@set_active_prng is not supported: the model has one generator in each PE"
-    sema.fail("unsupported", message, call.span)
+    """The id counts modulo the number of generators, and the model has one in each PE."""
+    (node,) = take(sema, call, 1)
+    if sema.is_comptime:
+        sema.fail("not-comptime", "@set_active_prng cannot run at compile time", call.span)
+    sema.typed(node, t.U16)
+    return NOTHING
 
 
 @builtin("random16")

@@ -75,6 +75,11 @@ class Options:
             self._sema.fail("missing-field", f"the field '{name}' is missing", self.span)
         return operand
 
+    def required(self, name: str) -> None:
+        """Report a field that must be there and is not; it stays to be taken."""
+        if name not in self._fields:
+            self._sema.fail("missing-field", f"the field '{name}' is missing", self.span)
+
     def flag(self, name: str) -> bool:
         """A known bool, false where absent."""
         operand = self.operand(name)

@@ -1,20 +1,24 @@
 """Builtins that bind tasks to ids, activate, block and unblock them."""
 
+from collections.abc import Collection
 from typing import Final
 
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.functions import function_entry, function_type
 from openwafer.sdk.csl.sema.linking import check_abi
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, take, wrong_type
+from openwafer.sdk.csl.sema.machine.structs import Options
 from openwafer.sdk.csl.sema.machine.targets import known_target, target_value
 from openwafer.sdk.csl.sema.machine_state import Bound
 from openwafer.sdk.csl.values import NOTHING, Comptime, FunctionValue, Operand
-from openwafer.sdk.program.image import TaskKind
+from openwafer.sdk.program.image import TaskKind, TaskRotation
 from openwafer.sdk.program.mailbox import BlockKind
 from openwafer.source import Span
 
+_MOST_ROTATIONS: Final = 2
 _BINDINGS: Final = {
     "bind_local_task": (TaskKind.LOCAL, t.LOCAL_TASK_ID),
     "bind_data_task": (TaskKind.DATA, t.DATA_TASK_ID),
@@ -91,12 +95,57 @@ def _is_apart(sema: Sema, kind: TaskKind, other: TaskKind) -> bool:
     return is_separate and (kind is TaskKind.CONTROL) is not (other is TaskKind.CONTROL)
 
 
+@builtin("bind_rotating_tasks")
+def _bind_rotating(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    node, other_node, id_node, options_node = take(sema, call, 4)
+    needs_top_level(sema, call)
+    if sema.arch is not Arch.WSE3:
+        sema.fail("wrong-architecture", "@bind_rotating_tasks needs WSE-3", call.span)
+    task, other = function_argument(sema, node), function_argument(sema, other_node)
+    _check_parameters(sema, TaskKind.DATA, task, node.span)
+    _check_parameters(sema, TaskKind.CONTROL, other, other_node.span)
+    queue = sema.comptime_value(id_node, t.DATA_TASK_ID).value
+    assert isinstance(queue, int)
+    options = Options.read(sema, options_node, call.span)
+    options.required("limit")
+    limit, first = options.number("limit"), options.number("init")
+    options.close()
+    if not 0 <= first <= limit:
+        message = f"init is 0 to the limit {limit}, got {first}"
+        sema.fail("rotation", message, options_node.span)
+    rotations = sema.image.machine.rotations
+    if len(rotations) == _MOST_ROTATIONS:
+        message = f"a PE has {_MOST_ROTATIONS} pairs of rotating tasks at most"
+        sema.fail("rotation", message, call.span)
+    bind(sema, TaskKind.DATA, task, queue, call.span)
+    entry = function_entry(sema, other, other_node.span)
+    rotations.append(TaskRotation(queue, entry, first, limit))
+    return NOTHING
+
+
 @builtin("set_control_task_table")
 def _set_control_task_table(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    take(sema, call, 0, 1)
+    nodes = take(sema, call, 0, 1)
     needs_top_level(sema, call)
-    sema.image.machine.has_separate_control_table = True
+    machine = sema.image.machine
+    if machine.has_separate_control_table:
+        message = "@set_control_task_table was called already for this code"
+        sema.fail("table-twice", message, call.span)
+    options = Options.read(sema, nodes[0] if nodes else None, call.span)
+    _check_choice(sema, options, "instructions", options.number("instructions", 4), (2, 4, 8))
+    machine.control_table_stride = options.number("stride", 1)
+    _check_choice(sema, options, "stride", machine.control_table_stride, range(1, 8))
+    options.close()
+    machine.has_separate_control_table = True
     return NOTHING
+
+
+def _check_choice(
+    sema: Sema, options: Options, name: str, number: int, choices: Collection[int]
+) -> None:
+    if number not in choices:
+        known = ", ".join(map(str, choices))
+        sema.fail("wrong-field", f"'{name}' is one of {known}, got {number}", options.span)
 
 
 @builtin("activate")

@@ -24,13 +24,16 @@ from openwafer.sdk.program.descriptor import DSD_WORDS, WORD_BASE, WORD_KIND, Ds
 from openwafer.sdk.program.mailbox import DsrFile
 from openwafer.source import Span
 
-DSR_FILES: Final = {
+DSR_FILES: Final[dict[t.Type, DsrFile]] = {
     t.DSR_DEST: DsrFile.DESTINATION,
+    t.DSR_FIFO_DEST: DsrFile.DESTINATION,
     t.DSR_SRC0: DsrFile.SOURCE0,
     t.DSR_SRC1: DsrFile.SOURCE1,
+    t.DSR_FIFO_SRC1: DsrFile.SOURCE1,
 }
-_NEVER_WRITTEN: Final = frozenset((t.FABIN_DSD, t.DSR_SRC1))
-_NEVER_READ: Final = frozenset((t.FABOUT_DSD, t.DSR_DEST))
+_OPERANDS: Final = (t.DSDS - {t.CIRCBUF_DSD}) | DSR_FILES.keys() | {t.FIFO}
+_NEVER_WRITTEN: Final = frozenset((t.FABIN_DSD, t.DSR_SRC1, t.DSR_FIFO_SRC1))
+_NEVER_READ: Final = frozenset((t.FABOUT_DSD, t.DSR_DEST, t.DSR_FIFO_DEST))
 _INTS: Final = {
     "any16": (t.U16, t.I16),
     "any32": (t.U32, t.I32),
@@ -83,7 +86,7 @@ def _destination(sema: Sema, node: ast.Expression, kind: str) -> Loaded:
     operand = sema.expression(node)
     if operand.type in _NEVER_WRITTEN:
         wrong_type(sema, node, "a destination", operand)
-    if operand.type in t.DSDS | t.DSRS | {t.FIFO}:
+    if operand.type in _OPERANDS:
         return operand
     accepted = _element_types(sema, kind)
     pointer = operand.type
@@ -101,7 +104,7 @@ def _source(sema: Sema, node: ast.Expression, kind: str) -> Loaded:
     operand = sema.expression(node, accepted[0])
     if operand.type in _NEVER_READ:
         wrong_type(sema, node, "a source", operand)
-    if operand.type in t.DSDS | t.DSRS | {t.FIFO}:
+    if operand.type in _OPERANDS:
         return operand
     if operand.type in accepted:
         return operand
@@ -119,7 +122,7 @@ def _element_types(sema: Sema, kind: str) -> tuple[t.Type, ...]:
 
 def _is_machine_operand(operand: Operand) -> bool:
     """Whether only the machine can move its elements."""
-    return operand.type in (t.DSDS - {t.MEM1D_DSD}) | t.DSRS | {t.FIFO}
+    return operand.type in _OPERANDS - {t.MEM1D_DSD}
 
 
 def operand_value(sema: Sema, operand: Operand, span: Span) -> ir.Value:
