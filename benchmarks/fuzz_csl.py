@@ -71,11 +71,16 @@ def attempt(act: Callable[[], frozenset[str]]) -> tuple[frozenset[str], str]:
 
 def call_host(seed: int, folder: Path) -> frozenset[str]:
     """One run of random calls."""
+    # The simulator reserves far more address space than it uses.
+    old = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, old[1]))
     calls = HostCalls(Random(seed), folder)
     calls.begin()
     for _ in range(CALLS):
         calls.make()
     calls.end()
+    del calls
+    resource.setrlimit(resource.RLIMIT_AS, old)
     return frozenset(("host",))
 
 
@@ -83,7 +88,7 @@ def work(pipe: Connection, seed: int, texts: list[str], text_file: Path) -> None
     """Try one batch; sends the codes and the problem of each text."""
     signal.signal(signal.SIGPROF, too_slow)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MORE_BYTES,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MORE_BYTES, resource.RLIM_INFINITY))
     random = Random(seed)
     with tempfile.TemporaryDirectory(prefix="openwafer-fuzz-") as name:
         folder = Path(name)

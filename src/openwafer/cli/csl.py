@@ -55,12 +55,16 @@ def conform(  # noqa: PLR0913 - a command takes one for each option
     keep: Annotated[
         Path | None, typer.Option(help="Keep the programs' folders below this one.")
     ] = None,
+    is_compared: Annotated[
+        bool,
+        typer.Option("--compare-engines", help="Native code and interpreter must do the same."),
+    ] = False,
 ) -> None:
     """Run public programs by their own command files and report each."""
     from openwafer.atomic_file import write_text
     from openwafer.sdk.compat.conformance import FORMAT, VERSION, SuiteOptions, run_suite, totals
 
-    options = SuiteOptions(arch, name_filter, jobs, timeout, keep)
+    options = SuiteOptions(arch, name_filter, jobs, timeout, keep, is_compared)
     outcomes = run_suite(suite, options, _tell)
     print(totals(outcomes))
     if json_file is not None:

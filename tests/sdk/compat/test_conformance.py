@@ -1,5 +1,6 @@
 """Suites run as their command files say."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,40 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
 def test_cycles_come_from_the_statistics_of_the_simulation(tmp_path: Path) -> None:
     program(tmp_path, "run", "echo '{\"cycle_count\": 42}' > sim_stats.json")
     assert outcomes(tmp_path)["run"].cycles == 42
+
+
+COUNTED = """
+import os, pathlib, numpy as np
+from openwafer.sdk.host.final_state import FinalState, write
+value = 1 if os.environ["OPENWAFER_ENGINE"] == "native" else {other}
+state = FinalState(np.full((1, 1, 2), value, np.uint16), 0, 0, 0, 0, 0, (), np.zeros((1, 1)), ())
+folder = pathlib.Path(os.environ["OPENWAFER_FINAL_STATE"])
+folder.mkdir(parents=True)
+write(state, folder / "0000.npz")
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (1, ""),
+        (2, "word 0 of PE (0, 0) is 0x0001 and 0x0002, one of 2 words that differ"),
+    ],
+)
+def test_engines_that_leave_different_states_fail(tmp_path: Path, other: int, reason: str) -> None:
+    program(tmp_path, "run", f"{sys.executable} run.py")
+    (tmp_path / "run" / "run.py").write_text(COUNTED.format(other=other))
+    found = outcomes(tmp_path, is_compared=True)["run"]
+    assert (found.has_passed, found.reason.removeprefix("native code and interpreter: ")) == (
+        other == 1,
+        reason,
+    )
+
+
+def test_a_comparison_of_nothing_fails(tmp_path: Path) -> None:
+    program(tmp_path, "empty", "true")
+    found = outcomes(tmp_path, is_compared=True)["empty"]
+    assert found.reason == "native code and interpreter ran 0 and 0 simulations"
 
 
 def test_a_filter_that_fits_no_name_says_so(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from openwafer.diagnostics import error
+from openwafer.sdk.host.engine import ENGINE_VARIABLE, EngineKind
+from openwafer.sdk.host.final_state import FOLDER_VARIABLE, difference, read
 
 FORMAT: Final = "openwafer-conformance"
 VERSION: Final = 1
@@ -64,6 +66,8 @@ class SuiteOptions:
         jobs: programs at a time.
         timeout_seconds: of one program.
         keep: folder that the programs' folders stay in; None removes them.
+        is_compared: each program runs a second time in the reference interpreter, and has passed
+            only if both runs leave the same state behind.
     """
 
     arch: str
@@ -71,6 +75,7 @@ class SuiteOptions:
     jobs: int = 2
     timeout_seconds: float = 300.0
     keep: Path | None = None
+    is_compared: bool = False
 
 
 def find_programs(suite: Path, options: SuiteOptions) -> tuple[Path, ...]:
@@ -142,10 +147,37 @@ def _run_program(
     script = place / path.name
     script.write_text(script.read_text().replace(*_PLACEHOLDER))
     start = time.monotonic()
-    exit_code, output = _shell(script.name, place, commands, options.timeout_seconds)
-    seconds = time.monotonic() - start
+    states = folder.with_name(f"{folder.name}.states")
+    environment = _environment(commands, states, EngineKind.NATIVE if options.is_compared else None)
+    exit_code, output = _shell(script.name, place, environment, options.timeout_seconds)
+    cycles = _cycles(place)
     reason = "" if exit_code == 0 else _reason(exit_code, output)
-    return Outcome(str(name), exit_code, seconds, _cycles(place), reason, output)
+    if options.is_compared and exit_code == 0:
+        environment = _environment(commands, states, EngineKind.INTERPRETER)
+        exit_code, output = _shell(script.name, place, environment, options.timeout_seconds)
+        reason = _reason(exit_code, output) if exit_code else _compare(states)
+        exit_code = exit_code or int(reason != "")
+    return Outcome(str(name), exit_code, time.monotonic() - start, cycles, reason, output)
+
+
+def _environment(commands: Path, states: Path, engine: EngineKind | None) -> dict[str, str]:
+    environment = os.environ | {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+    if engine is not None:
+        environment |= {ENGINE_VARIABLE: str(engine), FOLDER_VARIABLE: str(states / engine)}
+    return environment
+
+
+def _compare(states: Path) -> str:
+    """The first difference between what the two engines left behind."""
+    folders = [states / kind for kind in (EngineKind.NATIVE, EngineKind.INTERPRETER)]
+    names = [sorted(path.name for path in folder.glob("*.npz")) for folder in folders]
+    if names[0] != names[1] or not names[0]:
+        return f"native code and interpreter ran {len(names[0])} and {len(names[1])} simulations"
+    for name in names[0]:
+        found = difference(*(read(folder / name) for folder in folders))
+        if found:
+            return f"native code and interpreter: {found}"
+    return ""
 
 
 def _needed(program: Path) -> Path:
@@ -159,8 +191,9 @@ def _needed(program: Path) -> Path:
 _SOURCES: Final = (".csl", ".py", ".sh")
 
 
-def _shell(script: str, place: Path, commands: Path, timeout_seconds: float) -> tuple[int, str]:
-    environment = os.environ | {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+def _shell(
+    script: str, place: Path, environment: Mapping[str, str], timeout_seconds: float
+) -> tuple[int, str]:
     with subprocess.Popen(
         ["bash", script],
         cwd=place,

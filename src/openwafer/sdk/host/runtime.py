@@ -27,6 +27,7 @@ from openwafer.sdk.host.engine import (
     build_engine,
     engine_kind_of_environment,
 )
+from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.sim_log import SimLog, wants_landings
@@ -145,6 +146,7 @@ class Runtime:
         self._is_running = False
         self._is_stopped = True
         self._write_log()
+        write_if_asked(self.program, simulator)
 
     def get_id(self, name: str) -> int:
         """Return the id of an exported name; the program need not be loaded."""

@@ -1,0 +1,150 @@
+"""What a run left behind, as a file, so that two runs of a program can be compared."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.atomic_file import replacing
+from openwafer.diagnostics import error
+from openwafer.sdk.fabric import Simulator, Statistics
+from openwafer.sdk.program.program import Program
+
+FOLDER_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
+"""Environment variable: folder that each run writes its final state to, under the next number."""
+FORMAT: Final = "openwafer-final-state"
+VERSION: Final = 1
+
+_COUNTS: Final = ("wavelets", "landings", "elements", "tasks", "switch_changes")
+
+
+@dataclass(frozen=True)
+class FinalState:
+    """Data of all PEs and what the fabric counted.
+
+    Attributes:
+        words: uint16, shape (rows, columns, n): each PE's data; zero from its stack on, whose
+            content is no part of a program's meaning.
+        wavelets: that PEs sent.
+        landings: of wavelets at routers.
+        elements: of vector operations that the fabric served.
+        tasks: that PEs started.
+        switch_changes: of routers.
+        prints: what PEs wrote, in the order of PEs and then of time.
+        image_of: shape (rows, columns): image of each PE.
+        symbols: image, address, length in words and name of each variable, with spaces between.
+    """
+
+    words: NDArray[np.uint16]
+    wavelets: int
+    landings: int
+    elements: int
+    tasks: int
+    switch_changes: int
+    prints: tuple[str, ...]
+    image_of: NDArray[np.int32]
+    symbols: tuple[str, ...]
+
+
+def final_state(program: Program, simulator: Simulator) -> FinalState:
+    """Take the state of a simulation."""
+    num_words = max(image.stack_base for image in program.images)
+    words = np.zeros((program.height, program.width, num_words), np.uint16)
+    for (y, x), number in np.ndenumerate(program.image_of):
+        size = program.images[number].stack_base
+        words[y, x, :size] = simulator.read(x, y, 0, size)
+    counts: Statistics = simulator.statistics()
+    prints = sorted(simulator.prints(), key=lambda event: (event.y, event.x))
+    return FinalState(
+        words,
+        counts.wavelets,
+        counts.landings,
+        counts.elements,
+        counts.tasks,
+        counts.switch_changes,
+        tuple(f"PE ({event.x}, {event.y}): {event.text}" for event in prints),
+        program.image_of,
+        tuple(
+            f"{number} {symbol.address} {symbol.num_words} {symbol.name}"
+            for number, image in enumerate(program.images)
+            for symbol in image.symbols
+        ),
+    )
+
+
+def write_if_asked(program: Program, simulator: Simulator) -> None:
+    """Write the state where the environment names a folder for it."""
+    name = os.environ.get(FOLDER_VARIABLE)
+    if name is None:
+        return
+    folder = Path(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    number = len(list(folder.glob("*.npz")))
+    write(final_state(program, simulator), folder / f"{number:04}.npz")
+
+
+def write(state: FinalState, path: Path) -> None:
+    """Write a state atomically. Raises OSError where the disk refuses."""
+    counts = [getattr(state, name) for name in _COUNTS]
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            format=np.str_(FORMAT),
+            version=np.int64(VERSION),
+            words=state.words,
+            counts=np.array(counts, np.int64),
+            prints=np.array(state.prints, np.str_),
+            image_of=state.image_of,
+            symbols=np.array(state.symbols, np.str_),
+        )
+
+
+def read(path: Path) -> FinalState:
+    """Read a file of `write`. Raises OpenwaferError when it is none of this version."""
+    with np.load(path, allow_pickle=False) as arrays:
+        found = str(arrays["format"]), int(arrays["version"])
+        if found != (FORMAT, VERSION):
+            raise error(
+                "final-state-version",
+                f"{path} has format {found[0]!r} version {found[1]}; "
+                f"this program reads {FORMAT!r} version {VERSION}",
+            )
+        return FinalState(
+            arrays["words"],
+            *(int(count) for count in arrays["counts"]),
+            tuple(map(str, arrays["prints"])),
+            arrays["image_of"],
+            tuple(map(str, arrays["symbols"])),
+        )
+
+
+def difference(first: FinalState, second: FinalState) -> str:
+    """The first thing in which two states of a program differ, with both values; "" for none."""
+    if first.words.shape != second.words.shape:
+        return f"PEs and words are {first.words.shape} and {second.words.shape}"
+    places = np.argwhere(first.words != second.words)
+    if places.size:
+        y, x, address = (int(number) for number in places[0])
+        pair = int(first.words[y, x, address]), int(second.words[y, x, address])
+        where = _name(first, int(first.image_of[y, x]), address)
+        return (
+            f"{where} of PE ({x}, {y}) is {pair[0]:#06x} and {pair[1]:#06x},"
+            f" one of {len(places)} words that differ"
+        )
+    for name in (*_COUNTS, "prints"):
+        if getattr(first, name) != getattr(second, name):
+            return f"{name} are {getattr(first, name)} and {getattr(second, name)}"
+    return ""
+
+
+def _name(state: FinalState, image: int, address: int) -> str:
+    """A word by its variable, where it has one."""
+    for line in state.symbols:
+        number, start, size, name = line.split(" ", 3)
+        offset = address - int(start)
+        if int(number) == image and 0 <= offset < int(size):
+            return f"word {offset} of {name!r}"
+    return f"word {address}"
