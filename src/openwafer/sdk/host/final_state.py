@@ -1,6 +1,7 @@
 """What a run left behind, as a file, so that two runs of a program can be compared."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from openwafer.atomic_file import replacing
 from openwafer.diagnostics import error
-from openwafer.sdk.fabric import Simulator, Statistics
+from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.program.program import Program
 
 FOLDER_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
@@ -28,22 +29,15 @@ class FinalState:
     Attributes:
         words: uint16, shape (rows, columns, n): each PE's data; zero from its stack on, whose
             content is no part of a program's meaning.
-        wavelets: that PEs sent.
-        landings: of wavelets at routers.
-        elements: of vector operations that the fabric served.
-        tasks: that PEs started.
-        switch_changes: of routers.
+        counts: wavelets sent, their landings at routers, elements of vector operations that
+            the fabric served, tasks started, changes of switches.
         prints: what PEs wrote, in the order of PEs and then of time.
         image_of: shape (rows, columns): image of each PE.
         symbols: image, address, length in words and name of each variable, with spaces between.
     """
 
     words: NDArray[np.uint16]
-    wavelets: int
-    landings: int
-    elements: int
-    tasks: int
-    switch_changes: int
+    counts: Mapping[str, int]
     prints: tuple[str, ...]
     image_of: NDArray[np.int32]
     symbols: tuple[str, ...]
@@ -56,15 +50,11 @@ def final_state(program: Program, simulator: Simulator) -> FinalState:
     for (y, x), number in np.ndenumerate(program.image_of):
         size = program.images[number].stack_base
         words[y, x, :size] = simulator.read(x, y, 0, size)
-    counts: Statistics = simulator.statistics()
+    counts = simulator.statistics()
     prints = sorted(simulator.prints(), key=lambda event: (event.y, event.x))
     return FinalState(
         words,
-        counts.wavelets,
-        counts.landings,
-        counts.elements,
-        counts.tasks,
-        counts.switch_changes,
+        {name: getattr(counts, name) for name in _COUNTS},
         tuple(f"PE ({event.x}, {event.y}): {event.text}" for event in prints),
         program.image_of,
         tuple(
@@ -88,14 +78,13 @@ def write_if_asked(program: Program, simulator: Simulator) -> None:
 
 def write(state: FinalState, path: Path) -> None:
     """Write a state atomically. Raises OSError where the disk refuses."""
-    counts = [getattr(state, name) for name in _COUNTS]
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(
             file,
             format=np.str_(FORMAT),
             version=np.int64(VERSION),
             words=state.words,
-            counts=np.array(counts, np.int64),
+            counts=np.array([state.counts[name] for name in _COUNTS], np.int64),
             prints=np.array(state.prints, np.str_),
             image_of=state.image_of,
             symbols=np.array(state.symbols, np.str_),
@@ -114,7 +103,7 @@ def read(path: Path) -> FinalState:
             )
         return FinalState(
             arrays["words"],
-            *(int(count) for count in arrays["counts"]),
+            dict(zip(_COUNTS, arrays["counts"].tolist(), strict=True)),
             tuple(map(str, arrays["prints"])),
             arrays["image_of"],
             tuple(map(str, arrays["symbols"])),
@@ -134,10 +123,10 @@ def difference(first: FinalState, second: FinalState) -> str:
             f"{where} of PE ({x}, {y}) is {pair[0]:#06x} and {pair[1]:#06x},"
             f" one of {len(places)} words that differ"
         )
-    for name in (*_COUNTS, "prints"):
-        if getattr(first, name) != getattr(second, name):
-            return f"{name} are {getattr(first, name)} and {getattr(second, name)}"
-    return ""
+    for name in _COUNTS:
+        if first.counts[name] != second.counts[name]:
+            return f"{name} are {first.counts[name]} and {second.counts[name]}"
+    return "" if first.prints == second.prints else f"prints {first.prints} and {second.prints}"
 
 
 def _name(state: FinalState, image: int, address: int) -> str:
