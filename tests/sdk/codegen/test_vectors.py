@@ -204,5 +204,15 @@ def test_the_first_source_that_is_not_empty_gives_the_length(extents: tuple[int,
 def test_strides_count_elements_of_the_operation() -> None:
     words = np.arange(1, 41, dtype=np.uint16)
     text = _program("mov32", [_dsd(100, 1, 20), _dsd(38, -1, 20)])
-    moved = run_native(Native(read_module(text)), memory=words).data[100:140]
+    moved = assert_agrees(text, memory=words).data[100:140]
     assert np.array_equal(moved.view(np.uint32), words.view(np.uint32)[::-1])
+
+
+@pytest.mark.parametrize("name", ["mov16", "mov32"])
+@pytest.mark.parametrize("stride", [-4, -3, -2, -1, 0, 1, 2, 3])
+@pytest.mark.parametrize("words", [1, 2])
+def test_strides_of_any_descriptor_are_the_same_interpreted(
+    name: str, stride: int, words: int
+) -> None:
+    operands = [_dsd(400, 1, 20, words), _dsd(200, stride, 20, words)]
+    assert_agrees(_program(name, operands), memory=np.arange(400, dtype=np.uint16))

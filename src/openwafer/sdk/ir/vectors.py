@@ -44,13 +44,13 @@ def run_inline(
             values[0] = result
         result = element(op.code, *values)
         if isinstance(target, tuple):
-            machine.store(_address(target, index), _BY_WORDS[sizes[0]], result)
+            machine.store(_address(target, index, sizes[0]), _BY_WORDS[sizes[0]], result)
     if not isinstance(target, tuple) and length:
         machine.store(target, _BY_WORDS[sizes[0]], result)
 
 
 def _read(machine: Machine, dsd: tuple[int, ...], index: int, num_words: int) -> int:
-    bits = machine.load(_address(dsd, index), _BY_WORDS[num_words])
+    bits = machine.load(_address(dsd, index, num_words), _BY_WORDS[num_words])
     assert isinstance(bits, int)
     return bits
 
@@ -59,6 +59,9 @@ def _extent(dsd: tuple[int, ...]) -> int:
     return dsd[words.WORD_EXTENT] | dsd[words.WORD_EXTENT + 1] << 16
 
 
-def _address(dsd: tuple[int, ...], index: int) -> int:
-    stride = int(decode(dsd[words.WORD_STRIDE], Type.I16))
-    return (dsd[words.WORD_BASE] + index * stride) & 0xFFFF
+def _address(dsd: tuple[int, ...], index: int, num_words: int) -> int:
+    """Strides count elements of the operation's width, whatever the descriptor's own are."""
+    stride = int(decode(dsd[words.WORD_STRIDE], Type.I16)) * num_words
+    own = dsd[words.WORD_ELEMENT] or num_words
+    step = abs(stride) // own * (1 if stride >= 0 else -1)
+    return (dsd[words.WORD_BASE] + index * step) & 0xFFFF
