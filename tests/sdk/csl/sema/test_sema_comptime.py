@@ -38,6 +38,7 @@ EXPRESSIONS = {
     "true or invalid": True,
     "1 < 2": True,
     '"abc" == "abc"': True,
+    "@concat_structs([2]comptime_struct{ .{ .a = 1 }, .{ .a = 2 } }[1], .{ .b = 3 }).a": 2,
     '"abc\\x00xyz" != "abc"': True,
     '@strlen("abc\\x00xyz")': 7,
     '@strcat("ab", "c", "d")': b"abcd",

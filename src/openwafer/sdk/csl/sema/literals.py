@@ -1,5 +1,7 @@
 """Literals, names, and initializers of structs and arrays."""
 
+from dataclasses import replace
+
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.coercion import build_struct, gathered
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
@@ -95,7 +97,11 @@ def _elements(sema: Sema, node: ast.ArrayInit, target: Array) -> Loaded:
             f"{len(node.elements)} provided",
             node.span,
         )
-    return gathered(target, [sema.typed(item, target.element) for item in node.elements])
+    values = [sema.typed(item, target.element) for item in node.elements]
+    if target.element == types.COMPTIME_STRUCT and len({value.type for value in values}) == 1:
+        # Elements keep their fields.
+        target = replace(target, element=values[0].type)
+    return gathered(target, values)
 
 
 @evaluates(ast.Comptime)
