@@ -1,9 +1,10 @@
 """Values that the compiler knows, places that hold values, and operands, which are either.
 
-How a known value is held: integers, ids, directions and enumerations as int; floats as a float that
-their type holds exactly; strings as bytes; arrays (flat, row-major) and structs as tuples; types as
-:class:`~openwafer.sdk.csl.types.Type`; descriptors as the words of their DSD; FIFOs and DSRs as
-their number; undefined as :data:`UNDEFINED`.
+How a known value is held: integers, ids, directions and enumerations as int, or as
+:class:`~openwafer.sdk.csl.lanes.Lanes` where several cases are followed at once; floats as a float
+that their type holds exactly; strings as bytes; arrays (flat, row-major) and structs as tuples;
+types as :class:`~openwafer.sdk.csl.types.Type`; descriptors as the words of their DSD; FIFOs and
+DSRs as their number; undefined as :data:`UNDEFINED`.
 """
 
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class Cell:
     Attributes:
         variable: its copy in a PE's memory, once a constant was needed there.
         runtime_depth: branches and loops of the PE around its declaration.
+        num_together: loops around its declaration that are followed together.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Cell:
     is_const: bool = False
     variable: Variable | None = None
     runtime_depth: int = 0
+    num_together: int = 0
 
 
 @dataclass(eq=False)

@@ -26,7 +26,10 @@ _MATH: Final = 100
 _CALL: Final = 12
 _FREE: Final = frozenset(
     ("get", "set", "slot_address", "bitcast", "jump", "branch", "return", "unreachable", "assert")
-)
+) | {
+    # Stands for a constant: on the machine each PE has code of its own.
+    "parameter"
+}
 _BY_WIDTH: Final = frozenset(
     ("add", "sub", "mul", "and", "or", "xor", "shl", "shr", "neg", "bitnot", "cast")
 ) | {"eq", "ne", "lt", "le", "gt", "ge"}

@@ -41,7 +41,7 @@ def test_pes_with_the_same_params_share_an_image(tmp_path: Path) -> None:
     for (@range(i16, 3)) |x| {
       for (@range(i16, 2)) |y| { @set_tile_code(x, y, "pe.csl", .{ .id = x % 2 }); }
     }"""
-    program = build(tmp_path, block)
+    program = build(tmp_path, block, pe="export var kept: i16 = id;")
     assert program.image_of.tolist() == [[0, 1, 0], [0, 1, 0]]
     assert len(program.images) == 2
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.image_state import ImageState
@@ -26,6 +27,10 @@ from openwafer.source import Span
 
 class Poisoned(OpenwaferError):  # noqa: N818 - follows an error that was reported
     """Raised where a name is used whose declaration was wrong, which has been reported."""
+
+
+class Separately(Exception):  # noqa: N818 - control flow, no error
+    """Raised inside a loop that is followed together, where its iterations have an order."""
 
 
 @dataclass(eq=False)
@@ -101,7 +106,12 @@ class Context:
 
 
 class Analysis:
-    """See the module. One object analyses one image, or one layout."""
+    """See the module. One object analyses one image, or one layout.
+
+    Attributes:
+        group: what the integers that differ are the lanes of.
+        num_together: loops around this place that are followed together.
+    """
 
     def __init__(
         self,
@@ -109,8 +119,11 @@ class Analysis:
         image: ImageState,
         root: Module,
         layout: LayoutState | None = None,
+        group: Group | None = None,
     ) -> None:
         self.options = options
+        self.group = group or Group()
+        self.num_together = 0
         self.image = image
         self.layout = layout
         self.diagnostics: list[Diagnostic] = []
@@ -198,6 +211,24 @@ class Analysis:
                 help="look for a loop without an end, or raise it with --comptime-step-limit",
             )
 
+    @contextmanager
+    def in_all_lanes(self) -> Iterator[None]:
+        """Evaluate what loops around this place have no part in."""
+        if not self.num_together:
+            yield
+            return
+        outer, self.num_together = self.num_together, 0
+        try:
+            with self.group.suspended():
+                yield
+        finally:
+            self.num_together = outer
+
+    def in_order(self) -> None:
+        """What comes next has its turn: loops around it are followed iteration by iteration."""
+        if self.num_together:
+            raise Separately
+
     # Findings
 
     def fail(
@@ -210,6 +241,7 @@ class Analysis:
         """Note something doubtful, once for each place."""
         found = Diagnostic(Severity.WARNING, f"csl-{code}", message, span, (), help)
         if found not in self.diagnostics:
+            self.in_order()
             self.diagnostics.append(found)
 
     def report(self, error: OpenwaferError) -> None:

@@ -138,7 +138,7 @@ def _logical(sema: Sema, node: ast.Binary) -> Operand:
     decides = node.operator is B.OR
     if isinstance(left, Comptime):
         sema.defined(left, node.left.span)
-        return left if left.value is decides else sema.typed(node.right, types.BOOL)
+        return left if bool(left.value) is decides else sema.typed(node.right, types.BOOL)
     result = sema.new_slot(types.BOOL, "logical")
     more, done = sema.new_block("logical"), sema.new_block("logical_end")
     condition = sema.lower(left, node.span)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 from openwafer.diagnostics import OpenwaferError, did_you_mean
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema import coercion, lowering, places
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
@@ -77,8 +78,9 @@ class Sema(Analysis):
         root: Module,
         imports: ImportPaths,
         layout: LayoutState | None = None,
+        group: Group | None = None,
     ) -> None:
-        super().__init__(options, image, root, layout)
+        super().__init__(options, image, root, layout, group)
         self.imports = imports
         self.call: Callable[[FunctionValue, list[Operand], Span], Operand]
         self.find_global: Callable[[Module, str, Span], Operand]
@@ -139,7 +141,7 @@ class Sema(Analysis):
         value = self.comptime_value(node)
         if isinstance(value.value, bool) or not isinstance(value.value, int):
             self.fail("not-integer", f"{what} is an integer, got: '{value.type}'", node.span)
-        return value.value
+        return int(value.value)
 
     def string(self, node: ast.Node) -> str:
         """A known string."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from openwafer.sdk.csl import types
+from openwafer.sdk.csl.lanes import lanes_of
 from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.sema.lowering import bits_of
@@ -36,6 +37,9 @@ def wrapped(kind: Type, value: int) -> int:
     """`value` as a fixed-width integer type holds it; a comptime_int holds any."""
     if not isinstance(kind, Int):
         return value
+    lanes = lanes_of(value)
+    if lanes is not None and kind.num_bits < 63:
+        return lanes.wrapped(kind.num_bits, kind.lowest)  # type: ignore[no-any-return]
     value &= (1 << kind.num_bits) - 1
     return value - (1 << kind.num_bits) if value > kind.highest else value
 

@@ -57,7 +57,7 @@ def _evaluate(sema: Sema, module: Module, node: ast.Declaration) -> Operand:
             function = FunctionValue(node, module)
             return Comptime(function_type(sema, function), function)
         case ast.Variable():
-            with sema.in_module(module) as context:
+            with sema.in_all_lanes(), sema.in_module(module) as context:
                 context.declaring = node.name.text
                 return _variable(sema, module, node)
         case _:

@@ -7,6 +7,7 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
@@ -50,6 +51,7 @@ def new_sema(
     options: CompileOptions,
     imports: ImportPaths,
     layout: LayoutState | None = None,
+    group: Group | None = None,
 ) -> Sema:
     """An analysis whose root module has been read.
 
@@ -60,7 +62,7 @@ def new_sema(
     if any(found.severity is Severity.ERROR for found in findings):
         raise OpenwaferError(*findings)
     state = ImageState(ir.Module(path.name, 0, MEMORY_WORDS))
-    sema = Sema(options, state, root, imports, layout)
+    sema = Sema(options, state, root, imports, layout, group)
     sema.find_global = lambda module, name, span: find_global(sema, module, name, span)
     sema.name_function = lambda function, span: function_name(sema, function, span)
     sema.call = lambda function, operands, span: call_function(
@@ -75,8 +77,9 @@ def analyze_image(
     options: CompileOptions,
     imports: ImportPaths | None = None,
     surroundings: Surroundings | None = None,
+    group: Group | None = None,
 ) -> ImageResult:
-    """Analyse the code of one PE.
+    """Analyse the code of one PE, or of many whose params differ in numbers.
 
     Args:
         path: the source file.
@@ -84,12 +87,13 @@ def analyze_image(
         options: of the compilation.
         imports: shared by the images of a program, so that each file is read once.
         surroundings: the layout that the image is for; None for a file compiled alone.
+        group: the PEs, as lanes of the params; those that left it have another image.
 
     Raises:
         OpenwaferError: every error found.
     """
     paths = imports or ImportPaths(path.parent, options.import_paths)
-    sema = new_sema(path, params, options, paths)
+    sema = new_sema(path, params, options, paths, group=group)
     sema.image.surroundings = surroundings
     with deep_recursion():
         start_module(sema, sema.module)
@@ -134,7 +138,9 @@ def _assembled(sema: Sema) -> ImageResult:
     state = sema.image
     module = state.module
     functions = module.functions.values()
-    code_words = sum(len(block.instructions) for f in functions for block in f.blocks)
+    blocks = [block for function in functions for block in function.blocks]
+    # A parameter stands for a constant, which is part of the instruction that uses it.
+    code_words = sum(one.op != "parameter" for block in blocks for one in block.instructions)
     _check_memory(state, module, code_words)
     module.globals = state.globals()
     module.stack_base = state.next_address + code_words

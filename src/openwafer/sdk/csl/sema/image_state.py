@@ -5,8 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import MachineState
 from openwafer.sdk.csl.types import Type, num_words
@@ -29,6 +32,7 @@ class ImageState:
         machine: tasks, queues, DSRs and the rest of the start-up state.
         surroundings: the layout that the image is for; None for a file compiled alone.
         definitions: what modules export, by the name that links it with extern declarations.
+        parameters: numbers that each PE has its own of, with their types.
     """
 
     module: ir.Module
@@ -42,6 +46,15 @@ class ImageState:
     machine: MachineState = field(default_factory=MachineState)
     surroundings: Surroundings | None = None
     definitions: dict[str, tuple[Module, ast.Declaration]] = field(default_factory=dict)
+    parameters: list[tuple[Lanes, ir.Type]] = field(default_factory=list)
+
+    def parameter(self, value: Lanes, kind: ir.Type) -> int:
+        """Number of the parameter that holds a value."""
+        for number, (known, known_kind) in enumerate(self.parameters):
+            if known_kind is kind and np.array_equal(known.numbers, value.numbers):
+                return number
+        self.parameters.append((value, kind))
+        return len(self.parameters) - 1
 
     def new_variable(
         self, name: str, kind: Type, words: list[int], *, align_words: int = 1

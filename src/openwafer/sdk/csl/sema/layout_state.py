@@ -1,8 +1,13 @@
 """What the layout block says: the rectangle, the code of each PE, routes, and the host's names."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.csl.sema.layout_numbers import Shape
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.program.program import HostName
 from openwafer.sdk.program.routing import ColorConfig
@@ -19,17 +24,21 @@ class Rectangle:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """Code of one PE.
+class Tiles:
+    """PEs that one call gives their code.
 
     Attributes:
         path: of the file.
-        params: values that the layout gives.
+        shape: params that the layout gives, without their numbers.
+        columns: the numbers, each of all the PEs or one for each of them.
+        pes: row-major in the rectangle.
         span: of the call that says so.
     """
 
     path: Path
-    params: dict[str, Comptime]
+    shape: Shape
+    columns: tuple[int | NDArray[np.int64], ...]
+    pes: NDArray[np.int64]
     span: Span
 
 
@@ -46,26 +55,93 @@ class Surroundings:
 
 
 @dataclass
+class Deferred:
+    """What is done to the layout when it is known in which lanes, of those that were `active`."""
+
+    active: NDArray[np.bool_]
+    act: Callable[[NDArray[np.bool_]], None]
+
+
+@dataclass
 class LayoutState:
     """Filled by the builtins of the layout block.
 
     Attributes:
         rectangle: None before `@set_rectangle`.
-        tiles: by (x, y).
-        colors: configurations by (x, y) and color, each with the place that made it.
+        tiles: in the order of the calls.
+        tiles_of: for each PE, 1 and the place in `tiles`; 0 before it has any.
+        configs: color configurations, each with the place that made it.
+        configs_of: by color, for each PE 1 and the place in `configs`; 0 where there is none.
         streams: color of each stream between host and PEs, by its name.
         has_memcpy: the memcpy library was configured.
         files: of tiles, by the name as written and the file that says so.
-        configs: color configurations read before, by struct and color.
+        known_configs: color configurations read before, by struct and color.
+        walked: ids of the loops that have to be followed iteration by iteration.
+        deferred: what loops that are followed together do, in order.
         printed: lines of `@comptime_print`, of the layout before those of each image.
     """
 
     rectangle: Rectangle | None = None
-    tiles: dict[tuple[int, int], Tile] = field(default_factory=dict)
-    colors: dict[tuple[int, int], dict[int, tuple[ColorConfig, Span]]] = field(default_factory=dict)
+    tiles: list[Tiles] = field(default_factory=list)
+    tiles_of: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    configs: list[tuple[ColorConfig, Span]] = field(default_factory=list)
+    configs_of: dict[int, NDArray[np.int32]] = field(default_factory=dict)
     names: dict[str, HostName] = field(default_factory=dict)
     streams: dict[str, int] = field(default_factory=dict)
     has_memcpy: bool = False
     files: dict[tuple[str, Path], Path] = field(default_factory=dict)
-    configs: dict[tuple[Comptime, int], ColorConfig] = field(default_factory=dict)
+    known_configs: dict[tuple[Comptime, int], ColorConfig] = field(default_factory=dict)
+    walked: set[int] = field(default_factory=set)
     printed: list[str] = field(default_factory=list)
+    _numbers: dict[tuple[ColorConfig, int], int] = field(default_factory=dict)
+    deferred: list[Deferred] = field(default_factory=list)
+    _is_settling: bool = False
+    _claims: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = field(default_factory=list)
+
+    def place(self, rectangle: Rectangle) -> None:
+        """Take the rectangle that the program asks for."""
+        self.rectangle = rectangle
+        self.tiles_of = np.zeros(self.num_pes, np.int32)
+
+    @property
+    def num_pes(self) -> int:
+        """PEs of the rectangle."""
+        assert self.rectangle is not None
+        return self.rectangle.size[0] * self.rectangle.size[1]
+
+    def configs_of_color(self, color: int) -> NDArray[np.int32]:
+        """See `configs_of`."""
+        if color not in self.configs_of:
+            self.configs_of[color] = np.zeros(self.num_pes, np.int32)
+        return self.configs_of[color]
+
+    def number_of(self, config: ColorConfig, span: Span) -> int:
+        """1 and the place of a configuration in `configs`."""
+        key = config, span.start
+        if key not in self._numbers:
+            self.configs.append((config, span))
+            self._numbers[key] = len(self.configs)
+        return self._numbers[key]
+
+    def claim(self, numbers: NDArray[np.int32], pes: NDArray[np.int64], number: int) -> None:
+        """Give PEs their number of tiles or of a color's configuration."""
+        numbers[pes] = number
+        if self._is_settling:
+            self._claims.append((numbers, pes))
+
+    def settle(self) -> None:
+        """Do what was deferred; nothing of it when something raises."""
+        self._is_settling, num_tiles = True, len(self.tiles)
+        try:
+            for one in self.deferred:
+                if one.active.any():
+                    one.act(one.active)
+        except BaseException:
+            for numbers, pes in self._claims:
+                numbers[pes] = 0
+            del self.tiles[num_tiles:]
+            raise
+        finally:
+            self._is_settling = False
+            self._claims.clear()
+            self.deferred.clear()

@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema import places
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.analysis import Target
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.join import NEVER, Continuing, Leaving
+from openwafer.sdk.csl.sema.together import follow_counted, follow_together
 from openwafer.sdk.csl.types import Array, Int, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -97,6 +99,10 @@ def _while(sema: Sema, node: ast.While, _expected: Type | None) -> Operand:
 
 
 def _follow_while(sema: Sema, node: ast.While, target: Target) -> Operand:
+    if sema.is_comptime and follow_counted(
+        sema, node, lambda: _turn(target, lambda: _scoped(sema, node.body))
+    ):
+        return NOTHING
     budget = _Budget(sema, node.span)
     while sema.defined(sema.typed(node.condition, types.BOOL), node.condition.span).value:
         budget.spend()
@@ -178,8 +184,33 @@ def _for_range(sema: Sema, node: ast.For, iterable: Operand, target: Target) -> 
     is_followed = sema.is_comptime or node.is_inline or bounds.element == types.COMPTIME_INT
     if is_followed:
         numbers = known_range(sema, bounds, node.iterable.span)
+        follow = _lanes(sema, node, target, numbers, bounds.element)
+        if sema.is_comptime and follow_together(sema, node, numbers, follow):
+            return NOTHING
         return _follow(sema, node, target, (Comptime(bounds.element, number) for number in numbers))
     return _emit_range(sema, node, bounds, target)
+
+
+def _lanes(
+    sema: Sema, node: ast.For, target: Target, numbers: range, kind: Type
+) -> Callable[[Lanes], None]:
+    """What follows the body once for iterations that take the same way."""
+
+    def follow(number: Lanes) -> None:
+        index = (number - numbers.start) // numbers.step
+        bound = _bindings(node, Comptime(kind, number), Comptime(types.U16, index))
+        _turn(target, lambda: _with_names(sema, node, bound))
+
+    return follow
+
+
+def _turn(target: Target, body: Callable[[], object]) -> None:
+    """Follow an iteration of a loop whose iterations have no order."""
+    try:
+        body()
+    except Continuing as continuing:
+        if continuing.target is not target:
+            raise
 
 
 def known_range(sema: Sema, bounds: RangeValue, span: Span) -> range:

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 
 from openwafer.sdk.csl import types
+from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.types import Array, Function, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
@@ -203,6 +204,9 @@ def _lower_scalar(analysis: Analysis, kind: Type, value: Value, span: Span) -> i
         return ir.Constant(0, types.ir_type(kind))
     if kind in types.FLOATS:
         return ir.Constant(bits_of(kind, value), types.ir_type(kind))
+    if isinstance(value, Lanes) and not value.is_one():
+        number = analysis.image.parameter(value, types.ir_type(kind))
+        return analysis.emit("parameter", type=types.ir_type(kind), names=(str(number),))
     assert isinstance(value, int), (kind, value)
     return ir.Constant(int(value), types.ir_type(kind))
 

@@ -169,6 +169,8 @@ def _store_cell(analysis: Analysis, place: CellPlace, value: Operand, span: Span
             span,
             help="make the loop 'inline', or the condition comptime-known",
         )
+    if analysis.num_together > place.cell.num_together:
+        analysis.in_order()
     if not place.path:
         place.cell.type = value.type
         place.cell.content = thaw(value.value)

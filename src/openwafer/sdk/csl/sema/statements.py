@@ -118,7 +118,13 @@ def _comptime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Ope
     if value.value is UNDEFINED:
         content = blank(value.type)
     depth = sema.context.runtime_depth
-    cell = Cell(node.name.text, value.type, content, runtime_depth=depth)
+    cell = Cell(
+        node.name.text,
+        value.type,
+        content,
+        runtime_depth=depth,
+        num_together=sema.num_together,
+    )
     return CellPlace(kind or value.type, cell, (), is_const=False)
 
 

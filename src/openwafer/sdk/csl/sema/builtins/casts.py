@@ -1,6 +1,7 @@
 """Explicit conversions: `@as`, `@bitcast`, `@ptrcast`."""
 
 from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.lanes import as_integer
 from openwafer.sdk.csl.sema.builtins.calls import arguments
 from openwafer.sdk.csl.sema.coercion import round_float
 from openwafer.sdk.csl.sema.engine import Sema, builtin
@@ -58,7 +59,7 @@ def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
     if types.is_float(target):
         return round_float(target, value)
     if target == types.COMPTIME_INT:
-        return int(value)
+        return as_integer(value)
     number = target.tag if isinstance(target, Enum) else target
     assert isinstance(number, Int)
     if isinstance(value, float):
@@ -69,7 +70,7 @@ def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
         return decode(convert(bits, types.ir_type(operand.type), kind), kind)
     if operand.type == types.COMPTIME_INT:
         sema.coerce(operand, number, span)
-    result = wrapped(number, int(value))
+    result = wrapped(number, as_integer(value))
     if isinstance(target, Enum) and all(result != known for _, known in target.elements):
         sema.fail("no-element", f"enum '{target}' has no element of value {result}", span)
     return result

@@ -61,6 +61,7 @@ def _assert(sema: Sema, call: ast.BuiltinCall, expected: Type | None) -> Operand
 @builtin("comptime_print")
 def _comptime_print(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     values = [sema.known(sema.expression(a), a.span) for a in call.arguments]
+    sema.in_order()
     sema.printed.append(", ".join(shown(value.type, value.value) for value in values))
     return NOTHING
 

@@ -1,12 +1,17 @@
 """Builtins of the layout block."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.lanes import Lanes, of_lanes, settled
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.layout_state import LayoutState, Rectangle, Tile
+from openwafer.sdk.csl.sema.layout_numbers import take_apart
+from openwafer.sdk.csl.sema.layout_state import Deferred, LayoutState, Rectangle, Tiles
 from openwafer.sdk.csl.sema.machine.arguments import take
 from openwafer.sdk.csl.sema.machine.placement import place_rectangle
 from openwafer.sdk.csl.sema.machine.routes import color_config, color_number
@@ -25,6 +30,45 @@ def _layout(sema: Sema, call: ast.BuiltinCall) -> LayoutState:
     return sema.layout
 
 
+class _Spots:
+    """The PE at (x, y), or one for each lane.
+
+    `numbers` are what the layout has given PEs so far, 0 is nothing.
+    """
+
+    def __init__(self, sema: Sema, call: ast.BuiltinCall, nodes: Sequence[ast.Expression]) -> None:
+        self._sema = sema
+        self._x, self._y = (_number(sema, node) for node in nodes)
+        self._width = _inside(sema, call, self._x, self._y).size[0]
+
+    def pes(self, active: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Row-major in the rectangle, of the active lanes."""
+        return of_lanes(self._y, active) * self._width + of_lanes(self._x, active)
+
+    def taken(self, numbers: NDArray[np.int32], pes: NDArray[np.int64]) -> int:
+        """The number that the PE has already, or 0; several PEs that are not free have an order."""
+        is_free = not numbers[pes].any() and (pes.size == 1 or np.unique(pes).size == pes.size)
+        if not is_free:
+            self._sema.in_order()
+        return int(numbers[pes[0]])
+
+    def __str__(self) -> str:
+        return f"PE ({self._x}, {self._y})"
+
+
+def _number(sema: Sema, node: ast.Expression) -> Any:
+    value = sema.comptime_value(node).value
+    return value if isinstance(value, Lanes) else sema.integer(node)
+
+
+def _defer(sema: Sema, layout: LayoutState, act: Callable[[NDArray[np.bool_]], None]) -> None:
+    """Do something for all lanes that get to their end with those that are active now."""
+    if sema.num_together:
+        layout.deferred.append(Deferred(sema.group.active, act))
+    else:
+        act(sema.group.active)
+
+
 def _inside(sema: Sema, call: ast.BuiltinCall, x: int, y: int) -> Rectangle:
     rectangle = _layout(sema, call).rectangle
     if rectangle is None:
@@ -41,13 +85,14 @@ def _inside(sema: Sema, call: ast.BuiltinCall, x: int, y: int) -> Rectangle:
 @builtin("set_rectangle")
 def _set_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     layout = _layout(sema, call)
+    sema.in_order()
     width, height = (sema.integer(node) for node in take(sema, call, 2))
     if layout.rectangle is not None:
         sema.fail("rectangle-twice", "@set_rectangle was called already", call.span)
     if width < 1 or height < 1:
         message = f"a rectangle of {width} x {height} has no PE"
         sema.fail("empty-rectangle", message, call.span)
-    layout.rectangle = place_rectangle(sema.options, (width, height), call.span)
+    layout.place(place_rectangle(sema.options, (width, height), call.span))
     return NOTHING
 
 
@@ -55,11 +100,7 @@ def _set_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
 def _set_tile_code(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = take(sema, call, 2, 4)
     layout = _layout(sema, call)
-    x, y = (sema.integer(node) for node in nodes[:2])
-    _inside(sema, call, x, y)
-    if (x, y) in layout.tiles:
-        message = f"PE ({x}, {y}) has its code already"
-        sema.fail("tile-twice", message, call.span, help="call @set_tile_code once for each PE")
+    spots = _Spots(sema, call, nodes[:2])
     path = sema.module.path
     if len(nodes) > 2:
         key = (sema.string(nodes[2]), path)
@@ -70,7 +111,18 @@ def _set_tile_code(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     if len(nodes) > 3:
         given = sema.fields(sema.comptime_value(nodes[3]), nodes[3].span)
         params = {name: sema.known(value, nodes[3].span) for name, value in given.items()}
-    layout.tiles[x, y] = Tile(path, params, call.span)
+    shape, numbers = take_apart(params)
+
+    def give(active: NDArray[np.bool_]) -> None:
+        pes = spots.pes(active)
+        if spots.taken(layout.tiles_of, pes):
+            message = f"{spots} has its code already"
+            sema.fail("tile-twice", message, call.span, help="call @set_tile_code once for each PE")
+        columns = tuple(of_lanes(n, active) if isinstance(n, Lanes) else n for n in numbers)
+        layout.tiles.append(Tiles(path, shape, columns, pes, call.span))
+        layout.claim(layout.tiles_of, pes, len(layout.tiles))
+
+    _defer(sema, layout, give)
     return NOTHING
 
 
@@ -78,23 +130,32 @@ def _set_tile_code(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
 def _set_color_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     x_node, y_node, color_node, node = take(sema, call, 4)
     layout = _layout(sema, call)
-    x, y = sema.integer(x_node), sema.integer(y_node)
-    _inside(sema, call, x, y)
+    spots = _Spots(sema, call, (x_node, y_node))
     color = color_number(sema, color_node)
-    colors = layout.colors.setdefault((x, y), {})
-    if color in colors:
-        message = f"color {color} of PE ({x}, {y}) is configured already"
-        sema.fail("color-twice", message, call.span, notes=(_at(colors[color][1]),))
-    colors[color] = (_config(sema, layout, node, color), call.span)
+    config = _config(sema, layout, node, color)
+    numbers = layout.configs_of_color(color)
+
+    def give(active: NDArray[np.bool_]) -> None:
+        pes = spots.pes(active)
+        first = spots.taken(numbers, pes)
+        if first:
+            message = f"color {color} of {spots} is configured already"
+            notes = (_at(layout.configs[first - 1][1]),)
+            sema.fail("color-twice", message, call.span, notes=notes)
+        layout.claim(numbers, pes, layout.number_of(config, call.span))
+
+    _defer(sema, layout, give)
     return NOTHING
 
 
 def _config(sema: Sema, layout: LayoutState, node: ast.Expression, color: int) -> ColorConfig:
     """Read a configuration; PEs by the thousand share theirs."""
     struct = sema.comptime_value(node)
-    found = layout.configs.get((struct, color))
+    struct = Comptime(struct.type, settled(struct.value))
+    found = layout.known_configs.get((struct, color))
     if found is None:
-        found = layout.configs[struct, color] = color_config(sema, node, color)
+        found = settled(color_config(sema, node, color))
+        layout.known_configs[struct, color] = found
     return found
 
 
@@ -107,6 +168,7 @@ def _at(span: Span) -> str:
 def _export_name(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = take(sema, call, 2, 3)
     layout = _layout(sema, call)
+    sema.in_order()
     name = sema.string(nodes[0])
     kind = sema.type_of_node(nodes[1])
     if name in layout.names:
@@ -123,7 +185,7 @@ def _export_name(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
     if len(nodes) < 3:
         message = f"say whether the host may write '{name}'"
         sema.fail("export-mutable", message, call.span, help="pass true or false")
-    is_mutable = sema.comptime_value(nodes[2], t.BOOL).value is True
+    is_mutable = bool(sema.comptime_value(nodes[2], t.BOOL).value)
     layout.names[name] = HostName(number, name, str(kind), is_mutable)
     return NOTHING
 
@@ -144,6 +206,7 @@ def _stream(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     operand = sema.comptime_value(node)
     if layout is None:
         return NOTHING
+    sema.in_order()
     layout.has_memcpy = True
     if operand.type != t.VOID:
         layout.streams[sema.string(name_node)] = color_number(sema, node)

@@ -107,7 +107,7 @@ def _on_control(sema: Sema, found: OperationOptions, span: Span, control: Operan
             found.flags.add("terminate_on_control")
             found.values[f"control_{name}"] = (operand, span)
         elif name == "terminate" and isinstance(operand, Comptime):
-            if operand.value is True:
+            if bool(operand.value):
                 found.flags.add("terminate_on_control")
         else:
             help_text = "the fields are terminate, activate, unblock"

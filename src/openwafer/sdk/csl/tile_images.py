@@ -1,0 +1,178 @@
+"""The images of a program: each stands for all PEs whose code and memory come out the same.
+
+PEs that run one file with params that differ in numbers only are analysed together. Where the
+compiler has to know such a number, those with another one are analysed again; where a number only
+reaches run time, it becomes a parameter that each PE has its own value of.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError
+from openwafer.sdk.csl.image_records import finished_image
+from openwafer.sdk.csl.lanes import Group, Lanes, settled
+from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.image import ImageResult
+from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
+from openwafer.sdk.csl.sema.layout_state import LayoutState, Tiles
+from openwafer.sdk.csl.values import Comptime
+from openwafer.sdk.program.image import Image
+
+Numbers: TypeAlias = NDArray[np.int64]
+Analyse: TypeAlias = Callable[[Path, dict[str, Comptime], Group], ImageResult]
+
+
+@dataclass(frozen=True)
+class ImagesOfTiles:
+    """See the module.
+
+    Attributes:
+        images: distinct ones.
+        image_of: number of each PE's image, row-major.
+        parameters: shape (PEs, n): each PE's own values.
+        printed: lines of `@comptime_print`.
+        warnings: of all images, each once.
+    """
+
+    images: tuple[Image, ...]
+    image_of: NDArray[np.int32]
+    parameters: Numbers
+    printed: tuple[str, ...]
+    warnings: tuple[Diagnostic, ...]
+
+
+def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> ImagesOfTiles:
+    """Analyse the code of every PE.
+
+    Raises:
+        OpenwaferError: everything wrong that was found.
+    """
+    making = _Making(options, analyse, np.zeros(state.num_pes, np.int32))
+    for family in _families(state.tiles):
+        _analyse_family(making, family)
+    if making.findings:
+        raise OpenwaferError(*making.findings)
+    width = max((len(image.parameters) for image in making.images), default=0)
+    parameters = np.zeros((state.num_pes, width), np.int64)
+    for pes, values in making.parameters:
+        parameters[pes, : values.shape[1]] = values
+    return ImagesOfTiles(
+        images=tuple(making.images),
+        image_of=making.image_of,
+        parameters=parameters,
+        printed=tuple(making.printed),
+        warnings=tuple(making.warnings),
+    )
+
+
+class _Making:
+    """What has been found so far."""
+
+    def __init__(
+        self, options: CompileOptions, analyse: Analyse, image_of: NDArray[np.int32]
+    ) -> None:
+        self.options = options
+        self.analyse = analyse
+        self.image_of = image_of
+        self.images: list[Image] = []
+        self.parameters: list[tuple[Numbers, Numbers]] = []
+        self.printed: list[str] = []
+        self.warnings: list[Diagnostic] = []
+        self.findings: list[Diagnostic] = []
+        self.numbers: dict[Image, int] = {}
+
+    def number_of(self, image: Image) -> int:
+        """Number of an image, whose name tells nothing apart."""
+        key = replace(image, name="")
+        if key not in self.numbers:
+            self.numbers[key] = len(self.images)
+            self.images.append(image)
+        return self.numbers[key]
+
+
+@dataclass(frozen=True)
+class _Family:
+    """PEs with one file and one shape of params; `columns` hold a number of each PE."""
+
+    path: Path
+    shape: Shape
+    pes: Numbers
+    columns: tuple[Numbers, ...]
+
+
+def _families(tiles: Sequence[Tiles]) -> Iterator[_Family]:
+    together: dict[tuple[Path, Shape], list[Tiles]] = {}
+    for one in tiles:
+        together.setdefault((one.path, one.shape), []).append(one)
+    for (path, shape), members in together.items():
+        sizes = [one.pes.size for one in members]
+        columns = (
+            np.concatenate([np.broadcast_to(c, n) for c, n in zip(column, sizes, strict=True)])
+            for column in zip(*(one.columns for one in members), strict=True)
+        )
+        pes = np.concatenate([one.pes for one in members])
+        yield _Family(path, shape, pes, tuple(columns))
+
+
+def _analyse_family(making: _Making, family: _Family) -> None:
+    firsts, row_of = _distinct_rows(family.pes.size, family.columns)
+    rows = [column[firsts] for column in family.columns]
+    left = np.ones(firsts.size, bool)
+    while left.any():
+        group = Group(firsts.size)
+        group.active = left.copy()
+        params = put_together(
+            family.shape,
+            iter([Lanes(group, row) if (row != row[0]).any() else int(row[0]) for row in rows]),
+        )
+        try:
+            image, values = _analyse(making, family.path, params, group)
+        except OpenwaferError as failure:
+            making.findings.extend(d for d in failure.diagnostics if d not in making.findings)
+        else:
+            chosen = group.active[row_of]
+            making.image_of[family.pes[chosen]] = making.number_of(image)
+            if values.size:
+                making.parameters.append((family.pes[chosen], values[row_of[chosen]]))
+        left &= ~group.active
+
+
+def _analyse(
+    making: _Making, path: Path, params: dict[str, Comptime], group: Group
+) -> tuple[Image, Numbers]:
+    """An image and, by row, the values of its parameters; `group` keeps the rows that share it."""
+    result = making.analyse(path, params, group)
+    image = settled(finished_image("", result, making.options.arch))
+    making.warnings.extend(w for w in result.warnings if w not in making.warnings)
+    making.printed.extend(result.printed)
+    columns = [value.numbers.astype(np.int64) for value, _ in result.state.parameters]
+    values = np.stack(columns, axis=1) if columns else np.zeros((group.active.size, 0), np.int64)
+    return replace(image, name=_name(path, params)), values
+
+
+def _name(path: Path, params: dict[str, Comptime]) -> str:
+    shown = (f"{name}={value.value}" for name, value in params.items() if _is_shown(value))
+    return f"{path.name}({', '.join(shown)})"
+
+
+def _is_shown(param: Comptime) -> bool:
+    value = param.value
+    return value.is_one() if isinstance(value, Lanes) else isinstance(value, int | float)
+
+
+def _distinct_rows(num_rows: int, columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """The first of each distinct row, in order, and for each row which of them it is like."""
+    codes = np.zeros(num_rows, np.int64)
+    for column in columns:
+        if (column == column[0]).all():
+            continue
+        _, own = np.unique(column, return_inverse=True)
+        _, codes = np.unique(codes * (int(own.max()) + 1) + own, return_inverse=True)
+    _, firsts, row_of = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    return firsts[order], np.argsort(order)[row_of]
