@@ -1,0 +1,135 @@
+"""Laws that hold on every network: nothing lost or doubled, order, one wavelet a cycle, space."""
+
+from collections import defaultdict
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.fabric import Landing, Simulator, SimulatorOptions, words
+from tests.sdk.fabric.networks import (
+    AREA,
+    LINKS,
+    RECEIVED,
+    Network,
+    Place,
+    Tree,
+    build,
+    random_network,
+)
+
+MAX_CYCLES = 20_000
+LAW = settings(max_examples=40, deadline=None)
+SEEDS = st.integers(0, 2**32)
+ARCHS = st.sampled_from(list(Arch))
+At = dict[tuple[Place, int], list[Landing]]
+
+
+def run(seed: int, arch: Arch) -> tuple[Network, Simulator, At]:
+    """A network that came to rest, and its landings by place and color, in their order."""
+    network = random_network(Random(seed))
+    note(str(network))
+    simulator, _code = build(network, arch, SimulatorOptions(landing_log=True))
+    assert simulator.run_until_idle(MAX_CYCLES), "the network has not come to rest"
+    landings: At = defaultdict(list)
+    for landing in simulator.landings():
+        landings[(landing.x, landing.y), landing.color].append(landing)
+    return network, simulator, landings
+
+
+@LAW
+@given(seed=SEEDS, arch=ARCHS)
+def test_every_receiver_gets_every_word_once_and_in_order(seed: int, arch: Arch) -> None:
+    network, simulator, _ = run(seed, arch)
+    for number, tree in enumerate(network.trees):
+        for place in tree.receivers:
+            area = simulator.read(*place, RECEIVED + AREA * number, AREA)
+            expected = np.zeros(AREA // 2, np.uint32)
+            expected[: len(tree.words)] = tree.words
+            assert area.view(np.uint32).tolist() == expected.tolist()
+
+
+@LAW
+@given(seed=SEEDS, arch=ARCHS)
+def test_every_link_of_a_tree_carries_the_words_in_order_and_nothing_else(
+    seed: int, arch: Arch
+) -> None:
+    network, _, landings = run(seed, arch)
+    expected = {
+        (place, tree.color): [(LINKS[side], word) for word in tree.words]
+        for tree in network.trees
+        for place, side in tree.entry.items()
+        if tree.words
+    }
+    found = {key: [(one.link, one.data) for one in ones] for key, ones in landings.items()}
+    assert found == expected
+
+
+@LAW
+@given(seed=SEEDS, arch=ARCHS)
+def test_a_link_carries_at_most_one_wavelet_a_cycle(seed: int, arch: Arch) -> None:
+    _, _, landings = run(seed, arch)
+    times = [(one.x, one.y, one.link, one.cycle) for ones in landings.values() for one in ones]
+    assert len(times) == len(set(times))
+
+
+@LAW
+@given(seed=SEEDS, arch=ARCHS)
+def test_a_hop_takes_at_least_its_cycles(seed: int, arch: Arch) -> None:
+    network, _, landings = run(seed, arch)
+    hop = GENERATIONS[arch].hop_cycles
+    for tree in network.trees:
+        for place, before in tree.links:
+            pairs = zip(landings[before, tree.color], landings[place, tree.color], strict=True)
+            assert all(second.cycle >= first.cycle + hop for first, second in pairs)
+
+
+def most_kept(tree: Tree, place: Place, before: Place, landings: At) -> int:
+    """Most wavelets that had arrived at `before` and not yet at `place`."""
+    events = [(one.cycle, 1) for one in landings[before, tree.color]]
+    events += [(one.cycle, -1) for one in landings[place, tree.color]]
+    return int(np.cumsum([change for _, change in sorted(events)]).max(initial=0))
+
+
+@LAW
+@given(seed=SEEDS, arch=ARCHS)
+def test_a_router_keeps_no_more_than_its_channel_holds(seed: int, arch: Arch) -> None:
+    network, _, landings = run(seed, arch)
+    for tree in network.trees:
+        for place, before in tree.links:
+            assert most_kept(tree, place, before, landings) <= words.CHANNEL_DEPTH
+
+
+@LAW
+@given(seed=SEEDS, arch=ARCHS)
+def test_counts_are_those_of_the_trees(seed: int, arch: Arch) -> None:
+    network, simulator, _ = run(seed, arch)
+    counts = simulator.statistics()
+    assert counts.wavelets == sum(len(tree.words) for tree in network.trees)
+    assert counts.landings == sum(len(tree.words) * len(tree.entry) for tree in network.trees)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, arch=ARCHS)
+def test_the_same_program_leaves_the_same_trace(seed: int, arch: Arch) -> None:
+    traces = [run(seed, arch)[2] for _ in range(2)]
+    assert traces[0] == traces[1]
+
+
+@LAW
+@given(seed=SEEDS, arch=ARCHS)
+def test_a_channel_never_falls_behind_while_all_is_free(seed: int, arch: Arch) -> None:
+    """A single color whose receivers are ready moves a word over each link in every cycle."""
+    random = Random(seed)
+    network = random_network(random)
+    network.trees = [tree for tree in network.trees if tree.words][:1]
+    network.delays = dict.fromkeys(network.delays, 0)
+    simulator, _code = build(network, arch, SimulatorOptions(landing_log=True))
+    assert simulator.run_until_idle(MAX_CYCLES)
+    for tree in network.trees:
+        piece = [one.cycle for one in simulator.landings() if (one.x, one.y) == tree.source]
+        steps = {b - a for a, b in pairwise(piece[: tree.pieces[0]])}
+        assert steps <= {1}
