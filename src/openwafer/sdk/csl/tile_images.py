@@ -8,7 +8,7 @@ reaches run time, it becomes a parameter that each PE has its own value of.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Tiles
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.program.image import Image
+
+# Tables beat sorting while they are not much longer than what is ranked.
+_LARGEST_TABLE: Final = 1 << 22
 
 Numbers: TypeAlias = NDArray[np.int64]
 Analyse: TypeAlias = Callable[[Path, dict[str, Comptime], Group], ImageResult]
@@ -169,10 +172,22 @@ def _distinct_rows(num_rows: int, columns: Sequence[Numbers]) -> tuple[Numbers, 
     """The first of each distinct row, in order, and for each row which of them it is like."""
     codes = np.zeros(num_rows, np.int64)
     for column in columns:
-        if (column == column[0]).all():
-            continue
-        _, own = np.unique(column, return_inverse=True)
-        _, codes = np.unique(codes * (int(own.max()) + 1) + own, return_inverse=True)
-    _, firsts, row_of = np.unique(codes, return_index=True, return_inverse=True)
+        if (column != column[0]).any():
+            own = _ranks(column)
+            codes = _ranks(codes * (int(own.max()) + 1) + own)
+    firsts = np.full(int(codes.max()) + 1, num_rows)
+    np.minimum.at(firsts, codes, np.arange(num_rows))
     order = np.argsort(firsts)
-    return firsts[order], np.argsort(order)[row_of]
+    return firsts[order], np.argsort(order)[codes]
+
+
+def _ranks(numbers: Numbers) -> Numbers:
+    """Each number's place among the distinct ones, from 0 on."""
+    lowest = numbers.min()
+    count = int(numbers.max() - lowest) + 1
+    if count > _LARGEST_TABLE:
+        return np.unique(numbers, return_inverse=True)[1]
+    places = numbers - lowest
+    is_there = np.zeros(count, bool)
+    is_there[places] = True
+    return np.asarray((np.cumsum(is_there) - 1)[places])

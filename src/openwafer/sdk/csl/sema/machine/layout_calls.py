@@ -47,13 +47,21 @@ class _Spots:
 
     def taken(self, numbers: NDArray[np.int32], pes: NDArray[np.int64]) -> int:
         """The number that the PE has already, or 0; several PEs that are not free have an order."""
-        is_free = not numbers[pes].any() and (pes.size == 1 or np.unique(pes).size == pes.size)
+        is_free = not numbers[pes].any() and _are_distinct(pes, numbers.size)
         if not is_free:
             self._sema.in_order()
         return int(numbers[pes[0]])
 
     def __str__(self) -> str:
         return f"PE ({self._x}, {self._y})"
+
+
+def _are_distinct(pes: NDArray[np.int64], num_pes: int) -> bool:
+    if pes.size == 1:
+        return True
+    met = np.zeros(num_pes, bool)
+    met[pes] = True
+    return int(met.sum()) == pes.size
 
 
 def _number(sema: Sema, node: ast.Expression) -> Any:
