@@ -69,6 +69,18 @@ def two_stages(target: SdkTarget) -> tuple[SdkLayout, str, str]:
     )
 
 
+def test_what_a_port_gives_until_the_fabric_is_at_rest_goes_to_a_file() -> None:
+    layout, into, out = two_stages(SdkTarget.WSE3)
+    runtime = SdkRuntime(layout.compile("out"), get_platform(), memcpy_required=False)
+    runtime.load()
+    runtime.run()
+    sent = np.arange(SIZE, dtype=np.float32)
+    runtime.send(into, sent, nonblock=True)
+    runtime.receive_tofile(out, "received.bin")
+    runtime.stop()
+    assert np.fromfile("received.bin", "<f4").tolist() == (sent * 10).tolist()
+
+
 @pytest.mark.parametrize("target", list(SdkTarget))
 def test_data_flows_through_streams_and_connections(target: SdkTarget) -> None:
     layout, into, out = two_stages(target)

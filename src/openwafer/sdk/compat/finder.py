@@ -16,6 +16,7 @@ PACKAGES: Final = frozenset(
         "cerebras.sdk.debug",
         "cerebras.sdk.runtime",
         "cerebras.geometry",
+        "cerebras.elf",
         "cerebras.appliance",
         "cerebras.appliance.pb",
         "cerebras.appliance.pb.sdk",
@@ -26,7 +27,9 @@ PACKAGES: Final = frozenset(
 MODULES: Final = MappingProxyType(
     {
         "cerebras.sdk.runtime.sdkruntimepybind": "openwafer.sdk.compat.sdkruntimepybind",
+        "cerebras.sdk.runtime.runtime_utils": "openwafer.sdk.compat.runtime_utils",
         "cerebras.sdk.sdk_utils": "openwafer.sdk.compat.sdk_utils",
+        "cerebras.elf.cs_elf_runner": "openwafer.sdk.compat.cs_elf_runner",
         "cerebras.sdk.debug.debug_util": "openwafer.sdk.compat.debug_util",
         "cerebras.sdk.client": "openwafer.sdk.compat.client",
         "cerebras.geometry.geometry": "openwafer.sdk.compat.geometry",

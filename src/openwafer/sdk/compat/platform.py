@@ -34,7 +34,7 @@ class SimfabConfig:
 
     Attributes:
         num_threads: 1 to 64; results do not depend on it.
-        suppress_trace: accepted; no trace files are written.
+        suppress_trace: leave no folder ``simfab_traces``.
         dump_core: write the memory of all PEs when the run stops.
         core_path: where to; ``out.core`` otherwise.
     """

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.atomic_file import write_bytes, write_text
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.sdk.compat.finished_runs import remember
 from openwafer.sdk.compat.layout.ports import Port, find_port, read_ports
@@ -31,6 +32,10 @@ from openwafer.sdk.host import (
 )
 
 _MESSAGE_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+_TRACES: Final = """\
+Traces in the vendor's format are not written: it is not documented. sim.log has the run's prints,
+and with SIMFABRIC_DEBUG=landing the landing of every wavelet; sim_stats.json has its counts.
+"""
 _TRANSFER_OPTIONS: Final = {
     "streaming": False,
     "data_type": MemcpyDataType.MEMCPY_32BIT,
@@ -58,6 +63,7 @@ class SdkRuntime:
         _check_options(options)
         path = bindir.artifacts_path if isinstance(bindir, SdkCompileArtifacts) else bindir
         self._folder = Path(path)
+        self._has_traces = not options.get("suppress_simfab_trace", False)
         self._platform = platform
         self._ports = read_ports(self._folder / "bin")
         needs_memcpy = options.get("memcpy_required", True)
@@ -81,6 +87,8 @@ class SdkRuntime:
         """Finish all operations and end the run."""
         self._runtime.stop()
         remember(self._folder, self._runtime.memory_dump())
+        if self._has_traces and not (self._platform and self._platform.config.suppress_trace):
+            _leave_trace_folder()
         if self._platform is not None and self._platform.config.dump_core:
             self.dump_core(str(self._platform.config.core_path or "out.core"))
 
@@ -216,6 +224,20 @@ class SdkRuntime:
 
         return self._runtime.receive(take, place.color, region, nonblock)
 
+    def receive_tofile(
+        self, port: str | int, outfile: Path | str, *, nonblock: bool = False
+    ) -> Task:
+        """Write what comes from an output port, until the fabric is at rest, to a file.
+
+        The file holds the wavelets' 32-bit words, the low byte first.
+        """
+        place = find_port(self._ports, port)
+
+        def take(words: NDArray[np.uint32]) -> None:
+            write_bytes(Path(outfile), words.astype("<u4").tobytes())
+
+        return self._runtime.receive_rest(take, place.color, (place.x, place.y), nonblock)
+
     def get_port_id(self, port_name: str) -> int:
         """Return the number of a port."""
         return self._ports.index(find_port(self._ports, port_name))
@@ -287,6 +309,13 @@ def _transfer_options(given: dict[str, Any]) -> dict[str, Any]:
                 help=did_you_mean(name, _TRANSFER_OPTIONS),
             )
     return _TRANSFER_OPTIONS | given
+
+
+def _leave_trace_folder() -> None:
+    """Scripts move this folder to where they keep a run."""
+    folder = Path("simfab_traces")
+    folder.mkdir(exist_ok=True)
+    write_text(folder / "README.txt", _TRACES)
 
 
 def _check_options(options: dict[str, Any]) -> None:

@@ -288,6 +288,30 @@ class Runtime:
 
         return self._submit(Task(_Kind.RECEIVE, collect), nonblock)
 
+    def receive_rest(
+        self,
+        dest: Callable[[NDArray[np.uint32]], None],
+        color: int,
+        pe: tuple[int, int],
+        nonblock: bool = False,
+    ) -> Task:
+        """Take what a PE's core streams to the host until the fabric is at rest.
+
+        Args:
+            dest: takes the 32-bit words, shape (n,).
+            color: of a ``MEMCPYD2H_*`` stream.
+            pe: column and row.
+            nonblock: only queue it.
+        """
+        self._check_stream(color, "MEMCPYD2H")
+
+        def collect() -> None:
+            simulator = self._started()
+            simulator.run_until_idle()
+            dest(simulator.take(color, *pe, simulator.num_collected(color, *pe)))
+
+        return self._submit(Task(_Kind.RECEIVE, collect), nonblock)
+
     def task_wait(self, task: Task) -> None:
         """Finish everything queued up to a task."""
         if not task.is_done:
