@@ -328,6 +328,19 @@ def num_words(kind: Type) -> int:
             return _WIDE.get(kind, 1)
 
 
+def align_words(kind: Type) -> int:
+    """Words that the address of a variable is a multiple of: numbers of 32 bits lie in pairs."""
+    match kind:
+        case Array(element=element):
+            return align_words(element)
+        case Struct(fields=fields, is_packed=False):
+            return max((align_words(f.type) for f in fields), default=1)
+        case Int() | Enum() | Struct():
+            return min(2, num_words(kind))
+        case _:
+            return 2 if kind == F32 else 1
+
+
 def num_bits(kind: Type) -> int:
     """Bits that a value has for `@bitcast` and in a packed struct.
 

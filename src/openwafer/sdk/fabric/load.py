@@ -76,7 +76,8 @@ def _kinds(program: Program) -> tuple[Array, Array]:
 def _colors_of(program: Program, image: int, routes: int) -> list[tuple[int, ColorConfig]]:
     own = program.images[image].colors if image >= 0 else ()
     given = program.routes[routes] if routes >= 0 else ()
-    return [*given, *own]
+    # Code names the filters of its own colors by number, so they come first.
+    return [*own, *given]
 
 
 def _fill_globals(state: Array, program: Program) -> None:

@@ -30,6 +30,10 @@ OUTPUT_STATUS: Final = 0x7D05
 HIGH_TASKS: Final = 0x7D06
 """Four registers: bit by task id with high priority."""
 MAIN_PRIORITY: Final = 0x7D0A
+FILTERS: Final = 0x7D10
+"""Four registers by filter of the PE: limit, largest counter that passes, counter, nothing."""
+FILTER_FIELDS: Final = (w.L_LIMIT1, w.L_MAX, w.L_COUNTER)
+MOST_FILTERS: Final = 8
 PLAIN: Final = 0x7000
 """The first of 4096; those without a meaning here hold what was written."""
 INVALID_DIRECTION: Final = 5
@@ -174,6 +178,27 @@ def read(s: State, pe: int, address: int) -> int:
 
 
 @compiled
+def has_filter(s: State, pe: int, address: int) -> bool:
+    """Whether a register is one of a filter that the PE has."""
+    offset = address - FILTERS
+    if offset < 0 or offset >= 4 * MOST_FILTERS or offset & 3 >= len(FILTER_FIELDS):
+        return False
+    for color in range(w.COLORS):
+        word = s[router_row(pe) + w.R_ROUTE + color]
+        if (word >> route.FILTER_SHIFT) & route.FILTER_MASK == (offset >> 2) + 1:
+            return True
+    return False
+
+
+@compiled
+def filter_field(s: State, pe: int, address: int) -> int:
+    """Where the value of a filter's register lies."""
+    offset = address - FILTERS
+    row = w.FILTER + (s[router_row(pe) + w.R_FILTERS] + (offset >> 2)) * w.FILTER_WORDS
+    return row + FILTER_FIELDS[offset & 3]
+
+
+@compiled
 def read_status(s: State, pe: int, address: int) -> int:
     """Value of a status or plain register."""
     core = core_row(pe)
@@ -189,6 +214,8 @@ def read_status(s: State, pe: int, address: int) -> int:
         return (s[core + w.C_HIGH_TASKS] >> (16 * (address - HIGH_TASKS))) & 0xFFFF
     if address == MAIN_PRIORITY:
         return s[core + w.C_MAIN_PRIORITY]
+    if has_filter(s, pe, address):
+        return s[filter_field(s, pe, address)]
     if PLAIN <= address < PLAIN + w.REGISTERS:
         return (s[plain_row(pe, address)] >> (16 * (address & 3))) & 0xFFFF
     queues.fail(s, w.ERROR_REGISTER, pe, address, 0)
@@ -239,6 +266,8 @@ def write_status(s: State, pe: int, address: int, value: int) -> None:
         s[core + w.C_HIGH_TASKS] = route.with_field(s[core + w.C_HIGH_TASKS], shift, 0xFFFF, value)
     elif address == MAIN_PRIORITY:
         s[core + w.C_MAIN_PRIORITY] = value & 3
+    elif has_filter(s, pe, address):
+        s[filter_field(s, pe, address)] = value
     elif PLAIN <= address < PLAIN + w.REGISTERS:
         at = plain_row(pe, address)
         s[at] = route.with_field(s[at], 16 * (address & 3), 0xFFFF, value)

@@ -13,6 +13,7 @@ from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import MachineState
 from openwafer.sdk.csl.types import Type, num_words
+from openwafer.sdk.csl.types import align_words as natural_alignment
 from openwafer.sdk.csl.values import Module, Variable
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.program import image
@@ -59,8 +60,12 @@ class ImageState:
     def new_variable(
         self, name: str, kind: Type, words: list[int], *, align_words: int = 1
     ) -> Variable:
-        """Place a global behind the ones before it; `words` are its content at start-up."""
+        """Place a global behind the ones before it; `words` are its content at start-up.
+
+        `align_words` is what the program asks for, beyond what the type needs.
+        """
         unique = self.unique_name(name, self.variables)
+        align_words = max(align_words, natural_alignment(kind))
         address = -(-self.next_address // align_words) * align_words
         variable = Variable(unique, kind, address, words)
         self.variables[unique] = variable

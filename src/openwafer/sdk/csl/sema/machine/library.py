@@ -73,6 +73,42 @@ def _seed_random(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
     return NOTHING
 
 
+@builtin("openwafer_type_kind")
+def _type_kind(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    """A word for what a type is."""
+    (node,) = take(sema, call, 1)
+    kind = sema.type_of_node(node)
+    match kind:
+        case t.Int(is_signed=is_signed):
+            word = "signed" if is_signed else "unsigned"
+        case t.Array() | t.Pointer() | t.Struct() | t.Enum() | t.Function():
+            word = type(kind).__name__.lower()
+        case _ if kind in t.FLOATS:
+            word = "float"
+        case _:
+            groups = {"dsd": t.DSDS | {t.FIFO}, "dsr": t.DSRS, "id": t.IDS}
+            word = next((name for name, group in groups.items() if kind in group), str(kind))
+    return Comptime(t.COMPTIME_STRING, word.encode())
+
+
+@builtin("openwafer_type_size")
+def _type_size(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
+    """A size of a type: its `bits`, the `words` that it takes, or the words of its `align`ment."""
+    what, node = take(sema, call, 2)
+    kind = sema.type_of_node(node)
+    if t.is_comptime_only(kind):
+        sema.fail("comptime-only", f"type '{kind}' has no size", node.span)
+    sizes = {"words": t.num_words, "align": t.align_words, "bits": _bits}
+    return Comptime(t.COMPTIME_INT, sizes[sema.string(what)](kind))
+
+
+def _bits(kind: t.Type) -> int:
+    try:
+        return t.num_bits(kind)
+    except KeyError:
+        return 16 * t.num_words(kind)
+
+
 @builtin("openwafer_math")
 def _math(sema: Sema, call: ast.BuiltinCall, expected: t.Type | None) -> Operand:
     """`@openwafer_math("sqrt", x)`: in the type of x, rounded once; known where x is."""
