@@ -1,4 +1,4 @@
-"""The decorator of everything that the simulator compiles."""
+"""The decorators of everything that the simulator compiles, and what it needs beyond Python."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -15,7 +15,18 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     It is not cached by itself, only as a part of its callers.
     """
-    dispatcher = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return _compiled(function, is_inlined=False)
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for a function that is called in every cycle: its code goes into its callers."""
+    return _compiled(function, is_inlined=True)
+
+
+def _compiled(function: Callable[P, R], *, is_inlined: bool) -> Callable[P, R]:
+    dispatcher = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=is_inlined)(
+        function
+    )
     resolve = dispatcher.get_call_template
 
     def resolve_without_literals(args: Sequence[object], keywords: dict[str, object]) -> object:
@@ -35,3 +46,34 @@ def cells_at(_typing: Any, address: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(pointer))
 
     return pointer(address), generate
+
+
+@intrinsic
+def lowest_bit(_typing: Any, _mask: Any) -> Any:
+    """Number of the lowest set bit of a mask that is not 0."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], context.get_constant(types.boolean, 1))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def load_shared(_typing: Any, _cells: Any, _index: Any) -> Any:
+    """A word that another thread may write; what that thread wrote before is seen, too."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.load_atomic(builder.gep(args[0], [args[1]]), "acquire", 8)
+
+    return types.int64(types.CPointer(types.int64), types.int64), generate
+
+
+@intrinsic
+def store_shared(_typing: Any, _cells: Any, _index: Any, _value: Any) -> Any:
+    """Write a word that other threads wait for; they see all that was written before, too."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[2], builder.gep(args[0], [args[1]]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.CPointer(types.int64), types.int64, types.int64), generate

@@ -9,7 +9,7 @@ from typing import Final
 
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.compiled import compiled, inlined
 from openwafer.sdk.fabric.rows import router_row
 from openwafer.sdk.fabric.state import State
 
@@ -103,11 +103,11 @@ def count(s: State, row: int, wavelet: int) -> None:
     s[row + w.L_LIMIT2] = 0
 
 
-@compiled
+@inlined
 def filter_row(s: State, pe: int, word: int) -> int:
     """Where the filter of a color's configuration lies, or -1."""
     number = (word >> route.FILTER_SHIFT) & route.FILTER_MASK
     if number == 0:
         return -1
-    first = s[router_row(pe) + w.R_FILTERS]
+    first = s[router_row(pe) + w.R_FLAGS] >> w.FILTERS_SHIFT
     return w.FILTER + (first + number - 1) * w.FILTER_WORDS

@@ -3,25 +3,44 @@
 In each cycle the awake routers decide and move, then the awake cores step. A core touches only what
 is its own, so cores of one cycle are independent of each other. Cores that wait for a later cycle
 lie in a wheel of lists by cycle; routers and cores that wait for each other sleep until woken.
+
+Bands of rows of PEs can be advanced side by side, each by a thread. They meet twice a cycle: once
+all have decided what moves, and at the end. In between a band changes nothing that another reads.
+What goes from one band into the next lies on lists of the one that it leaves.
 """
 
+import ctypes
 import hashlib
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
 from numba import njit, types
 
 from openwafer.sdk.fabric import processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import cells_at, compiled
+from openwafer.sdk.fabric.compiled import (
+    cells_at,
+    compiled,
+    load_shared,
+    store_shared,
+)
+from openwafer.sdk.fabric.one_unit import as_one_unit
 from openwafer.sdk.fabric.rows import core_row
-from openwafer.sdk.fabric.state import State
+from openwafer.sdk.fabric.state import Array, State
 
 # Arguments are declared 64 bits wide; callees that take 32 read the low half of the register.
 RUN_TYPE: Final = types.int32(*[types.int64] * 5)
 ELEMENT_TYPE: Final = types.int64(*[types.int64] * 4)
+PAUSE_TYPE: Final = types.int32()
+LOOKS: Final = 2000
+"""How often a band looks for the others before it lets the processor do something else."""
+PATIENCE_SECONDS: Final = 1.5
+
+Pause = Callable[[], int]
 
 
 class NativeFunction(types.WrapperAddressProtocol):  # type: ignore[misc]
@@ -101,9 +120,12 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
     kept = 0
     for i in range(s[w.G_CORES]):
         pe = s[w.CORE_LIST + i]
-        has_acted = processor.step_sources(s, pe)
-        has_acted |= thread.step_threads(s, element, pe)
-        has_acted |= processor.step_main(s, run, pe)
+        core = core_row(pe)
+        has_acted = s[core + w.C_SOURCE] != 0 and processor.step_sources(s, pe)
+        if s[core + w.C_THREADS]:
+            has_acted |= thread.step_threads(s, element, pe)
+        if processor.is_main_due(s, pe):
+            has_acted |= processor.step_main(s, run, pe)
         if has_acted or stays_awake(s, pe):
             s[w.CORE_LIST + kept] = pe
             kept += 1
@@ -113,23 +135,64 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
 
 
 @compiled
-def is_reached(s: State, goal: int) -> bool:
-    """Whether the host has what it waits for."""
-    if goal == w.GOAL_COMMAND:
-        return s[w.G_COMMANDS] == 0
-    if goal == w.GOAL_INJECTED:
-        return s[w.G_SOURCES] == 0
-    return goal == w.GOAL_COLLECTED and s[w.G_WANTED] == 0
+def summarize(s: State) -> None:
+    """Note when the band has something to do again."""
+    s[w.G_NEXT] = w.NEVER
+    if s[w.G_ROUTERS] | s[w.G_CORES] | s[w.G_CALLS] | s[w.G_CALLS + 1]:
+        s[w.G_NEXT] = s[w.G_NOW] + 1
+    elif s[w.G_IN_WHEEL]:
+        s[w.G_NEXT] = next_sleeper(s)
 
 
 @compiled
-def next_now(s: State, limit: int) -> int:
-    """The cycle that comes next; NEVER when everything sleeps for good."""
-    if s[w.G_ROUTERS] or s[w.G_CORES]:
-        return s[w.G_NOW] + 1
-    if s[w.G_IN_WHEEL] == 0:
-        return w.NEVER
-    return min(next_sleeper(s), limit)
+def meet(s: State, pause: Pause) -> None:
+    """Wait until all bands have come to this place."""
+    if s[w.G_BANDS] == 1:
+        return
+    epoch = s[w.G_EPOCH] + 1
+    store_shared(s, w.G_EPOCH, epoch)
+    for band in range(s[w.G_BANDS]):
+        other = cells_at(s[w.G_BAND_ADDRESSES + band])
+        looks = 0
+        while load_shared(other, w.G_EPOCH) < epoch:
+            looks += 1
+            if looks % LOOKS == 0:
+                pause()
+
+
+@compiled
+def goal_word(goal: int) -> int:
+    """The scalar whose sum is zero once a goal is reached; 0 for none."""
+    if goal == w.GOAL_COMMAND:
+        return w.G_COMMANDS
+    if goal == w.GOAL_INJECTED:
+        return w.G_SOURCES
+    return w.G_WANTED if goal == w.GOAL_COLLECTED else 0
+
+
+@compiled
+def begin_cycle(s: State, goal: int, limit: int) -> int:
+    """Set the clock to the next cycle, or say why there is none; all bands find the same."""
+    missing = 0
+    following = w.NEVER
+    is_full = False
+    for band in range(s[w.G_BANDS]):
+        other = cells_at(s[w.G_BAND_ADDRESSES + band])
+        if other[w.G_ERROR]:
+            return w.STOP_ERROR
+        missing += other[goal_word(goal)] if goal else 1
+        following = min(following, other[w.G_NEXT])
+        is_full |= other[w.G_EVENTS] > s[w.G_EVENT_LIMIT] or other[w.G_TEXT] > w.MAX_TEXT // 2
+    if missing == 0:
+        return w.STOP_GOAL
+    if is_full:
+        return w.STOP_DRAIN
+    if following == w.NEVER:
+        return w.STOP_IDLE
+    if s[w.G_NOW] >= limit:
+        return w.STOP_LIMIT
+    s[w.G_NOW] = min(following, limit)
+    return w.STOP_NOT
 
 
 def source_stamp() -> str:
@@ -144,46 +207,100 @@ def source_stamp() -> str:
 STAMP: Final = source_stamp()
 
 
-def _build_advance(stamp: str) -> Callable[..., int]:
+def _build_advance(stamp: str) -> Any:
     # numba looks only at this file's time; a captured value is part of its key, too.
-    @njit(cache=True)
+    @njit(cache=True, nogil=True)
     def advance(
-        address: int, run: processor.Run, element: thread.Element, goal: int, limit: int
+        address: int,
+        run: processor.Run,
+        element: thread.Element,
+        pause: Pause,
+        goal: int,
+        limit: int,
     ) -> int:
         len(stamp)
         s = cells_at(address)
         while True:
-            if s[w.G_ERROR]:
-                return w.STOP_ERROR
-            if is_reached(s, goal):
-                return w.STOP_GOAL
-            if s[w.G_EVENTS] > s[w.G_EVENT_LIMIT] or s[w.G_TEXT] > w.MAX_TEXT // 2:
-                return w.STOP_DRAIN
-            following = next_now(s, limit)
-            if following == w.NEVER:
-                return w.STOP_IDLE
-            if following > limit or s[w.G_NOW] >= limit:
-                return w.STOP_LIMIT
-            s[w.G_NOW] = following
+            summarize(s)
+            meet(s, pause)
+            stop = begin_cycle(s, goal, limit)
+            if stop != w.STOP_NOT:
+                return stop
             if s[w.G_IN_WHEEL]:
                 wake_sleepers(s)
-            router.step_routers(s)
+            router.decide_all(s)
+            meet(s, pause)
+            router.move_all(s)
             step_cores(s, run, element)
 
-    return advance  # type: ignore[no-any-return]
+    return advance
 
 
-def _build_write_register(stamp: str) -> Callable[..., None]:
+def _build_set_register(stamp: str) -> Any:
     @njit(cache=True)
-    def write_register(state: int, pe: int, address: int, value: int) -> None:
+    def set_register(state: int, pe: int, address: int, value: int) -> None:
         len(stamp)
         registers.write(cells_at(state), pe, address, value)
 
-    return write_register  # type: ignore[no-any-return]
+    return set_register
 
 
 advance: Final = _build_advance(STAMP)
-"""Run until a goal is reached, everything sleeps, the limit comes or the host has to look."""
+"""Run a band until a goal is reached, all sleeps, the limit comes or the host has to look."""
 
-write_register: Final = _build_write_register(STAMP)
-"""A config register takes a value, as PE code would write it."""
+set_register: Final = _build_set_register(STAMP)
+
+_give_way = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+PAUSE: Final = NativeFunction(_give_way, PAUSE_TYPE)
+
+
+def prepare(function: Any, kinds: Sequence[object]) -> None:
+    """Compile a function of the core, or read it from the cache; say so if that takes long."""
+    if function.signatures:
+        return
+    note = "openwafer: compiling the fabric simulator; this happens once and takes some 10 seconds"
+    timer = threading.Timer(PATIENCE_SECONDS, print, [note], {"file": sys.stderr, "flush": True})
+    timer.start()
+    with as_one_unit(function):
+        function.compile(tuple(kinds))
+    timer.cancel()
+
+
+def write_register(state: int, pe: int, address: int, value: int) -> None:
+    """A config register takes a value, as PE code would write it; `state` is an array's address."""
+    prepare(set_register, [types.int64] * 4)
+    set_register(state, pe, address, value)
+
+
+def advance_all(
+    states: Sequence[Array], run: NativeFunction, element: NativeFunction, goal: int, limit: int
+) -> int:
+    """Advance all bands of a machine; the first state takes the sums, and an error.
+
+    Returns why they stopped.
+    """
+    functions = [types.FunctionType(kind) for kind in (RUN_TYPE, ELEMENT_TYPE, PAUSE_TYPE)]
+    prepare(advance, [types.int64, *functions, types.int64, types.int64])
+    first = states[0]
+    for state in states[1:]:
+        state[: w.SAME_WORDS] = first[: w.SAME_WORDS]
+    stops = [0] * len(states)
+
+    def advance_band(band: int) -> None:
+        address = int(states[band][w.G_ADDRESS])
+        stops[band] = advance(address, run, element, PAUSE, goal, limit)
+
+    threads = [threading.Thread(target=advance_band, args=(k,)) for k in range(1, len(states))]
+    for thread_ in threads:
+        thread_.start()
+    advance_band(0)
+    for thread_ in threads:
+        thread_.join()
+    for state in states[1:]:
+        first[w.FIRST_SUM : w.END_SUM] += state[w.FIRST_SUM : w.END_SUM]
+        state[w.FIRST_SUM : w.END_SUM] = 0
+    failed = [state for state in states if state[w.G_ERROR]]
+    if failed:
+        worst = min(failed, key=lambda state: int(state[w.G_ERROR_PE]))
+        first[w.G_ERROR : w.G_ERROR_B + 1] = worst[w.G_ERROR : w.G_ERROR_B + 1]
+    return stops[0]

@@ -13,9 +13,9 @@ from openwafer.sdk.arch.generation import (
     Arch,
 )
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
-from openwafer.sdk.fabric import engine, route
+from openwafer.sdk.fabric import channel, engine, route
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.state import Array, Tables, allocate
+from openwafer.sdk.fabric.state import Array, Tables, allocate, band_of
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.descriptor import DsdKind
@@ -31,31 +31,38 @@ _FILTER_KINDS = {
 }
 _FIRST_RANDOM_STATE = 0xDEADBEEF
 _FIFO_FILE = DsrFile.SOURCE1
+_BLOCK_WORDS = 512
+"""Memory that begins with zeros is left alone in blocks of this size."""
 
 
-def load(program: Program) -> Array:
-    """Allocate and fill the state of a program."""
+def load(program: Program, num_bands: int = 1) -> list[Array]:
+    """Allocate and fill the state of a program, as an array for each band of rows of PEs."""
     kinds, kind_of = _kinds(program)
-    state = allocate(kind_of.size)
-    tables = Tables(state)
-    _fill_globals(state, program)
+    states = allocate(program.width, program.height, num_bands)
+    tables = Tables(states[0])
+    for state in states:
+        _fill_globals(state, program)
     _fill_vector_ops(tables, program.arch)
     for number, image in enumerate(program.images):
         _check(image)
         _fill_tables(tables.image[number], image)
         _fill_pes(tables, program, number)
     _fill_routers(tables, program, kinds, kind_of)
-    edges = tables.router[:, w.R_EDGES].reshape(program.height, program.width)
-    edges[:, 0] |= 1 << Direction.WEST
-    edges[:, -1] |= 1 << Direction.EAST
-    edges[-1] |= 1 << Direction.SOUTH
-    edges[0] |= 1 << Direction.NORTH
-    address = int(state[w.G_ADDRESS])
+    flags = tables.router[:, w.R_FLAGS].reshape(program.height, program.width)
+    flags[:, 0] |= 1 << (w.EDGE_SHIFT + Direction.WEST)
+    flags[:, -1] |= 1 << (w.EDGE_SHIFT + Direction.EAST)
+    flags[-1] |= 1 << (w.EDGE_SHIFT + Direction.SOUTH)
+    flags[0] |= 1 << (w.EDGE_SHIFT + Direction.NORTH)
+    _write_registers(states, program)
+    return states
+
+
+def _write_registers(states: Sequence[Array], program: Program) -> None:
     for number, image in enumerate(program.images):
         for pe in np.flatnonzero(program.image_of.ravel() == number) if image.registers else ():
+            address = int(states[band_of(states, int(pe))][w.G_ADDRESS])
             for register in image.registers:
                 engine.write_register(address, int(pe), register.address, register.value)
-    return state
 
 
 def _check(image: Image) -> None:
@@ -82,7 +89,6 @@ def _colors_of(program: Program, image: int, routes: int) -> list[tuple[int, Col
 
 def _fill_globals(state: Array, program: Program) -> None:
     g, generation = state, GENERATIONS[program.arch]
-    g[w.G_WIDTH], g[w.G_HEIGHT] = program.width, program.height
     g[w.G_HOP] = generation.hop_cycles
     g[w.G_RAMP_IN] = generation.ramp_cycles
     g[w.G_RAMP_OUT] = max(0, generation.ramp_cycles - generation.hop_cycles)
@@ -137,7 +143,10 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
     if not pes.size:
         return
     data = np.frombuffer(image.data, np.uint16)
-    tables.memory[pes, : data.size] = data
+    for start in range(0, data.size, _BLOCK_WORDS):
+        block = data[start : start + _BLOCK_WORDS]
+        if block.any():
+            tables.memory[pes, start : start + block.size] = block
     core = np.zeros(w.CORE_WORDS, np.int64)
     core[w.C_IMAGE] = number
     for pair, rotation in enumerate(image.rotations):
@@ -148,8 +157,7 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
     _fill_fifos(tables, image, pes)
     for dsr in image.dsrs:
         row = _dsr_row(dsr)
-        for pe in pes:
-            tables.dsr[pe * w.NUM_DSRS + dsr.file * 16 + dsr.number] = row
+        tables.dsr[dsr.file * 16 + dsr.number, pes] = row
 
 
 def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
@@ -159,23 +167,24 @@ def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
     other colors share one, until a vector operation or a register binds theirs; elsewhere their
     wavelets wait in the router.
     """
+    queue_of = core[w.C_QUEUE_OF :].view(np.uint8)[:NUM_COLORS]
+    out_colors = core[w.C_OUT_COLOR :].view(np.uint8)
     for binding in image.queues:
         if binding.is_input:
-            core[w.C_QUEUE_OF + binding.color] = binding.queue + 1
+            queue_of[binding.color] = binding.queue + 1
         else:
-            core[w.C_OUT_COLOR + binding.queue] = binding.color + 1
+            out_colors[binding.queue] = binding.color + 1
     if arch is not Arch.WSE2:
         return
-    used = {int(q) for q in core[w.C_QUEUE_OF : w.C_QUEUE_OF + NUM_COLORS]}
+    used = set(queue_of.tolist())
     free = [queue for queue in range(w.QUEUES) if queue + 1 not in used]
     for task in image.tasks:
-        if task.kind is TaskKind.DATA and core[w.C_QUEUE_OF + task.task_id] == 0:
+        if task.kind is TaskKind.DATA and queue_of[task.task_id] == 0:
             # Wavelets carry their color, so the last queue may serve several of them.
-            core[w.C_QUEUE_OF + task.task_id] = (free.pop() if free else w.QUEUES - 1) + 1
+            queue_of[task.task_id] = (free.pop() if free else w.QUEUES - 1) + 1
     if all(task.kind is not TaskKind.CONTROL for task in image.tasks):
         return
     shared = (free[-1] if free else w.QUEUES - 1) + 1
-    queue_of = core[w.C_QUEUE_OF : w.C_QUEUE_OF + NUM_COLORS]
     queue_of[queue_of == 0] = shared
 
 
@@ -202,11 +211,10 @@ def _fill_fifos(tables: Tables, image: Image, pes: Array) -> None:
         row[w.F_ELEMENTS] = fifo.num_words // fifo.element_words
         row[w.F_ACTIVATE_PUSH], row[w.F_ACTIVATE_POP] = fifo.activate_push, fifo.activate_pop
         row[w.F_FULL_ACTION], row[w.F_EMPTY_ACTION] = fifo.full_action, fifo.empty_action
-        tables.fifo[pes * w.FIFOS + number] = row
+        tables.fifo[number, pes] = row
         for file, register in ((DsrFile.DESTINATION, fifo.destination), (_FIFO_FILE, fifo.source)):
             if register >= 0:
-                at = int(file) * NUM_DSRS + register
-                tables.dsr[pes * w.NUM_DSRS + at] = _fifo_dsr_row(number)
+                tables.dsr[int(file) * NUM_DSRS + register, pes] = _fifo_dsr_row(number)
 
 
 def _fifo_dsr_row(fifo: int) -> Array:
@@ -266,7 +274,8 @@ def _fill_routers(tables: Tables, program: Program, kinds: Array, kind_of: Array
         tables.router[pes] = _router_row(colors, [color for color, _ in filters])
         if not filters:
             continue
-        tables.router[pes, w.R_FILTERS] = first_filter + len(filters) * np.arange(pes.size)
+        first_of = first_filter + len(filters) * np.arange(pes.size)
+        tables.router[pes, w.R_FLAGS] |= first_of << w.FILTERS_SHIFT
         rows = np.stack([_filter_row(given) for _, given in filters])
         after = first_filter + pes.size * len(filters)
         tables.filter[first_filter:after] = np.tile(rows, (pes.size, 1))
@@ -279,7 +288,8 @@ def _router_row(colors: Sequence[tuple[int, ColorConfig]], with_filter: list[int
         number = with_filter.index(color) if color in with_filter else -1
         row[w.R_ROUTE + color] = route.pack_route(config, number)
         if config.swap_x or config.swap_y:
-            row[w.R_HAS_SWAP] = 1
+            row[w.R_FLAGS] = w.SWAP_BIT
+        channel.fill_takes(row, color)
     return row
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import queues
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.compiled import compiled, inlined
 from openwafer.sdk.fabric.rows import dsr_row, mailbox_row, memory_row
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import descriptor as dsd
@@ -136,38 +136,45 @@ def step(s: State, operand: int) -> None:
         s[operand + w.O_INDEX + dim] = 0
 
 
-@compiled
-def load_word(s: State, pe: int, address: int) -> int:
-    """A 16-bit word of memory."""
-    return (s[memory_row(pe) + (address >> 2)] >> (16 * (address & 3))) & 0xFFFF
+@inlined
+def load_bits(s: State, pe: int, address: int, mask: int) -> int:
+    """Bits of memory that lie within four words."""
+    return (s[memory_row(pe) + (address >> 2)] >> (16 * (address & 3))) & mask
 
 
-@compiled
-def store_word(s: State, pe: int, address: int, value: int) -> None:
-    """Write a 16-bit word of memory."""
+@inlined
+def store_bits(s: State, pe: int, address: int, mask: int, value: int) -> None:
+    """Write them."""
     at = memory_row(pe) + (address >> 2)
     shift = 16 * (address & 3)
-    s[at] = (s[at] & ~(0xFFFF << shift)) | (value & 0xFFFF) << shift
+    s[at] = (s[at] & ~(mask << shift)) | (value & mask) << shift
 
 
-@compiled
+@inlined
 def load(s: State, pe: int, address: int, num_words: int) -> int:
     """An element of memory as raw bits."""
     at = address & ADDRESS_MASK
     if at + num_words > MEMORY_WORDS:
         queues.fail(s, w.ERROR_BOUNDS, pe, at, 0)
         return 0
-    low = load_word(s, pe, at)
-    return low | load_word(s, pe, at + 1) << 16 if num_words == 2 else low
+    if num_words == 1:
+        return load_bits(s, pe, at, 0xFFFF)
+    if at & 3 != 3:
+        return load_bits(s, pe, at, 0xFFFFFFFF)
+    return load_bits(s, pe, at, 0xFFFF) | load_bits(s, pe, at + 1, 0xFFFF) << 16
 
 
-@compiled
+@inlined
 def store(s: State, pe: int, address: int, num_words: int, value: int) -> None:
     """Write raw bits to memory."""
     at = address & ADDRESS_MASK
     if at + num_words > MEMORY_WORDS:
         queues.fail(s, w.ERROR_BOUNDS, pe, at, 1)
         return
-    store_word(s, pe, at, value)
-    if num_words == 2:
-        store_word(s, pe, at + 1, value >> 16)
+    if num_words == 1:
+        store_bits(s, pe, at, 0xFFFF, value)
+    elif at & 3 != 3:
+        store_bits(s, pe, at, 0xFFFFFFFF, value)
+    else:
+        store_bits(s, pe, at, 0xFFFF, value)
+        store_bits(s, pe, at + 1, 0xFFFF, value >> 16)

@@ -12,7 +12,7 @@ from typing import Final
 from openwafer.sdk.arch.generation import NO_TASK
 from openwafer.sdk.fabric import control, queues, request, thread
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import core_row, image_row, mailbox_row, memory_row, source_row
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
@@ -132,17 +132,25 @@ def is_high(s: State, pe: int, place: int) -> bool:
     return (high >> (place if s[w.G_IS_WSE3] else color)) & 1 != 0
 
 
-@compiled
+@inlined
 def has_candidates(s: State, pe: int) -> bool:
     """A quick look whether the ring is worth a walk."""
     if s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED]:
         return True
     if s[core_row(pe) + w.C_COMMAND] == w.COMMAND_WAITS:
         return True
-    waiting = 0
-    for queue in range(w.QUEUES):
-        waiting |= s[core_row(pe) + w.C_IN_META + queue] >> 8
-    return waiting != 0
+    waiting = s[core_row(pe) + w.C_IN] & w.COUNTS
+    if waiting == 0:
+        return False
+    tasks = image_row(s[core_row(pe) + w.C_IMAGE]) + w.I_DATA
+    while waiting:
+        queue = lowest_bit(waiting) >> 3
+        waiting &= ~(255 << (8 * queue))
+        wavelet = queues.input_head(s, pe, queue)
+        task = queue if s[w.G_IS_WSE3] else (wavelet >> w.COLOR_SHIFT) & 31
+        if wavelet & w.CONTROL_BIT or s[tasks + task]:
+            return True
+    return False
 
 
 @compiled
@@ -157,8 +165,6 @@ def following(cursor: int, has_locals: bool) -> int:
 @compiled
 def choose(s: State, pe: int) -> int:
     """Place in the ring of the task that starts now, or -1."""
-    if not has_candidates(s, pe):
-        return -1
     chosen = -1
     has_locals = s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED] != 0
     place = s[core_row(pe) + w.C_CURSOR]
@@ -188,8 +194,11 @@ def start_handler(s: State, pe: int) -> bool:
             return True
     for queue in range(2 * w.QUEUES):
         entry = s[tables + w.I_FLUSH + queue]
-        meta = w.C_IN_META + queue if queue < w.QUEUES else w.C_OUT_META + queue - w.QUEUES
-        if entry and (s[core + w.C_FLUSHES] >> queue) & 1 and s[core + meta] >> 8 == 0:
+        is_asked = entry and (s[core + w.C_FLUSHES] >> queue) & 1
+        if (
+            is_asked
+            and queues.count_in(s[core + w.C_IN + queue // w.QUEUES], queue % w.QUEUES) == 0
+        ):
             s[core + w.C_FLUSHES] &= ~(1 << queue)
             s[core + w.C_FLUSHED] |= 1 << queue
             start_entry(s, pe, entry - 1)
@@ -299,7 +308,7 @@ def step_sources(s: State, pe: int) -> bool:
         if s[source + w.S_NEXT] == s[source + w.S_END]:
             continue
         color = s[source + w.S_COLOR]
-        queue = s[core_row(pe) + w.C_QUEUE_OF + color] - 1
+        queue = queues.queue_of(s, pe, color)
         if queue < 0 or not queues.has_input_space(s, pe, queue):
             continue
         data = s[w.SOURCE_DATA + s[source + w.S_NEXT]]
@@ -312,16 +321,23 @@ def step_sources(s: State, pe: int) -> bool:
     return has_taken
 
 
+@inlined
+def is_main_due(s: State, pe: int) -> bool:
+    """Whether the main thread may have something to do."""
+    core = core_row(pe)
+    main = s[core + w.C_MAIN]
+    if main == w.MAIN_IDLE:
+        return s[core + w.C_TEARDOWNS] | s[core + w.C_FLUSHES] != 0 or has_candidates(s, pe)
+    if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
+        return s[core + w.C_UNTIL] <= s[w.G_NOW]
+    return main != w.MAIN_VECTOR
+
+
 @compiled
 def next_cycle(s: State, pe: int) -> int:
     """When a core with nothing to do now has to look again; NEVER: once something arrives."""
-    now = s[w.G_NOW]
-    soonest = thread.next_beat(s, pe)
+    soonest = min(thread.next_beat(s, pe), queues.next_input(s, pe))
     main = s[core_row(pe) + w.C_MAIN]
     if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
         soonest = min(soonest, s[core_row(pe) + w.C_UNTIL])
-    for queue in range(w.QUEUES):
-        at = queues.input_ready(s, pe, queue)
-        if now < at < soonest:
-            soonest = at
     return soonest

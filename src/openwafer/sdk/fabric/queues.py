@@ -1,21 +1,25 @@
 """Queues between core and router, and who is awake."""
 
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
-from openwafer.sdk.fabric.rows import core_row, router_row
+from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
+from openwafer.sdk.fabric.rows import core_row, input_slot, output_slot, router_row
 from openwafer.sdk.fabric.state import State
 
+NORTH = 3
+SLOT_MASK = w.QUEUE_SLOTS - 1
 
-@compiled
+
+@inlined
 def wake_router(s: State, pe: int) -> None:
     """The router looks at its wavelets in the next cycle."""
-    if s[router_row(pe) + w.R_AWAKE] == 0:
-        s[router_row(pe) + w.R_AWAKE] = 1
+    flags = router_row(pe) + w.R_FLAGS
+    if s[flags] & w.AWAKE_BIT == 0:
+        s[flags] |= w.AWAKE_BIT
         s[w.ROUTER_LIST + s[w.G_ROUTERS]] = pe
         s[w.G_ROUTERS] += 1
 
 
-@compiled
+@inlined
 def wake_core(s: State, pe: int) -> None:
     """The core looks around in this cycle, or in the next one if it has already."""
     if s[core_row(pe) + w.C_AWAKE] == 0:
@@ -24,14 +28,32 @@ def wake_core(s: State, pe: int) -> None:
         s[w.G_CORES] += 1
 
 
-@compiled
+@inlined
 def neighbour(s: State, pe: int, direction: int) -> int:
     """The PE next to one in direction 0 west, 1 east, 2 south, 3 north; -1 beyond the edge."""
-    if (s[router_row(pe) + w.R_EDGES] >> direction) & 1:
+    if (s[router_row(pe) + w.R_FLAGS] >> (w.EDGE_SHIFT + direction)) & 1:
         return -1
-    if direction < 2:
-        return pe - 1 + 2 * direction
-    return pe + s[w.G_WIDTH] if direction == 2 else pe - s[w.G_WIDTH]
+    return pe + s[w.G_STEPS + direction]
+
+
+@inlined
+def is_own(s: State, pe: int) -> bool:
+    """Whether a PE belongs to this band."""
+    return s[w.G_FIRST] <= pe < s[w.G_END]
+
+
+@compiled
+def wake_neighbour(s: State, pe: int, direction: int) -> None:
+    """Wake the router next to a PE, if there is one; another band's is called."""
+    other = neighbour(s, pe, direction)
+    if other < 0:
+        return
+    if is_own(s, other):
+        wake_router(s, other)
+        return
+    side = int(direction != NORTH)
+    s[w.CALLS + side * w.MAX_CALLS + s[w.G_CALLS + side]] = other
+    s[w.G_CALLS + side] += 1
 
 
 @compiled
@@ -39,101 +61,148 @@ def wake_around(s: State, pe: int) -> None:
     """Wake a PE's router and its neighbours: it may take wavelets that it did not before."""
     wake_router(s, pe)
     for direction in range(4):
-        other = neighbour(s, pe, direction)
-        if other >= 0:
-            wake_router(s, other)
+        wake_neighbour(s, pe, direction)
+
+
+@inlined
+def count_in(word: int, queue: int) -> int:
+    """Wavelets in a queue, of a core's word about its input or output queues."""
+    return (word >> (8 * queue + w.COUNT_SHIFT)) & w.COUNT_MASK
+
+
+@inlined
+def head_in(word: int, queue: int) -> int:
+    """Slot of a queue's first wavelet."""
+    return (word >> (8 * queue)) & SLOT_MASK
+
+
+@inlined
+def without_head(word: int, queue: int) -> int:
+    """The word about queues after the first wavelet of one has gone."""
+    head = (head_in(word, queue) + 1) & SLOT_MASK
+    word &= ~(SLOT_MASK << (8 * queue))
+    return (word | head << (8 * queue)) - (1 << (8 * queue + w.COUNT_SHIFT))
+
+
+@inlined
+def byte_of(s: State, row: int, number: int) -> int:
+    """A byte of a row of bytes."""
+    return (s[row + (number >> 3)] >> (8 * (number & 7))) & 255
 
 
 @compiled
+def set_byte(s: State, row: int, number: int, value: int) -> None:
+    """Write one."""
+    shift = 8 * (number & 7)
+    at = row + (number >> 3)
+    s[at] = (s[at] & ~(255 << shift)) | value << shift
+
+
+@inlined
+def queue_of(s: State, pe: int, color: int) -> int:
+    """The input queue of a color, or -1."""
+    return byte_of(s, core_row(pe) + w.C_QUEUE_OF, color) - 1
+
+
+@inlined
 def has_input_space(s: State, pe: int, queue: int) -> bool:
     """Whether an input queue takes one more wavelet."""
-    return s[core_row(pe) + w.C_IN_META + queue] >> 8 < s[w.G_DEPTHS + queue]
+    return count_in(s[core_row(pe) + w.C_IN], queue) < s[w.G_DEPTHS + queue]
 
 
-@compiled
+@inlined
 def push_input(s: State, pe: int, queue: int, wavelet: int, ready: int) -> None:
     """Put a wavelet with its color into an input queue; the core sees it from `ready` on."""
-    core = core_row(pe)
-    meta = s[core + w.C_IN_META + queue]
-    slot = queue * w.QUEUE_SLOTS + ((meta & 0xFF) + (meta >> 8)) % w.QUEUE_SLOTS
-    s[core + w.C_IN_DATA + slot] = wavelet
-    s[core + w.C_IN_READY + slot] = ready
-    s[core + w.C_IN_META + queue] = meta + 256
+    at = core_row(pe) + w.C_IN
+    word = s[at]
+    slot = input_slot(pe, queue, (head_in(word, queue) + count_in(word, queue)) & SLOT_MASK)
+    s[slot] = wavelet
+    s[slot + 1] = ready
+    s[at] = word + (1 << (8 * queue + w.COUNT_SHIFT))
     wake_core(s, pe)
 
 
-@compiled
+@inlined
 def input_ready(s: State, pe: int, queue: int) -> int:
     """Cycle from which the first wavelet of an input queue can be had; NEVER when it is empty."""
-    core = core_row(pe)
-    meta = s[core + w.C_IN_META + queue]
-    if meta >> 8 == 0:
+    word = s[core_row(pe) + w.C_IN]
+    if count_in(word, queue) == 0:
         return w.NEVER
-    return s[core + w.C_IN_READY + queue * w.QUEUE_SLOTS + (meta & 0xFF)]
+    return s[input_slot(pe, queue, head_in(word, queue)) + 1]
 
 
-@compiled
+@inlined
 def input_head(s: State, pe: int, queue: int) -> int:
     """The first wavelet of an input queue."""
-    core = core_row(pe)
-    return s[core + w.C_IN_DATA + queue * w.QUEUE_SLOTS + (s[core + w.C_IN_META + queue] & 0xFF)]
+    return s[input_slot(pe, queue, head_in(s[core_row(pe) + w.C_IN], queue))]
+
+
+@inlined
+def pop_input(s: State, pe: int, queue: int) -> None:
+    """Drop the first wavelet of an input queue."""
+    word = s[core_row(pe) + w.C_IN]
+    if count_in(word, queue) == s[w.G_DEPTHS + queue]:
+        wake_router(s, pe)
+    s[core_row(pe) + w.C_IN] = without_head(word, queue)
 
 
 @compiled
-def pop_input(s: State, pe: int, queue: int) -> None:
-    """Drop the first wavelet of an input queue."""
-    core = core_row(pe)
-    meta = s[core + w.C_IN_META + queue]
-    if meta >> 8 == s[w.G_DEPTHS + queue]:
-        wake_router(s, pe)
-    s[core + w.C_IN_META + queue] = ((meta & ~255) - 256) | ((meta & 255) + 1) % w.QUEUE_SLOTS
+def next_input(s: State, pe: int) -> int:
+    """The next cycle at which a queue's first wavelet can be had that could not before."""
+    soonest = w.NEVER
+    waiting = s[core_row(pe) + w.C_IN] & w.COUNTS
+    while waiting:
+        queue = lowest_bit(waiting) >> 3
+        waiting &= ~(255 << (8 * queue))
+        at = input_ready(s, pe, queue)
+        if s[w.G_NOW] < at < soonest:
+            soonest = at
+    return soonest
 
 
 @compiled
 def bind_input(s: State, pe: int, color: int, queue: int) -> None:
     """A color gets another input queue, which takes its wavelets over from the one before."""
-    before = s[core_row(pe) + w.C_QUEUE_OF + color] - 1
-    s[core_row(pe) + w.C_QUEUE_OF + color] = queue + 1
+    before = queue_of(s, pe, color)
+    set_byte(s, core_row(pe) + w.C_QUEUE_OF, color, queue + 1)
     wake_router(s, pe)
-    num = s[core_row(pe) + w.C_IN_META + before] >> 8 if before >= 0 else 0
+    num = count_in(s[core_row(pe) + w.C_IN], before) if before >= 0 else 0
     for _ in range(num):
         wavelet, ready = input_head(s, pe, before), input_ready(s, pe, before)
         pop_input(s, pe, before)
-        is_own = (wavelet >> w.COLOR_SHIFT) & 31 == color
-        push_input(s, pe, queue if is_own else before, wavelet, ready)
+        has_color = (wavelet >> w.COLOR_SHIFT) & 31 == color
+        push_input(s, pe, queue if has_color else before, wavelet, ready)
 
 
-@compiled
+@inlined
 def has_output_space(s: State, pe: int, queue: int) -> bool:
     """Whether an output queue takes one more wavelet."""
-    return s[core_row(pe) + w.C_OUT_META + queue] >> 8 < s[w.G_DEPTHS + w.QUEUES + queue]
+    return count_in(s[core_row(pe) + w.C_OUT], queue) < s[w.G_DEPTHS + w.QUEUES + queue]
 
 
-@compiled
+@inlined
 def push_output(s: State, pe: int, queue: int, wavelet: int) -> None:
     """Put a wavelet with its color into an output queue."""
-    core = core_row(pe)
-    meta = s[core + w.C_OUT_META + queue]
-    slot = queue * w.QUEUE_SLOTS + ((meta & 0xFF) + (meta >> 8)) % w.QUEUE_SLOTS
-    s[core + w.C_OUT_DATA + slot] = wavelet
-    s[core + w.C_OUT_READY + slot] = s[w.G_NOW] + s[w.G_RAMP_OUT]
-    s[core + w.C_OUT_META + queue] = meta + 256
+    at = core_row(pe) + w.C_OUT
+    word = s[at]
+    slot = output_slot(pe, queue, (head_in(word, queue) + count_in(word, queue)) & SLOT_MASK)
+    s[slot] = wavelet
+    s[slot + 1] = s[w.G_NOW] + s[w.G_RAMP_OUT]
+    s[at] = word + (1 << (8 * queue + w.COUNT_SHIFT))
     s[router_row(pe) + w.R_BUSY] |= 1 << (w.COLORS + queue)
     s[w.G_WAVELETS] += 1
     wake_router(s, pe)
 
 
-@compiled
+@inlined
 def pop_output(s: State, pe: int, queue: int) -> int:
     """Take the first wavelet of an output queue."""
-    core = core_row(pe)
-    meta = s[core + w.C_OUT_META + queue]
-    wavelet = s[core + w.C_OUT_DATA + queue * w.QUEUE_SLOTS + (meta & 0xFF)]
-    s[core + w.C_OUT_META + queue] = ((meta & ~255) - 256) | ((meta & 255) + 1) % w.QUEUE_SLOTS
-    if meta >> 8 == 1:
+    word = s[core_row(pe) + w.C_OUT]
+    if count_in(word, queue) == 1:
         s[router_row(pe) + w.R_BUSY] &= ~(1 << (w.COLORS + queue))
+    s[core_row(pe) + w.C_OUT] = without_head(word, queue)
     wake_core(s, pe)
-    return wavelet
+    return s[output_slot(pe, queue, head_in(word, queue))]
 
 
 @compiled

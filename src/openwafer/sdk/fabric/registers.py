@@ -6,7 +6,7 @@ output queue configurations, appear in public programs. The others are this simu
 
 from typing import Final
 
-from openwafer.sdk.fabric import queues, route
+from openwafer.sdk.fabric import channel, queues, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.rows import core_row, router_row
@@ -42,7 +42,7 @@ INVALID_DIRECTION: Final = 5
 @compiled
 def plain_row(pe: int, address: int) -> int:
     """Where a plain register lies, four to a word."""
-    return w.REGISTER + (pe * w.REGISTERS + address - PLAIN) // 4
+    return w.REGISTER + (address - PLAIN) // 4 * w.MAX_PES + pe
 
 
 @compiled
@@ -151,7 +151,7 @@ def queue_status(s: State, pe: int, meta: int, depths: int) -> int:
     """Bit by queue: empty; from bit 8 on: full."""
     value = 0
     for queue in range(w.QUEUES):
-        length = s[core_row(pe) + meta + queue] >> 8
+        length = queues.count_in(s[core_row(pe) + meta], queue)
         value |= int(length == 0) << queue
         value |= int(length == s[depths + queue]) << (8 + queue)
     return value
@@ -168,10 +168,10 @@ def read(s: State, pe: int, address: int) -> int:
         return read_switch(word) if bank == 1 else read_outputs(word)
     core = core_row(pe)
     if WSE3_OUTPUT_QUEUES <= address < WSE3_OUTPUT_QUEUES + w.QUEUES:
-        return max(0, s[core + w.C_OUT_COLOR + (address & 7)] - 1) << 4
+        return max(0, queues.byte_of(s, core + w.C_OUT_COLOR, address & 7) - 1) << 4
     if WSE3_INPUT_QUEUES <= address < WSE3_INPUT_QUEUES + w.QUEUES:
         for color in range(w.COLORS):
-            if s[core + w.C_QUEUE_OF + color] == (address & 7) + 1:
+            if queues.queue_of(s, pe, color) == address & 7:
                 return color << 4
         return 0
     return read_status(s, pe, address)
@@ -194,7 +194,10 @@ def has_filter(s: State, pe: int, address: int) -> bool:
 def filter_field(s: State, pe: int, address: int) -> int:
     """Where the value of a filter's register lies."""
     offset = address - FILTERS
-    row = w.FILTER + (s[router_row(pe) + w.R_FILTERS] + (offset >> 2)) * w.FILTER_WORDS
+    row = (
+        w.FILTER
+        + ((s[router_row(pe) + w.R_FLAGS] >> w.FILTERS_SHIFT) + (offset >> 2)) * w.FILTER_WORDS
+    )
     return row + FILTER_FIELDS[offset & 3]
 
 
@@ -207,9 +210,9 @@ def read_status(s: State, pe: int, address: int) -> int:
     if address in (TEARDOWNS_LOW, TEARDOWNS_HIGH):
         return (s[core + w.C_TEARDOWNS] >> (16 * (address - TEARDOWNS_LOW))) & 0xFFFF
     if address == INPUT_STATUS:
-        return queue_status(s, pe, w.C_IN_META, w.G_DEPTHS)
+        return queue_status(s, pe, w.C_IN, w.G_DEPTHS)
     if address == OUTPUT_STATUS:
-        return queue_status(s, pe, w.C_OUT_META, w.G_DEPTHS + w.QUEUES)
+        return queue_status(s, pe, w.C_OUT, w.G_DEPTHS + w.QUEUES)
     if HIGH_TASKS <= address < HIGH_TASKS + 4:
         return (s[core + w.C_HIGH_TASKS] >> (16 * (address - HIGH_TASKS))) & 0xFFFF
     if address == MAIN_PRIORITY:
@@ -227,17 +230,18 @@ def write(s: State, pe: int, address: int, value: int) -> None:
     """A register takes a value."""
     bank = bank_of(s, address)
     if bank >= 0:
-        at = router_row(pe) + w.R_ROUTE + (address & 31)
-        word = s[at]
+        word = s[router_row(pe) + w.R_ROUTE + (address & 31)]
         if bank == 0:
-            s[at] = with_color(word, value)
+            word = with_color(word, value)
         else:
-            s[at] = with_switch(word, value) if bank == 1 else with_outputs(word, value)
-        if s[at] & (route.SWAP_X_BIT | route.SWAP_Y_BIT):
-            s[router_row(pe) + w.R_HAS_SWAP] = 1
+            word = with_switch(word, value) if bank == 1 else with_outputs(word, value)
+        channel.set_route(s, pe, address & 31, word)
+        if word & (route.SWAP_X_BIT | route.SWAP_Y_BIT):
+            s[router_row(pe) + w.R_FLAGS] |= w.SWAP_BIT
         queues.wake_around(s, pe)
     elif WSE3_OUTPUT_QUEUES <= address < WSE3_OUTPUT_QUEUES + w.QUEUES:
-        s[core_row(pe) + w.C_OUT_COLOR + (address & 7)] = ((value >> 4) & 31) + 1
+        bound = ((value >> 4) & 31) + 1
+        queues.set_byte(s, core_row(pe) + w.C_OUT_COLOR, address & 7, bound)
     elif WSE3_INPUT_QUEUES <= address < WSE3_INPUT_QUEUES + w.QUEUES:
         bind_input(s, pe, address & 7, (value >> 4) & 31)
     else:
@@ -247,11 +251,11 @@ def write(s: State, pe: int, address: int, value: int) -> None:
 @compiled
 def bind_input(s: State, pe: int, queue: int, color: int) -> None:
     """An input queue takes another color."""
-    core = core_row(pe)
     for other in range(w.COLORS):
-        if s[core + w.C_QUEUE_OF + other] == queue + 1:
-            s[core + w.C_QUEUE_OF + other] = 0
-    queues.bind_input(s, pe, color, queue)
+        if queues.queue_of(s, pe, other) == queue:
+            queues.set_byte(s, core_row(pe) + w.C_QUEUE_OF, other, 0)
+    if color < w.COLORS:
+        queues.bind_input(s, pe, color, queue)
 
 
 @compiled

@@ -1,5 +1,7 @@
 """Why the machine stopped, in words."""
 
+import numpy as np
+
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
@@ -60,11 +62,14 @@ class Report:
 
     def deadlock(self, awaited: str) -> OpenwaferError:
         """Everything waits for each other while the host waits for something."""
-        pes = range(int(self._state[w.G_NUM_PES]))
-        commands = self._tables.core[:, w.C_COMMAND]
-        notes = [note for pe in pes for note in self._waiting_threads(pe)]
-        notes += [note for pe in pes for note in self._stuck_wavelets(pe)]
-        notes += [self._waiting_command(pe) for pe in pes if commands[pe] != w.COMMAND_NONE]
+        core, router = self._tables.core, self._tables.router
+        with_thread, with_wavelet, with_command = (
+            np.flatnonzero(column).tolist()
+            for column in (core[:, w.C_THREADS], router[:, w.R_BUSY], core[:, w.C_COMMAND])
+        )
+        notes = [note for pe in with_thread for note in self._waiting_threads(pe)]
+        notes += [note for pe in with_wavelet for note in self._stuck_wavelets(pe)]
+        notes += [self._waiting_command(pe) for pe in with_command]
         hidden = len(notes) - MAX_NOTES
         if hidden > 0:
             notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
@@ -100,7 +105,7 @@ class Report:
         notes = []
         for slot in range(w.SLOTS):
             if (int(self._tables.core[pe, w.C_THREADS]) >> slot) & 1:
-                thread = self._tables.thread[pe, slot]
+                thread = self._tables.thread[slot, pe]
                 who = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
                 op = VECTOR_OPS_BY_CODE[int(thread[w.T_OP])].name
                 place = self._place(pe, int(thread[w.T_PLACE]))
@@ -116,25 +121,25 @@ class Report:
         for operand in thread[w.T_OPERANDS :].reshape(-1, w.OPERAND_WORDS):
             kind, queue, color = (int(operand[k]) for k in (w.O_KIND, w.O_QUEUE, w.O_COLOR))
             of_color = f" (color {color})" if color < w.COLORS else ""
-            if kind == w.FABIN and core[w.C_IN_META + queue] >> 8 == 0:
+            if kind == w.FABIN and _length(int(core[w.C_IN]), queue) == 0:
                 reasons.append(f"waits for wavelets in input queue {queue}{of_color}")
-            if kind == w.FABOUT and self._is_full(pe, w.C_OUT_META, queue):
+            if kind == w.FABOUT and self._is_full(pe, w.C_OUT, queue):
                 reasons.append(f"finds output queue {queue} full{of_color}")
             if kind == w.FIFO:
                 reasons.append(f"waits for FIFO {queue}")
         return "".join(f", {reason}" for reason in reasons)
 
     def _is_full(self, pe: int, meta: int, queue: int) -> bool:
-        first = w.G_DEPTHS if meta == w.C_IN_META else w.G_DEPTHS + w.QUEUES
-        return bool(self._tables.core[pe, meta + queue] >> 8 >= self._state[first + queue])
+        first = w.G_DEPTHS if meta == w.C_IN else w.G_DEPTHS + w.QUEUES
+        return bool(_length(int(self._tables.core[pe, meta]), queue) >= self._state[first + queue])
 
     def _stuck_wavelets(self, pe: int) -> list[str]:
         notes = []
+        row = self._tables.router[pe]
         for color in range(w.COLORS):
-            row = self._tables.router[pe]
-            meta = int(row[w.R_META + color])
-            if meta >> 8:
-                wavelet = int(row[w.R_DATA + color * w.CHANNEL_DEPTH + (meta & 255)])
+            if (int(row[w.R_BUSY]) >> color) & 1:
+                head = (int(row[w.R_HEADS]) >> (2 * color)) & 3
+                wavelet = int(self._tables.channel[pe, color * w.CHANNEL_DEPTH + head])
                 out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
                 reasons = [self._blocked(pe, color, d) for d in range(5) if (out >> d) & 1]
                 notes += [f"{self._name(pe)}, router: color {color} {r}" for r in reasons if r]
@@ -142,10 +147,10 @@ class Report:
 
     def _blocked(self, pe: int, color: int, direction: int) -> str:
         if direction == _RAMP:
-            queue = int(self._tables.core[pe, w.C_QUEUE_OF + color]) - 1
+            queue = int(self._tables.core[pe, w.C_QUEUE_OF :].view(np.uint8)[color]) - 1
             if queue < 0:
                 return "goes to the core, but no input queue has that color"
-            is_full = self._is_full(pe, w.C_IN_META, queue)
+            is_full = self._is_full(pe, w.C_IN, queue)
             return f"goes to the core, whose input queue {queue} is full" if is_full else ""
         where = DIRECTION_NAMES[direction].lower()
         y, x = divmod(pe, self._program.width)
@@ -163,7 +168,12 @@ class Report:
             return f"{self._name(pe)} has torn the color down"
         if not (word >> (10 * position + 5 + direction)) & 1:
             return f"{self._name(pe)} receives nothing from there at position {position}"
-        return f"{self._name(pe)} is full" if row[w.R_META + color] >> 8 >= w.CHANNEL_DEPTH else ""
+        is_full = (int(row[w.R_BUSY]) >> (w.FULL_SHIFT + color)) & 1
+        return f"{self._name(pe)} is full" if is_full else ""
+
+
+def _length(word: int, queue: int) -> int:
+    return (word >> (8 * queue + w.COUNT_SHIFT)) & w.COUNT_MASK
 
 
 def _misuse(code: int, who: str, values: tuple[int, int], notes: tuple[str, ...]) -> OpenwaferError:

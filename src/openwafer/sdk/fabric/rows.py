@@ -1,70 +1,88 @@
 """Where a row begins in the state's array."""
 
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.compiled import inlined
 
 
-@compiled
+@inlined
 def router_row(pe: int) -> int:
     """The PE's router."""
     return w.ROUTER + pe * w.ROUTER_WORDS
 
 
-@compiled
+@inlined
 def core_row(pe: int) -> int:
     """The PE's core."""
     return w.CORE + pe * w.CORE_WORDS
 
 
-@compiled
+@inlined
 def mailbox_row(pe: int) -> int:
     """The PE's mailbox."""
     return w.MAILBOX + pe * w.MAILBOX_WORDS
 
 
-@compiled
+@inlined
 def memory_row(pe: int) -> int:
     """The PE's memory."""
     return w.MEMORY_ROWS + pe * w.MEMORY_WORDS
 
 
-@compiled
+@inlined
+def channel_row(pe: int) -> int:
+    """The wavelets that the PE's router holds."""
+    return w.CHANNEL + pe * w.CHANNEL_WORDS
+
+
+@inlined
+def input_slot(pe: int, queue: int, slot: int) -> int:
+    """A slot of the PE's input queue."""
+    return w.QUEUE + pe * w.QUEUE_WORDS + (queue * w.QUEUE_SLOTS + slot) * w.SLOT_WORDS
+
+
+@inlined
+def output_slot(pe: int, queue: int, slot: int) -> int:
+    """A slot of the PE's output queue."""
+    return input_slot(pe, queue, slot) + w.Q_OUT
+
+
+@inlined
 def thread_row(pe: int, slot: int) -> int:
     """A slot of the PE's threads."""
-    return w.THREADS + pe * w.THREADS_WORDS + slot * w.THREAD_WORDS
+    return w.THREADS + (slot * w.MAX_PES + pe) * w.THREAD_WORDS
 
 
-@compiled
+@inlined
 def operand_row(thread: int, place: int) -> int:
     """Operand of a thread's row: 0 is the destination."""
     return thread + w.T_OPERANDS + place * w.OPERAND_WORDS
 
 
-@compiled
+@inlined
 def dsr_row(pe: int, number: int) -> int:
     """A register of the PE: 16 of each file."""
-    return w.DSR + (pe * w.NUM_DSRS + number) * w.DSR_WORDS
+    return w.DSR + (number * w.MAX_PES + pe) * w.DSR_WORDS
 
 
-@compiled
+@inlined
 def fifo_row(pe: int, number: int) -> int:
     """A FIFO of the PE."""
-    return w.FIFO_ROWS + (pe * w.FIFOS + number) * w.FIFO_WORDS
+    return w.FIFO_ROWS + (number * w.MAX_PES + pe) * w.FIFO_WORDS
 
 
-@compiled
+@inlined
 def image_row(image: int) -> int:
     """Tables of an image."""
     return w.IMAGE + image * w.IMAGE_WORDS
 
 
-@compiled
+@inlined
 def vector_row(operation: int) -> int:
     """A vector operation."""
     return w.VECTOR + operation * w.VECTOR_WORDS
 
 
-@compiled
+@inlined
 def source_row(number: int) -> int:
     """A stream from the host."""
     return w.SOURCE + number * w.SOURCE_WORDS

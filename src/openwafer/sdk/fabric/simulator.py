@@ -13,7 +13,7 @@ from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.report import Report
-from openwafer.sdk.fabric.state import Tables
+from openwafer.sdk.fabric.state import Array, Tables, events_of
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
 
@@ -27,10 +27,13 @@ class SimulatorOptions:
     Attributes:
         landing_log: record every landing of a wavelet at a router.
         max_cycles: cycles that one wait of the host may take.
+        threads: bands of rows of PEs that are simulated side by side, at most one a row; results
+            do not depend on it.
     """
 
     landing_log: bool = False
     max_cycles: int = 2_000_000_000
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,15 +92,26 @@ class Simulator:
         self._options = options
         self._run = engine.NativeFunction(run_address, engine.RUN_TYPE)
         self._element = engine.NativeFunction(element_address, engine.ELEMENT_TYPE)
-        self._state = load(program)
+        num_bands = max(1, min(options.threads, program.height, w.MAX_BANDS))
+        self._states = load(program, num_bands)
+        self._state = self._states[0]
         self._tables = Tables(self._state)
         self._state[w.G_LOG] = options.landing_log
         self._collected: dict[tuple[int, int], deque[int]] = {}
         self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
         self._prints: list[Print] = []
         self._landings: list[Landing] = []
-        for pe in range(program.width * program.height):
-            self._wake(pe)
+        self._wake(np.arange(program.width * program.height))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows of PEs."""
+        return self._program.width, self._program.height
+
+    @property
+    def num_threads(self) -> int:
+        """How many bands are simulated side by side."""
+        return len(self._states)
 
     @property
     def cycle(self) -> int:
@@ -127,8 +141,7 @@ class Simulator:
         started = np.flatnonzero(entries[self._program.image_of.ravel()])
         self._tables.core[started, w.C_COMMAND] = w.COMMAND_WAITS
         state[w.G_COMMANDS] = started.size
-        for pe in started:
-            self._wake(int(pe))
+        self._wake(started)
 
     def is_command_done(self) -> bool:
         """Whether every PE has ended the last command and opened its stream again."""
@@ -196,7 +209,9 @@ class Simulator:
 
     def landings(self) -> tuple[Landing, ...]:
         """Landings so far, if they are recorded, by cycle, then by PE."""
-        return tuple(sorted(self._landings, key=lambda e: (e.cycle, e.y, e.x, e.color)))
+        return tuple(
+            sorted(self._landings, key=lambda e: (e.cycle, e.y, e.x, e.color, e.link, e.data))
+        )
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
@@ -217,12 +232,15 @@ class Simulator:
             raise error("fabric-no-such-pe", f"PE ({x}, {y}) lies outside of the {size} rectangle")
         return y * self._program.width + x
 
-    def _wake(self, pe: int) -> None:
-        core, state = self._tables.core[pe], self._state
-        if core[w.C_AWAKE] == 0:
-            core[w.C_AWAKE] = 1
-            state[w.CORE_LIST + state[w.G_CORES]] = pe
-            state[w.G_CORES] += 1
+    def _wake(self, pes: NDArray[np.int64]) -> None:
+        """Let cores look around; `pes` are different ones in ascending order."""
+        pes = pes[self._tables.core[pes, w.C_AWAKE] == 0]
+        self._tables.core[pes, w.C_AWAKE] = 1
+        for state in self._states:
+            own = pes[(pes >= state[w.G_FIRST]) & (pes < state[w.G_END])]
+            end = w.CORE_LIST + int(state[w.G_CORES])
+            state[end : end + own.size] = own
+            state[w.G_CORES] += own.size
 
     def _memory(self, x: int, y: int, address: int, num_words: int) -> NDArray[np.uint16]:
         if address < 0 or address + num_words > MEMORY_WORDS:
@@ -246,10 +264,10 @@ class Simulator:
 
     def _advance(self, goal: int, limit: int) -> int:
         self._place_sources()
-        address = int(self._state[w.G_ADDRESS])
         while True:
-            stop = int(engine.advance(address, self._run, self._element, goal, limit))
-            self._drain()
+            stop = engine.advance_all(self._states, self._run, self._element, goal, limit)
+            for state in self._states:
+                self._drain(state)
             if stop == w.STOP_ERROR:
                 raise Report(self._program, self._state).stopped()
             if stop != w.STOP_DRAIN:
@@ -271,8 +289,8 @@ class Simulator:
             state[w.SOURCE_DATA + start : w.SOURCE_DATA + end] = words
             source[number] = (pe, color, start, end, core[pe, w.C_SOURCE])
             core[pe, w.C_SOURCE] = number + 1
-            self._wake(pe)
             start = end
+        self._wake(np.unique([pe for pe, _ in streams]))
         state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(streams)
         self._pending = {}
 
@@ -287,10 +305,9 @@ class Simulator:
                 streams[pe, color] = [left.astype(np.uint32)]
         return streams
 
-    def _drain(self) -> None:
-        """Take the records of the compiled core."""
-        state = self._state
-        for kind, cycle, pe, a, b, _ in self._tables.event[: state[w.G_EVENTS]].tolist():
+    def _drain(self, state: Array) -> None:
+        """Take the records of a band."""
+        for kind, cycle, pe, a, b, _ in events_of(state).tolist():
             y, x = divmod(pe, self._program.width)
             if kind == w.E_SINK:
                 self._collected.setdefault((pe, a), deque()).append(b)

@@ -1,15 +1,25 @@
-"""The machine's state: one array for the compiled core, and views of it for Python."""
+"""The machine's state: arrays for the compiled core, and views of them for Python.
 
+Each band of the fabric has its own array. Those of several bands are the same memory, mapped once
+for each band, but for their first part: so compiled code finds what is its band's own and what all
+share at the same places.
+"""
+
+import ctypes
 import mmap
-from typing import Protocol, TypeAlias
+import os
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.diagnostics import error
 from openwafer.sdk.fabric import words as w
 
-MAP_NORESERVE = 0x4000
+MAP_NORESERVE: Final = 0x4000
 """Linux: address space that no memory is set aside for; `mmap` names it from Python 3.13 on."""
+MAP_FIXED: Final = 0x10
 
 Array: TypeAlias = NDArray[np.int64]
 
@@ -21,18 +31,63 @@ class State(Protocol):
     def __setitem__(self, index: int, value: int, /) -> None: ...
 
 
-def allocate(num_pes: int) -> Array:
-    """An empty machine; pages take memory once something is written to them."""
+def allocate(width: int, height: int, num_bands: int) -> list[Array]:
+    """An empty machine, as an array a band; pages take memory once something is written to them.
+
+    Raises OpenwaferError `fabric-no-memory` when there is no address space.
+    """
+    num_pes = width * height
     num_words = w.MEMORY_ROWS + num_pes * w.MEMORY_WORDS
+    states = [_reserve(num_words) for _ in range(num_bands)]
+    if num_bands > 1:
+        _share(states)
+    for band, state in enumerate(states):
+        state[w.G_WIDTH], state[w.G_HEIGHT], state[w.G_NUM_PES] = width, height, num_pes
+        state[w.G_STEPS : w.G_STEPS + 4] = (-1, 1, width, -width)
+        state[w.G_EVENT_LIMIT] = w.MAX_EVENTS // 4
+        state[w.G_BANDS], state[w.G_BAND] = num_bands, band
+        state[w.G_ADDRESS] = state.ctypes.data
+        addresses = [other.ctypes.data for other in states]
+        state[w.G_BAND_ADDRESSES : w.G_BAND_ADDRESSES + num_bands] = addresses
+        state[w.G_FIRST] = height * band // num_bands * width
+        state[w.G_END] = height * (band + 1) // num_bands * width
+    return states
+
+
+def _reserve(num_words: int) -> Array:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
     buffer = mmap.mmap(-1, 8 * num_words, flags=flags)
     # Rows are far apart in some regions: a huge page for each would waste most of it.
     buffer.madvise(mmap.MADV_NOHUGEPAGE)
-    state = np.frombuffer(buffer, np.int64)
-    state[w.G_NUM_PES] = num_pes
-    state[w.G_ADDRESS] = state.ctypes.data
-    state[w.G_EVENT_LIMIT] = w.MAX_EVENTS // 4
-    return state
+    return np.frombuffer(buffer, np.int64)
+
+
+def _share(states: list[Array]) -> None:
+    """Put the same memory behind the own part of all arrays."""
+    num_bytes = 8 * (states[0].size - w.OWN_WORDS)
+    file = os.memfd_create("fabric")
+    os.ftruncate(file, num_bytes)
+    map_memory = ctypes.CDLL(None, use_errno=True).mmap
+    map_memory.restype = ctypes.c_void_p
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    map_memory.argtypes = (pointer, size, number, number, number, ctypes.c_long)
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    flags = mmap.MAP_SHARED | MAP_FIXED | MAP_NORESERVE
+    for state in states:
+        wanted = state.ctypes.data + 8 * w.OWN_WORDS
+        if map_memory(wanted, num_bytes, protection, flags, file, 0) != wanted:
+            reason = os.strerror(ctypes.get_errno())
+            raise error(
+                "fabric-no-memory",
+                f"{num_bytes} bytes of address space for a fabric: {reason}",
+                help="simulate with one thread",
+            )
+    os.close(file)
+
+
+def band_of(states: Sequence[Array], pe: int) -> int:
+    """Number of the band that a PE belongs to."""
+    return next(band for band, state in enumerate(states) if pe < state[w.G_END])
 
 
 class Tables:
@@ -42,24 +97,30 @@ class Tables:
         num_pes = int(state[w.G_NUM_PES])
         self._state = state
         self.router = self._rows(w.ROUTER, num_pes, w.ROUTER_WORDS)
+        self.channel = self._rows(w.CHANNEL, num_pes, w.CHANNEL_WORDS)
         self.core = self._rows(w.CORE, num_pes, w.CORE_WORDS)
         self.mailbox = self._rows(w.MAILBOX, num_pes, w.MAILBOX_WORDS)
-        threads = self._rows(w.THREADS, num_pes, w.THREADS_WORDS)[:, : w.SLOTS * w.THREAD_WORDS]
-        self.thread = np.lib.stride_tricks.as_strided(
-            threads,
-            (num_pes, w.SLOTS, w.THREAD_WORDS),
-            (8 * w.THREADS_WORDS, 8 * w.THREAD_WORDS, 8),
-        )
-        self.dsr = self._rows(w.DSR, num_pes * w.NUM_DSRS, w.DSR_WORDS)
-        self.fifo = self._rows(w.FIFO_ROWS, num_pes * w.FIFOS, w.FIFO_WORDS)
+        self.thread = self._sets(w.THREADS, w.SLOTS, w.THREAD_WORDS)
+        """By slot, then by PE; so are registers and FIFOs."""
+        self.dsr = self._sets(w.DSR, w.NUM_DSRS, w.DSR_WORDS)
+        self.fifo = self._sets(w.FIFO_ROWS, w.FIFOS, w.FIFO_WORDS)
         self.sink = self._rows(w.SINK, num_pes * w.SINKS, 2)
         self.filter = self._rows(w.FILTER, w.MAX_FILTERS, w.FILTER_WORDS)
         self.image = self._rows(w.IMAGE, w.MAX_IMAGES, w.IMAGE_WORDS)
         self.vector = self._rows(w.VECTOR, w.NUM_VECTOR_CODES, w.VECTOR_WORDS)
         self.source = self._rows(w.SOURCE, w.MAX_SOURCES, w.SOURCE_WORDS)
-        self.event = self._rows(w.EVENT, w.MAX_EVENTS, w.EVENT_WORDS)
         memory = self._rows(w.MEMORY_ROWS, num_pes, w.MEMORY_WORDS)
         self.memory: NDArray[np.uint16] = memory.view(np.uint16)
 
     def _rows(self, start: int, rows: int, columns: int) -> Array:
         return self._state[start : start + rows * columns].reshape(rows, columns)
+
+    def _sets(self, start: int, sets: int, columns: int) -> Array:
+        rows = self._rows(start, sets * w.MAX_PES, columns)
+        return rows.reshape(sets, w.MAX_PES, columns)[:, : self._state[w.G_NUM_PES]]
+
+
+def events_of(state: Array) -> Array:
+    """What a band has recorded for the host, a row an event."""
+    end = w.EVENT + int(state[w.G_EVENTS]) * w.EVENT_WORDS
+    return state[w.EVENT : end].reshape(-1, w.EVENT_WORDS)

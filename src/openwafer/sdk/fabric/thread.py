@@ -8,9 +8,10 @@ from cycle to cycle.
 from collections.abc import Callable
 from typing import Final
 
+from openwafer.sdk.fabric import beat as planned
 from openwafer.sdk.fabric import queues, vector
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
     core_row,
     fifo_row,
@@ -30,7 +31,10 @@ TERMINATE: Final = int(FifoAction.TERMINATE)
 SUSPEND: Final = int(FifoAction.SUSPEND)
 FAULT: Final = int(FifoAction.FAULT)
 LEVELS: Final = 5
+"""Microthreads have levels 0, 2 and 4, the main thread 1 to 4."""
 MAIN_LEVEL: Final = 1
+MEDIUM_LEVEL: Final = 2
+ALL_LEVELS: Final = 1 | 1 << w.MEDIUM_SHIFT | 1 << w.HIGH_SHIFT
 
 Element = Callable[[int, int, int, int], int]
 
@@ -59,6 +63,7 @@ def start(s: State, pe: int) -> int:
         return -1
     s[thread + w.T_LEFT] = vector.length(s, pe, thread)
     vector.set_speed(s, thread)
+    s[thread + w.T_PLAN] = planned.plan_of(s, thread)
     slot = w.MAIN_SLOT
     if s[thread + w.T_OPTIONS] & vector.ASYNC:
         slot = vector.slot_of(s, pe, thread)
@@ -69,7 +74,7 @@ def start(s: State, pe: int) -> int:
         chosen = thread_row(pe, slot)
         for k in range(w.THREAD_WORDS):
             s[chosen + k] = s[thread + k]
-    s[core_row(pe) + w.C_THREADS] |= 1 << slot
+    s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
     if s[thread + w.T_LEFT] == 0:
         has_elements = s[thread + w.T_OPTIONS] & vector.SINGLE_STEP == 0
         finish(s, pe, slot, int(has_elements))
@@ -93,7 +98,7 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
             s[mailbox_row(pe) + mb.ACTIVE] |= 1 << s[thread + w.T_CONTROL_ACTIVATE]
         if s[thread + w.T_CONTROL_UNBLOCK] >= 0:
             unblock(s, pe, s[thread + w.T_CONTROL_UNBLOCK])
-    s[core_row(pe) + w.C_THREADS] &= ~(1 << slot)
+    s[core_row(pe) + w.C_THREADS] &= ~(ALL_LEVELS << slot)
     if slot == w.MAIN_SLOT:
         s[core_row(pe) + w.C_MAIN] = w.MAIN_RESUME
         s[core_row(pe) + w.C_RESULT] = result
@@ -144,16 +149,27 @@ def compute(s: State, element: Element, pe: int, thread: int, num: int) -> None:
     s[w.G_ELEMENTS] += num
 
 
-@compiled
+@inlined
 def beat(s: State, element: Element, pe: int, slot: int) -> bool:
     """One beat of an operation; false when it has to wait."""
     thread = thread_row(pe, slot)
-    now = s[w.G_NOW]
-    if (
-        s[thread + w.T_NEXT] > now
-        or (s[mailbox_row(pe) + mb.BLOCKED_QUEUES] >> (w.QUEUES + slot)) & 1
-    ):
+    if s[thread + w.T_NEXT] > s[w.G_NOW]:
         return False
+    if (s[mailbox_row(pe) + mb.BLOCKED_QUEUES] >> (w.QUEUES + slot)) & 1:
+        return False
+    if s[thread + w.T_PLAN] != w.PLAN_ANY:
+        outcome = planned.try_plan(s, element, pe, thread)
+        if outcome != planned.UNPLANNED:
+            if outcome and s[thread + w.T_LEFT] == 0:
+                finish(s, pe, slot, 1)
+            return outcome != 0
+    return any_beat(s, element, pe, slot)
+
+
+@compiled
+def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
+    """One beat of any operation."""
+    thread = thread_row(pe, slot)
     if s[thread + w.T_ADVANCES]:
         if not vector.send_advance(s, pe, thread):
             return False
@@ -192,44 +208,57 @@ def run_beat(s: State, element: Element, pe: int, thread: int, num: int) -> None
 
 
 @compiled
-def level_of(s: State, pe: int, slot: int) -> int:
-    """Priority of a slot: microthreads 0, 2, 4, the main thread 1 to 4."""
-    if slot == w.MAIN_SLOT:
-        return MAIN_LEVEL + s[core_row(pe) + w.C_MAIN_PRIORITY]
-    return 2 * max(0, min(2, s[thread_row(pe, slot) + w.T_PRIORITY]))
+def level_bits(s: State, thread: int, slot: int) -> int:
+    """A microthread's bits in the core's word about threads, by its priority."""
+    bits = 1 << slot
+    if slot < w.QUEUES and s[thread + w.T_PRIORITY] == 1:
+        bits |= 1 << (w.MEDIUM_SHIFT + slot)
+    if slot < w.QUEUES and s[thread + w.T_PRIORITY] >= 2:
+        bits |= 1 << (w.HIGH_SHIFT + slot)
+    return bits
 
 
 @compiled
-def step_level(s: State, element: Element, pe: int, level: int) -> bool:
-    """At most one beat of the PE's threads of one priority."""
-    active = s[core_row(pe) + w.C_THREADS]
-    for k in range(w.SLOTS):
-        slot = w.MAIN_SLOT if k == 0 else (k + s[w.G_NOW]) % w.QUEUES
-        is_next = (active >> slot) & 1 and level_of(s, pe, slot) == level
-        if is_next and beat(s, element, pe, slot):
+def step_microthreads(s: State, element: Element, pe: int, mask: int) -> bool:
+    """At most one beat of some microthreads."""
+    first = (s[w.G_NOW] + 1) % w.QUEUES
+    mask = ((mask | mask << w.QUEUES) >> first) & 255
+    while mask:
+        slot = (lowest_bit(mask) + first) % w.QUEUES
+        mask &= mask - 1
+        if beat(s, element, pe, slot):
             return True
     return False
 
 
 @compiled
+def step_levels(s: State, element: Element, pe: int) -> bool:
+    """At most one beat of threads of several priorities."""
+    threads = s[core_row(pe) + w.C_THREADS]
+    main_level = MAIN_LEVEL + s[core_row(pe) + w.C_MAIN_PRIORITY]
+    high = (threads >> w.HIGH_SHIFT) & 255
+    medium = (threads >> w.MEDIUM_SHIFT) & 255
+    low = threads & 255 & ~(high | medium)
+    for level in range(LEVELS - 1, -1, -1):
+        is_main = level == main_level and (threads >> w.MAIN_SLOT) & 1
+        if is_main and beat(s, element, pe, w.MAIN_SLOT):
+            return True
+        if level & 1 == 0:
+            mask = low if level == 0 else (medium if level == MEDIUM_LEVEL else high)
+            if step_microthreads(s, element, pe, mask):
+                return True
+    return False
+
+
+@inlined
 def step_threads(s: State, element: Element, pe: int) -> bool:
     """At most one beat of the PE; whether there was one."""
-    active = s[core_row(pe) + w.C_THREADS]
-    if active == 0:
-        return False
-    if active & (active - 1) == 0:
-        slot = 0
-        while active >> slot != 1:
-            slot += 1
-        return beat(s, element, pe, slot)
-    levels = 0
-    for slot in range(w.SLOTS):
-        if (active >> slot) & 1:
-            levels |= 1 << level_of(s, pe, slot)
-    for level in range(LEVELS - 1, -1, -1):
-        if (levels >> level) & 1 and step_level(s, element, pe, level):
-            return True
-    return False
+    threads = s[core_row(pe) + w.C_THREADS]
+    if threads >> w.MAIN_SLOT == 0:
+        return step_microthreads(s, element, pe, threads)
+    if threads == 1 << w.MAIN_SLOT:
+        return beat(s, element, pe, w.MAIN_SLOT)
+    return step_levels(s, element, pe)
 
 
 @compiled
@@ -237,9 +266,10 @@ def next_beat(s: State, pe: int) -> int:
     """The next cycle at which time alone lets a thread or a queue go on; NEVER for none."""
     now = s[w.G_NOW]
     soonest = w.NEVER
-    for slot in range(w.SLOTS):
-        if (s[core_row(pe) + w.C_THREADS] >> slot) & 1:
-            at = s[thread_row(pe, slot) + w.T_NEXT]
-            if now < at < soonest:
-                soonest = at
+    active = s[core_row(pe) + w.C_THREADS] & w.ALL_SLOTS
+    while active:
+        at = s[thread_row(pe, lowest_bit(active)) + w.T_NEXT]
+        active &= active - 1
+        if now < at < soonest:
+            soonest = at
     return soonest

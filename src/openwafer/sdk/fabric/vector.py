@@ -192,7 +192,7 @@ def bind_queues(s: State, pe: int, thread: int) -> bool:
         elif s[row + w.O_KIND] == w.FABOUT:
             if s[row + w.O_QUEUE] == dsd.NO_QUEUE:
                 s[row + w.O_QUEUE] = 0
-            bound = s[core + w.C_OUT_COLOR + s[row + w.O_QUEUE]]
+            bound = queues.byte_of(s, core + w.C_OUT_COLOR, s[row + w.O_QUEUE])
             if bound and (s[w.G_IS_WSE3] or s[row + w.O_COLOR] == dsd.NO_COLOR):
                 s[row + w.O_COLOR] = bound - 1
             if s[row + w.O_COLOR] >= w.COLORS:
@@ -203,13 +203,12 @@ def bind_queues(s: State, pe: int, thread: int) -> bool:
 @compiled
 def bind_input(s: State, pe: int, row: int) -> bool:
     """Give a fabric input its queue; on WSE-2 the first use binds the color to it."""
-    core = core_row(pe)
     color, queue = s[row + w.O_COLOR], s[row + w.O_QUEUE]
+    bound = queues.queue_of(s, pe, color) if color < w.COLORS else -1
     if queue == dsd.NO_QUEUE:
-        if color >= w.COLORS or s[core + w.C_QUEUE_OF + color] == 0:
-            return False
-        s[row + w.O_QUEUE] = s[core + w.C_QUEUE_OF + color] - 1
-    elif s[w.G_IS_WSE3] == 0 and color < w.COLORS and s[core + w.C_QUEUE_OF + color] != queue + 1:
+        s[row + w.O_QUEUE] = bound
+        return bound >= 0
+    if s[w.G_IS_WSE3] == 0 and color < w.COLORS and bound != queue:
         queues.bind_input(s, pe, color, queue)
     return True
 

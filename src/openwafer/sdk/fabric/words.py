@@ -2,7 +2,8 @@
 
 The array has regions at fixed places, with room for the largest fabric; only pages that are written
 take memory, so zero always means "nothing". A region holds rows of a fixed length: one a PE, image,
-filter or event. Plain integers, because the compiled core folds them into its code.
+filter or event. Plain integers, because the compiled core folds them into its code. Each band of
+the fabric, which one thread simulates, has regions of its own before those that all share.
 """
 
 from typing import Final
@@ -23,60 +24,78 @@ FROM_SHIFT: Final = 38
 COLOR_SHIFT: Final = 33
 """In queues between core and router, which need no directions."""
 
-# Router rows.
-R_ROUTE: Final = 0
-R_META: Final = R_ROUTE + COLORS
-"""By color: first slot, and how many from bit 8 on."""
-R_DATA: Final = R_META + COLORS
-R_READY: Final = R_DATA + COLORS * CHANNEL_DEPTH
-R_BUSY: Final = R_READY + COLORS * CHANNEL_DEPTH
-"""Bit by color with wavelets; from bit 24 on by output queue with wavelets."""
-R_AWAKE: Final = R_BUSY + 1
-R_FILTERS: Final = R_AWAKE + 1
-"""First row of the PE's filters."""
-R_HAS_SWAP: Final = R_FILTERS + 1
-R_EDGES: Final = R_HAS_SWAP + 1
-"""Bit by direction that leads beyond the rectangle."""
-ROUTER_WORDS: Final = 248
+# Router rows: a cache line of what is looked at in every cycle, then the routes.
+R_BUSY: Final = 0
+"""Bit by color with wavelets; from bit 24 on by output queue with wavelets; then FULL_SHIFT."""
+FULL_SHIFT: Final = 32
+"""Bit by color whose channel is full."""
+R_FLAGS: Final = 1
+"""AWAKE_BIT, SWAP_BIT, bits by direction beyond the edge, first row of the PE's filters."""
+AWAKE_BIT: Final = 1
+SWAP_BIT: Final = 2
+EDGE_SHIFT: Final = 2
+FILTERS_SHIFT: Final = 8
+R_LANDED: Final = 2
+"""Bit by color that a wavelet landed on, and in which cycle."""
+LANDED_SHIFT: Final = 24
+R_HEADS: Final = 3
+"""Two bits by color: slot of the first wavelet."""
+R_TAILS: Final = 4
+R_TAKES: Final = 5
+"""Bit by color that is taken from a direction, two directions a word; follows from the routes."""
+TAKES_BITS: Final = 24
+R_ROUTE: Final = 8
+ROUTER_WORDS: Final = R_ROUTE + COLORS
+CHANNEL_WORDS: Final = COLORS * CHANNEL_DEPTH
+"""Channel rows: the wavelets that a router holds."""
 
-# Core rows.
-C_IN_META: Final = 0
-C_IN_DATA: Final = C_IN_META + QUEUES
-C_IN_READY: Final = C_IN_DATA + QUEUES * QUEUE_SLOTS
-C_OUT_META: Final = C_IN_READY + QUEUES * QUEUE_SLOTS
-C_OUT_DATA: Final = C_OUT_META + QUEUES
-C_OUT_READY: Final = C_OUT_DATA + QUEUES * QUEUE_SLOTS
-C_QUEUE_OF: Final = C_OUT_READY + QUEUES * QUEUE_SLOTS
-"""By color: input queue + 1."""
-C_OUT_COLOR: Final = C_QUEUE_OF + COLORS
-"""By output queue: color + 1."""
-C_IMAGE: Final = C_OUT_COLOR + QUEUES
-C_MAIN: Final = C_IMAGE + 1
-C_UNTIL: Final = C_MAIN + 1
-C_OUTCOME: Final = C_UNTIL + 1
-C_ENTRY: Final = C_OUTCOME + 1
-C_THREADS: Final = C_ENTRY + 1
-"""Bit by thread slot that has an operation."""
-C_CURSOR: Final = C_THREADS + 1
-C_COMMAND: Final = C_CURSOR + 1
-C_TEARDOWNS: Final = C_COMMAND + 1
-C_FLUSHES: Final = C_TEARDOWNS + 1
-"""Bits 0-15: queue whose handler waits until it is empty."""
-C_FLUSHED: Final = C_FLUSHES + 1
-"""The same bits: status registers, set when a queue was found empty."""
-C_AWAKE: Final = C_FLUSHED + 1
-C_WHEEL_AT: Final = C_AWAKE + 1
-C_WHEEL_NEXT: Final = C_WHEEL_AT + 1
-C_SOURCE: Final = C_WHEEL_NEXT + 1
+# Core rows: a cache line of what is looked at in every cycle, then the rest.
+C_IN: Final = 0
+"""A byte by input queue: three bits of first slot, then the number of wavelets."""
+C_OUT: Final = 1
+COUNT_SHIFT: Final = 3
+COUNT_MASK: Final = 15
+COUNTS: Final = 0x7878787878787878
+"""The numbers of all queues."""
+C_THREADS: Final = 2
+"""Bit by thread slot that has an operation; then by microthread of medium and of high priority."""
+MEDIUM_SHIFT: Final = 16
+HIGH_SHIFT: Final = 24
+ALL_SLOTS: Final = 511
+C_MAIN: Final = 3
+C_UNTIL: Final = 4
+C_SOURCE: Final = 5
 """First row of the PE's stream sources + 1."""
-C_HIGH_TASKS: Final = C_SOURCE + 1
-C_MAIN_PRIORITY: Final = C_HIGH_TASKS + 1
-C_TASKS_RUN: Final = C_MAIN_PRIORITY + 1
-C_BUSY_CYCLES: Final = C_TASKS_RUN + 1
-C_RESULT: Final = C_BUSY_CYCLES + 1
-C_ROTATED: Final = C_RESULT + 1
+C_AWAKE: Final = 6
+C_WHEEL_AT: Final = 7
+C_WHEEL_NEXT: Final = 8
+C_IMAGE: Final = 9
+C_OUTCOME: Final = 10
+C_ENTRY: Final = 11
+C_CURSOR: Final = 12
+C_COMMAND: Final = 13
+C_TEARDOWNS: Final = 14
+C_FLUSHES: Final = 15
+"""Bits 0-15: queue whose handler waits until it is empty."""
+C_FLUSHED: Final = 16
+"""The same bits: status registers, set when a queue was found empty."""
+C_HIGH_TASKS: Final = 17
+C_MAIN_PRIORITY: Final = 18
+C_TASKS_RUN: Final = 19
+C_BUSY_CYCLES: Final = 20
+C_RESULT: Final = 21
+C_QUEUE_OF: Final = 22
+"""A byte by color: input queue + 1."""
+C_OUT_COLOR: Final = 25
+"""A byte by output queue: color + 1."""
+C_ROTATED: Final = 26
 """Counters of the pairs of tasks that take turns."""
-CORE_WORDS: Final = 344
+CORE_WORDS: Final = 32
+
+# Queue rows: input queues, then output queues; a slot is a wavelet and the cycle it is ready at.
+SLOT_WORDS: Final = 2
+Q_OUT: Final = QUEUES * QUEUE_SLOTS * SLOT_WORDS
+QUEUE_WORDS: Final = 2 * Q_OUT
 
 # States of the main thread.
 MAIN_IDLE: Final = 0
@@ -92,23 +111,23 @@ COMMAND_NONE: Final = 0
 COMMAND_WAITS: Final = 1
 COMMAND_RUNS: Final = 2
 
-# Operands, in thread rows and DSRs.
+# Operands, in thread rows and DSRs; what each beat needs lies in the first cache line.
 O_KIND: Final = 0
 O_ADDRESS: Final = 1
-O_WORDS: Final = 2
-O_QUEUE: Final = 3
-O_COLOR: Final = 4
-O_FLAGS: Final = 5
-O_VALUE: Final = 6
-O_DSR: Final = 7
+O_QUEUE: Final = 2
+O_COLOR: Final = 3
+O_FLAGS: Final = 4
+O_VALUE: Final = 5
+O_DIMS: Final = 6
+O_STRIDES: Final = 7
+O_EXTENTS: Final = 11
+O_INDEX: Final = 15
+O_WORDS: Final = 19
+O_DSR: Final = 20
 """Register that the operand came from + 1."""
-O_EXTENT: Final = 8
-O_DIMS: Final = 9
-O_BASE: Final = 10
-O_TRANSFORM: Final = 11
-O_INDEX: Final = 12
-O_EXTENTS: Final = 16
-O_STRIDES: Final = 20
+O_EXTENT: Final = 21
+O_BASE: Final = 22
+O_TRANSFORM: Final = 23
 OPERAND_WORDS: Final = 24
 
 NOTHING: Final = 0
@@ -124,27 +143,33 @@ MAIN_SLOT: Final = 8
 SLOTS: Final = 9
 T_OP: Final = 0
 T_LEFT: Final = 1
-T_OPTIONS: Final = 2
-T_ACTIVATE: Final = 3
-T_UNBLOCK: Final = 4
-T_CONTROL_ACTIVATE: Final = 5
-T_CONTROL_UNBLOCK: Final = 6
-T_MICROTHREAD: Final = 7
-T_INDEX: Final = 8
-T_PRIORITY: Final = 9
-T_PLACE: Final = 10
-T_NEXT: Final = 11
-T_WIDTH: Final = 12
-T_GAP: Final = 13
-T_ACCUMULATOR: Final = 14
-T_CONTROL_SEEN: Final = 15
-T_DONE: Final = 16
-T_ADVANCES: Final = 17
+T_DONE: Final = 2
+T_NEXT: Final = 3
+T_WIDTH: Final = 4
+T_GAP: Final = 5
+T_PLAN: Final = 6
+T_ADVANCES: Final = 7
 """1 while the control wavelet that advances the switch waits to be sent."""
-T_OPERANDS: Final = 18
+T_OPTIONS: Final = 8
+T_ACTIVATE: Final = 9
+T_UNBLOCK: Final = 10
+T_CONTROL_ACTIVATE: Final = 11
+T_CONTROL_UNBLOCK: Final = 12
+T_MICROTHREAD: Final = 13
+T_INDEX: Final = 14
+T_PRIORITY: Final = 15
+T_PLACE: Final = 16
+T_ACCUMULATOR: Final = 17
+T_CONTROL_SEEN: Final = 18
+T_OPERANDS: Final = 24
 THREAD_WORDS: Final = T_OPERANDS + 4 * OPERAND_WORDS
-THREADS_WORDS: Final = 1032
-"""All slots of a PE. An odd number of cache lines a row spreads rows over the cache."""
+
+# Plans: how a beat goes. ANY may be anything; the others move one word between fabric and memory,
+# or compute one element of memory, scalars and at most one fabric input.
+PLAN_ANY: Final = 0
+PLAN_SEND: Final = 1
+PLAN_RECEIVE: Final = 2
+PLAN_COMPUTE: Final = 3
 
 # DSRs: an operand and the options T_OPTIONS..T_PRIORITY of the thread row, minus T_OPTIONS.
 D_OPTIONS: Final = OPERAND_WORDS
@@ -220,46 +245,72 @@ S_END: Final = 3
 S_NEXT_ROW: Final = 4
 SOURCE_WORDS: Final = 5
 
-# Whole-machine scalars.
+# Scalars that are the same in all bands.
 G_NOW: Final = 0
 G_NUM_PES: Final = 1
 G_WIDTH: Final = 2
 G_HEIGHT: Final = 3
-G_ADDRESS: Final = 4
-"""Native address of the array."""
+G_LOG: Final = 4
 G_EVENT_LIMIT: Final = 5
 G_HOP: Final = 6
 G_RAMP_IN: Final = 7
 G_RAMP_OUT: Final = 8
 G_IS_WSE3: Final = 9
-G_ROUTERS: Final = 10
-G_CORES: Final = 11
-G_IN_WHEEL: Final = 12
-G_COMMANDS: Final = 13
-G_SOURCES: Final = 14
-G_WANTED: Final = 15
-"""Stream sinks that have less than the host waits for."""
-G_ERROR: Final = 16
-G_ERROR_PE: Final = 17
-G_ERROR_A: Final = 18
-G_ERROR_B: Final = 19
-G_EVENTS: Final = 20
-G_TEXT: Final = 21
-G_LOG: Final = 22
-G_WAVELETS: Final = 23
-G_LANDINGS: Final = 24
-G_ELEMENTS: Final = 25
-G_SWITCHES: Final = 26
-G_STALLS: Final = 27
-G_SINK_COLORS: Final = 28
-G_MOVES: Final = 29
-G_SOURCE_ROWS: Final = 30
+G_SINK_COLORS: Final = 10
+G_SOURCE_ROWS: Final = 11
+G_BANDS: Final = 12
+G_STEPS: Final = 16
+"""By direction: how far away the next PE's number is."""
 G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48
 """By color: its number among the sinks of a PE."""
 G_ARGUMENTS: Final = 80
-GLOBAL_WORDS: Final = 128
+G_BAND_ADDRESSES: Final = 96
+SAME_WORDS: Final = 160
+
+# Scalars of each band.
+G_ADDRESS: Final = 160
+"""Native address of the array."""
+G_FIRST: Final = 161
+"""The band's PEs: from this one on, up to the one before G_END."""
+G_END: Final = 162
+G_BAND: Final = 163
+G_ROUTERS: Final = 164
+G_CORES: Final = 165
+G_IN_WHEEL: Final = 166
+G_MOVES: Final = 167
+G_FIRST_COLOR: Final = 168
+"""The color that may go first in this cycle."""
+G_EVENTS: Final = 169
+G_TEXT: Final = 170
+G_NEXT: Final = 171
+"""The next cycle in which the band has something to do."""
+G_CROSSINGS: Final = 172
+"""Wavelets that leave the band in this cycle: to the north, to the south."""
+G_CALLS: Final = 174
+"""Routers beyond the band to wake: in the north, in the south."""
+G_ERROR: Final = 176
+G_ERROR_PE: Final = 177
+G_ERROR_A: Final = 178
+G_ERROR_B: Final = 179
+
+# Scalars of each band that count for their sum.
+G_COMMANDS: Final = 184
+G_SOURCES: Final = 185
+G_WANTED: Final = 186
+"""Stream sinks that have less than the host waits for."""
+G_WAVELETS: Final = 187
+G_LANDINGS: Final = 188
+G_ELEMENTS: Final = 189
+G_SWITCHES: Final = 190
+FIRST_SUM: Final = G_COMMANDS
+END_SUM: Final = G_SWITCHES + 1
+
+G_EPOCH: Final = 200
+"""How many barriers the band has reached; in a cache line of its own."""
+GLOBAL_WORDS: Final = 256
+MAX_BANDS: Final = 64
 
 SINKS: Final = 4
 WHEEL: Final = 1024
@@ -286,14 +337,16 @@ STOP_IDLE: Final = 1
 STOP_LIMIT: Final = 2
 STOP_DRAIN: Final = 3
 STOP_ERROR: Final = 4
+STOP_NOT: Final = 5
 
 GOAL_CYCLES: Final = 0
 GOAL_COMMAND: Final = 1
 GOAL_INJECTED: Final = 2
 GOAL_COLLECTED: Final = 3
 
-# Regions.
+# Sizes of regions.
 MAX_PES: Final = 1 << 20
+MAX_COLUMNS: Final = 1 << 11
 MAILBOX_WORDS: Final = _MAILBOX_WORDS
 MAX_IMAGES: Final = 1 << 20
 MAX_FILTERS: Final = 1 << 22
@@ -302,26 +355,41 @@ MAX_TEXT: Final = 1 << 20
 MAX_SOURCES: Final = 1 << 21
 MAX_SOURCE_WORDS: Final = 1 << 28
 REGISTERS: Final = 4096
-MEMORY_WORDS: Final = 6144
-"""Four 16-bit words of a PE's memory in one of the array."""
+MEMORY_WORDS: Final = 6144 + 8
+"""Four 16-bit words of a PE's memory in one of the array. The cache line that is left over spreads
+equal addresses of many PEs over the processor's caches."""
+CROSSING_WORDS: Final = 2
+"""Where a wavelet lands: PE, color and direction as one number; and the wavelet."""
+MAX_CROSSINGS: Final = 2 * MAX_COLUMNS
+MAX_CALLS: Final = 16 * MAX_COLUMNS
+PAGE_WORDS: Final = 512
 
-VECTOR: Final = GLOBAL_WORDS
-WHEEL_LIST: Final = VECTOR + NUM_VECTOR_CODES * VECTOR_WORDS
+# Regions of which each band has its own.
+WHEEL_LIST: Final = GLOBAL_WORDS
 ROUTER_LIST: Final = WHEEL_LIST + WHEEL
 CORE_LIST: Final = ROUTER_LIST + MAX_PES
 MOVES: Final = CORE_LIST + MAX_PES
-IMAGE: Final = MOVES + 8 * MAX_PES
-SINK: Final = IMAGE + MAX_IMAGES * IMAGE_WORDS
-MAILBOX: Final = SINK + MAX_PES * SINKS * 2
-ROUTER: Final = MAILBOX + MAX_PES * MAILBOX_WORDS
-CORE: Final = ROUTER + MAX_PES * ROUTER_WORDS
-THREADS: Final = CORE + MAX_PES * CORE_WORDS
-DSR: Final = THREADS + MAX_PES * THREADS_WORDS
-FIFO_ROWS: Final = DSR + MAX_PES * NUM_DSRS * DSR_WORDS
-FILTER: Final = FIFO_ROWS + MAX_PES * FIFOS * FIFO_WORDS
-EVENT: Final = FILTER + MAX_FILTERS * FILTER_WORDS
+CROSSINGS: Final = MOVES + 8 * MAX_PES
+CALLS: Final = CROSSINGS + 2 * MAX_CROSSINGS * CROSSING_WORDS
+EVENT: Final = CALLS + 2 * MAX_CALLS
 TEXT: Final = EVENT + MAX_EVENTS * EVENT_WORDS
-SOURCE: Final = TEXT + MAX_TEXT
+OWN_WORDS: Final = -(-(TEXT + MAX_TEXT) // PAGE_WORDS) * PAGE_WORDS
+
+# Regions that bands share. Where a PE has many rows, its first ones lie beside those of other PEs,
+# so that rows that no PE uses take no memory.
+ROUTER: Final = OWN_WORDS
+CORE: Final = ROUTER + MAX_PES * ROUTER_WORDS
+MAILBOX: Final = CORE + MAX_PES * CORE_WORDS
+CHANNEL: Final = MAILBOX + MAX_PES * MAILBOX_WORDS
+QUEUE: Final = CHANNEL + MAX_PES * CHANNEL_WORDS
+THREADS: Final = QUEUE + MAX_PES * QUEUE_WORDS
+DSR: Final = THREADS + SLOTS * MAX_PES * THREAD_WORDS
+FIFO_ROWS: Final = DSR + NUM_DSRS * MAX_PES * DSR_WORDS
+SINK: Final = FIFO_ROWS + FIFOS * MAX_PES * FIFO_WORDS
+REGISTER: Final = SINK + SINKS * MAX_PES * 2
+FILTER: Final = REGISTER + REGISTERS // 4 * MAX_PES
+VECTOR: Final = FILTER + MAX_FILTERS * FILTER_WORDS
+IMAGE: Final = VECTOR + NUM_VECTOR_CODES * VECTOR_WORDS
+SOURCE: Final = IMAGE + MAX_IMAGES * IMAGE_WORDS
 SOURCE_DATA: Final = SOURCE + MAX_SOURCES * SOURCE_WORDS
-REGISTER: Final = SOURCE_DATA + MAX_SOURCE_WORDS
-MEMORY_ROWS: Final = REGISTER + MAX_PES * REGISTERS // 4
+MEMORY_ROWS: Final = SOURCE_DATA + MAX_SOURCE_WORDS

@@ -1,0 +1,112 @@
+"""The channels of a router: for each color what it takes and the wavelets that it holds."""
+
+from openwafer.sdk.fabric import queues, route
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
+from openwafer.sdk.fabric.rows import channel_row, router_row
+from openwafer.sdk.fabric.state import Array, State
+
+
+def fill_takes(row: Array, color: int) -> None:
+    """Set the bits of a router's row that follow from a color's route."""
+    word = int(row[w.R_ROUTE + color])
+    position = (word >> route.POSITION_SHIFT) & 3
+    sides = 0 if word & route.TORN_BIT else word >> (10 * position + 5)
+    for direction in range(5):
+        at = w.R_TAKES + (direction >> 1)
+        shift = w.TAKES_BITS * (direction & 1) + color
+        row[at] = (int(row[at]) & ~(1 << shift)) | ((sides >> direction) & 1) << shift
+
+
+@compiled
+def set_route(s: State, pe: int, color: int, word: int) -> None:
+    """Give a color another configuration."""
+    row = router_row(pe)
+    s[row + w.R_ROUTE + color] = word
+    sides = 0 if word & route.TORN_BIT else route.receives(word)
+    for direction in range(5):
+        at = row + w.R_TAKES + (direction >> 1)
+        shift = w.TAKES_BITS * (direction & 1) + color
+        s[at] = (s[at] & ~(1 << shift)) | ((sides >> direction) & 1) << shift
+
+
+@inlined
+def accepts(s: State, pe: int, color: int, direction: int) -> bool:
+    """Whether a router takes a wavelet of a color from a direction now."""
+    row = router_row(pe)
+    takes = s[row + w.R_TAKES + (direction >> 1)] >> (w.TAKES_BITS * (direction & 1))
+    return ((takes & ~(s[row + w.R_BUSY] >> w.FULL_SHIFT)) >> color) & 1 != 0
+
+
+@inlined
+def first(s: State, pe: int, color: int) -> int:
+    """The first wavelet of a color."""
+    head = (s[router_row(pe) + w.R_HEADS] >> (2 * color)) & 3
+    return s[channel_row(pe) + color * w.CHANNEL_DEPTH + head]
+
+
+@compiled
+def last(s: State, pe: int, color: int) -> int:
+    """The last wavelet of a color."""
+    tail = (s[router_row(pe) + w.R_TAILS] >> (2 * color)) & 3
+    return s[channel_row(pe) + color * w.CHANNEL_DEPTH + ((tail - 1) & 3)]
+
+
+@inlined
+def push(s: State, pe: int, color: int, wavelet: int) -> None:
+    """Put a wavelet behind those of its color."""
+    row = router_row(pe)
+    tail = (s[row + w.R_TAILS] >> (2 * color)) & 3
+    s[channel_row(pe) + color * w.CHANNEL_DEPTH + tail] = wavelet
+    tail = (tail + 1) & 3
+    s[row + w.R_TAILS] = (s[row + w.R_TAILS] & ~(3 << (2 * color))) | tail << (2 * color)
+    s[row + w.R_BUSY] |= 1 << color
+    if (s[row + w.R_HEADS] >> (2 * color)) & 3 == tail:
+        s[row + w.R_BUSY] |= 1 << (w.FULL_SHIFT + color)
+
+
+@inlined
+def pop(s: State, pe: int, color: int) -> None:
+    """Drop the first wavelet of a color."""
+    row = router_row(pe)
+    head = ((s[row + w.R_HEADS] >> (2 * color)) + 1) & 3
+    s[row + w.R_HEADS] = (s[row + w.R_HEADS] & ~(3 << (2 * color))) | head << (2 * color)
+    if (s[row + w.R_BUSY] >> (w.FULL_SHIFT + color)) & 1:
+        s[row + w.R_BUSY] &= ~(1 << (w.FULL_SHIFT + color))
+        queues.wake_around(s, pe)
+    elif (s[row + w.R_TAILS] >> (2 * color)) & 3 == head:
+        s[row + w.R_BUSY] &= ~(1 << color)
+
+
+@inlined
+def note_landing(s: State, pe: int, color: int) -> bool:
+    """Remember that a wavelet landed in this cycle; false when one of its color has already."""
+    at = router_row(pe) + w.R_LANDED
+    if s[at] >> w.LANDED_SHIFT != s[w.G_NOW]:
+        s[at] = s[w.G_NOW] << w.LANDED_SHIFT
+    is_first = (s[at] >> color) & 1 == 0
+    s[at] |= 1 << color
+    return is_first
+
+
+@inlined
+def late_colors(s: State, pe: int) -> int:
+    """Mask of colors whose first wavelet has landed too late to leave now.
+
+    A hop takes one or two cycles. What landed in the cycle before is the last of its channel, so it
+    is the first only where it is alone.
+    """
+    row = router_row(pe)
+    landed = s[row + w.R_LANDED]
+    if s[w.G_HOP] == 1 or landed >> w.LANDED_SHIFT != s[w.G_NOW] - 1:
+        return 0
+    # With one wavelet, and so not with four, a channel's tail is one slot behind its head.
+    late = 0
+    landed &= (1 << w.COLORS) - 1
+    heads, tails = s[row + w.R_HEADS], s[row + w.R_TAILS]
+    while landed:
+        color = lowest_bit(landed)
+        landed &= landed - 1
+        if ((tails >> (2 * color)) - (heads >> (2 * color))) & 3 == 1:
+            late |= 1 << color
+    return late
