@@ -114,3 +114,36 @@ fn main() void {
 
 def test_an_elapsed_time_borrows_across_words() -> None:
     assert rig.run(BORROW).read("span").tolist() == [4, 0, 0]
+
+
+REGISTERS = """
+const tc = @import_module("<tile_config>");
+const base = @as(u16, tc.addresses.TIMESTAMP_COUNTER);
+const control = @as(u16, tc.addresses.PERF_COUNTER_CONTROL);
+export var low = @zeros([3]u16);
+export var state = @zeros([2]u16);
+fn read() u16 { return @bitcast(*u16, base).*; }
+fn main() void {
+  @bitcast(*u16, control).* = 7;
+  state[0] = @bitcast(*u16, control).*;
+  for (@range(u16, tc.target.tsc_size_words)) |i| {
+    @bitcast(*u16, base + tc.word_size * i).* = 0;
+  }
+  low[0] = read();
+  low[1] = read();
+  @bitcast(*u16, control).* = 0;
+  state[1] = @bitcast(*u16, control).*;
+  const stopped = read();
+  low[2] = read() - stopped;
+  finish();
+}
+"""
+
+
+@pytest.mark.parametrize("arch", rig.BOTH)
+def test_code_may_read_and_reset_the_counter_through_its_registers(arch: Arch) -> None:
+    device = rig.run(REGISTERS, arch)
+    first, second, after = (int(value) for value in device.read("low"))
+    assert 0 < first < second < 1000
+    assert after == 0
+    assert device.read("state").tolist() == [7, 0]

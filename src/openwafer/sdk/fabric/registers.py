@@ -6,7 +6,7 @@ output queue configurations, appear in public programs. The others are this simu
 
 from typing import Final
 
-from openwafer.sdk.fabric import channel, queues, route
+from openwafer.sdk.fabric import channel, clock, queues, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.rows import core_row, router_row
@@ -219,6 +219,8 @@ def read_status(s: State, pe: int, address: int) -> int:
         return s[core + w.C_MAIN_PRIORITY]
     if has_filter(s, pe, address):
         return s[filter_field(s, pe, address)]
+    if clock.is_clock(address):
+        return clock.read_clock(s, pe, address)
     if PLAIN <= address < PLAIN + w.REGISTERS:
         return (s[plain_row(pe, address)] >> (16 * (address & 3))) & 0xFFFF
     queues.fail(s, w.ERROR_REGISTER, pe, address, 0)
@@ -272,6 +274,8 @@ def write_status(s: State, pe: int, address: int, value: int) -> None:
         s[core + w.C_MAIN_PRIORITY] = value & 3
     elif has_filter(s, pe, address):
         s[filter_field(s, pe, address)] = value
+    elif clock.is_clock(address):
+        clock.write_clock(s, pe, address, value)
     elif PLAIN <= address < PLAIN + w.REGISTERS:
         at = plain_row(pe, address)
         s[at] = route.with_field(s[at], 16 * (address & 3), 0xFFFF, value)

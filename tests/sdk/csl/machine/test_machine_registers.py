@@ -36,3 +36,18 @@ fn main() void {
 """
     pe = ran(tmp_path, source)
     assert (pe.read("copied", "u2").tolist(), pe.read("word", "u2").tolist()) == ([5], [9])
+
+
+CHOSEN = """
+const first: *u16 = @bitcast(*u16, @as(u16, 0xfe80));
+const second: *u16 = @bitcast(*u16, @as(u16, 0xfe90));
+var is_first: bool = false;
+fn main() void { (if (is_first) first else second).* = 7; }
+"""
+
+
+def test_a_register_may_be_chosen_at_run_time(tmp_path: Path) -> None:
+    pe = Pe(tmp_path, CHOSEN)
+    assert pe.start() is Outcome.SUSPENDED
+    assert pe.box[mailbox.REQUEST] == Request.WRITE_REGISTER
+    assert pe.box[mailbox.OPERATION] == 0x7F48

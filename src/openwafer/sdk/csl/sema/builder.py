@@ -86,6 +86,11 @@ class FunctionBuilder:
         """Whether a pointer was made of an integer that only run time knows."""
         return isinstance(pointer, ir.Register) and pointer.number in self._from_integers
 
+    def note_from_integer(self, pointer: ir.Value) -> None:
+        """A pointer may stand for what was made of an integer."""
+        if isinstance(pointer, ir.Register):
+            self._from_integers.add(pointer.number)
+
     def jump(self, target: ir.Block) -> None:
         """End the block with a jump."""
         self.emit("jump", names=(target.label,))

@@ -7,6 +7,7 @@ from openwafer.sdk.csl.sema.analysis import Result, Target
 from openwafer.sdk.csl.sema.coercion import peer_type
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.places import store
+from openwafer.sdk.csl.sema.registers import FIRST_BYTE
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -14,6 +15,8 @@ from openwafer.sdk.csl.values import (
     Comptime,
     MemoryPlace,
     Operand,
+    PointerValue,
+    Runtime,
     SlotPlace,
 )
 from openwafer.sdk.ir import function as ir
@@ -77,7 +80,19 @@ def join(sema: Sema, results: list[Result], expected: Type | None, span: Span) -
         store(sema, place, sema.coerce(result.operand, kind, result.span), result.span)
 
     _meet(sema, results, bring)
-    return sema.load(place, span)
+    met = sema.load(place, span)
+    if isinstance(met, Runtime) and any(_is_register(result.operand) for result in results):
+        sema.builder.note_from_integer(met.value)
+    return met
+
+
+def _is_register(operand: Operand) -> bool:
+    """Whether a known pointer is that of a config register."""
+    match operand:
+        case Comptime(types.Pointer(), PointerValue(target=None, offset=offset)):
+            return offset >= FIRST_BYTE
+        case _:
+            return False
 
 
 def _check_kind(sema: Sema, kind: Type, results: list[Result], span: Span) -> None:

@@ -11,6 +11,9 @@ from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.types import Field, Struct, Type
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand
 
+_FIRST_GENERATION = "wse1"
+"""Programs of the first releases ask for it; nothing is compiled for it."""
+
 
 @builtin("type_of")
 def _type_of(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
@@ -46,7 +49,7 @@ def _is_same_type(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> 
 def _is_arch(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     (argument,) = arguments(sema, call, 1)
     name = sema.string(argument)
-    if name not in list(Arch):
+    if name not in list(Arch) and name != _FIRST_GENERATION:
         known = ", ".join(Arch)
         sema.fail("unknown-arch", f"unknown architecture '{name}'", argument.span, help=known)
     return Comptime(types.BOOL, name == sema.arch)
