@@ -4,6 +4,7 @@ Whatever the text is, the end is a program that the verifier accepts, or diagnos
 rendered. Anything else is a crash.
 """
 
+import re
 from pathlib import Path
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render
@@ -20,7 +21,8 @@ from openwafer.source import SourceText
 
 MAX_STEPS = 5000
 """At compile time, so that a changed bound ends in a diagnostic and not in a long wait."""
-_LAYOUT = 'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl"); }'
+_FILE = re.compile(r'"(?:\./)?([\w-]+\.csl)"')
+_PARAM = re.compile(r"^param (\w+)\b(?!\s*=)", re.MULTILINE)
 
 
 def syntax(text: str) -> list[Diagnostic]:
@@ -51,11 +53,16 @@ def sema(text: str, arch: Arch) -> list[Diagnostic]:
 
 
 def layout(folder: Path, text: str, arch: Arch) -> list[Diagnostic]:
-    """Compile a whole program in a folder; a text without a layout is the code of its only PE."""
-    is_layout = "layout {" in text
-    (folder / "layout.csl").write_text(text if is_layout else _LAYOUT, "utf-8", "replace")
-    (folder / "pe.csl").write_text("" if is_layout else text, "utf-8", "replace")
-    options = CompileOptions(arch=arch, is_memcpy=True, comptime_step_limit=MAX_STEPS)
+    """Compile a whole program in a folder; files that the layout names are there and empty."""
+    (folder / "layout.csl").write_text(text, "utf-8", "replace")
+    for name in {"pe.csl", *_FILE.findall(text)} - {"layout.csl"}:
+        (folder / name).write_text("", "utf-8")
+    options = CompileOptions(
+        arch=arch,
+        is_memcpy=True,
+        params=tuple((name, "3") for name in dict.fromkeys(_PARAM.findall(text))),
+        comptime_step_limit=MAX_STEPS,
+    )
     try:
         for image in build_program(folder / "layout.csl", options).images:
             verify(ir_text.parse(image.code, image.name))
