@@ -71,7 +71,11 @@ def entry_splits(image: Image) -> tuple[bool, ...]:
 
 
 def compile_images(
-    images: Sequence[Image], arch: Arch, *, effort: Effort = Effort.LIGHT
+    images: Sequence[Image],
+    arch: Arch,
+    *,
+    effort: Effort = Effort.LIGHT,
+    modules: Sequence[Module] = (),
 ) -> NativeCode:
     """Compile and load the code of a program's images.
 
@@ -79,9 +83,11 @@ def compile_images(
         images: in the order of their numbers.
         arch: whose time is counted.
         effort: spent on code without loops; code with loops takes more.
+        modules: of the images' code, where they are at hand.
     """
     host = this_host()
-    return _load([_image_objects(image, arch, effort, host) for image in images], host)
+    known = zip(images, modules or (None for _ in images), strict=True)
+    return _load([_image_objects(*one, arch, effort, host) for one in known], host)
 
 
 def compile_modules(
@@ -110,7 +116,9 @@ def compile_modules(
     return _load([tuple(map(object_code, parts)) for parts in recipes], host)
 
 
-def _image_objects(image: Image, arch: Arch, effort: Effort, host: Host) -> tuple[bytes, ...]:
+def _image_objects(
+    image: Image, module: Module | None, arch: Arch, effort: Effort, host: Host
+) -> tuple[bytes, ...]:
     """Object files of an image; what was compiled before is found without reading its code."""
     splits = entry_splits(image)
     texts = arch, str(effort.value), str(splits), image.code
@@ -120,7 +128,7 @@ def _image_objects(image: Image, arch: Arch, effort: Effort, host: Host) -> tupl
     objects = tuple(code for code in stored if code is not None)
     if listed and len(objects) == len(listed):
         return objects
-    text = _module_text(ir_text.parse(image.code), splits, arch, host)
+    text = _module_text(module or ir_text.parse(image.code), splits, arch, host)
     recipes = _recipes(text, effort, host)
     objects = tuple(map(object_code, recipes))
     cache.keep(key, cache.LIST, "\n".join(recipe.key for recipe in recipes).encode())

@@ -9,11 +9,10 @@ from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.command_line import Command, Stage
 from openwafer.sdk.compiler.compilations import Compilation
 from openwafer.sdk.csl.imports import ImportPaths
-from openwafer.sdk.csl.layout import build_program
+from openwafer.sdk.csl.layout import Built, build
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.text import render_module
-from openwafer.sdk.ir import text
 from openwafer.sdk.ir.verifier import verify
 from openwafer.sdk.program.program import Program
 from openwafer.source import SourceText
@@ -44,9 +43,9 @@ def compile_program(
     Raises:
         OpenwaferError: the program is wrong, or a file is missing.
     """
-    program = _build_verified(layout, options, imports)
-    compile_images(program.images, program.arch)
-    return program
+    built = _build_verified(layout, options, imports)
+    compile_images(built.program.images, built.program.arch, modules=built.modules)
+    return built.program
 
 
 def render_stage(command: Command) -> str:
@@ -56,7 +55,7 @@ def render_stage(command: Command) -> str:
     """
     if command.emit is Stage.AST:
         return _render_tree(command.layout)
-    program = _build_verified(command.layout, command.options)
+    program = _build_verified(command.layout, command.options).program
     if command.emit is Stage.LLVM:
         return "\n".join(llvm_text(image, program.arch) for image in program.images)
     return "\n".join(image.code for image in program.images)
@@ -64,12 +63,12 @@ def render_stage(command: Command) -> str:
 
 def _build_verified(
     layout: Path, options: CompileOptions, imports: ImportPaths | None = None
-) -> Program:
+) -> Built:
     _check_file(layout)
-    program = build_program(layout, options, imports)
-    for image in program.images:
-        verify(text.parse(image.code, image.name))
-    return program
+    built = build(layout, options, imports)
+    for module in built.modules:
+        verify(module)
+    return built
 
 
 def _render_tree(layout: Path) -> str:

@@ -1,5 +1,7 @@
 """An analysed image as the record that a program holds."""
 
+from dataclasses import replace
+
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import types as t
@@ -8,7 +10,7 @@ from openwafer.sdk.csl.sema.machine_state import finish
 from openwafer.sdk.csl.values import FunctionValue, Variable
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.text import render
-from openwafer.sdk.program.image import Image, Place, Symbol
+from openwafer.sdk.program.image import Image, Symbol
 from openwafer.source import Span
 
 
@@ -32,7 +34,7 @@ def finished_image(name: str, result: ImageResult, arch: Arch) -> Image:
         raise OpenwaferError(*findings)
     return Image(
         name=name,
-        code=render(module),
+        code=render(replace(module, places=[])),
         data=_data(module),
         stack_base=module.stack_base,
         code_words=result.code_words,
@@ -43,7 +45,6 @@ def finished_image(name: str, result: ImageResult, arch: Arch) -> Image:
         fifos=records.fifos,
         dsrs=records.dsrs,
         registers=records.registers,
-        places=tuple(Place(p.file, p.line, p.column, p.function) for p in module.places),
         start=records.start,
         exported_symbols=tuple(state.exported_symbols),
         exported_functions=tuple(state.exported_functions),

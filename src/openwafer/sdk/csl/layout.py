@@ -1,6 +1,6 @@
 """From the layout file of a program to the compiled program: images, routes, names for the host."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +15,28 @@ from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, run_layout
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Rectangle, Surroundings
 from openwafer.sdk.csl.tile_images import ImagesOfTiles, images_of
 from openwafer.sdk.csl.values import Comptime
+from openwafer.sdk.ir.function import Module
+from openwafer.sdk.program.image import Place
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import ColorConfig
 
 _Routes = tuple[tuple[int, ColorConfig], ...]
 
 
-def build_program(
-    layout_file: Path, options: CompileOptions, imports: ImportPaths | None = None
-) -> Program:
+@dataclass(frozen=True)
+class Built:
+    """A program, and the module that each image's code is the text of."""
+
+    program: Program
+    modules: tuple[Module, ...]
+
+
+def build_program(layout_file: Path, options: CompileOptions) -> Program:
+    """The program of :func:`build`."""
+    return build(layout_file, options).program
+
+
+def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | None = None) -> Built:
     """Compile a program down to the IR, which nobody has verified yet.
 
     `imports` holds what was read afterwards.
@@ -50,7 +63,7 @@ def build_program(
     if options.are_warnings_errors and warnings:
         raise OpenwaferError(*(replace(w, severity=Severity.ERROR) for w in warnings))
     width, height = rectangle.size
-    return Program(
+    program = Program(
         arch=options.arch,
         fabric=rectangle.fabric,
         offset=rectangle.offset,
@@ -66,7 +79,9 @@ def build_program(
         channels=options.channels if options.is_memcpy else 0,
         warnings=tuple(render(warning) for warning in warnings),
         printed=(*state.printed, *found.printed),
+        places=tuple(Place(*place) for place in surroundings.places),
     )
+    return Built(program, found.modules)
 
 
 def command_line_params(options: CompileOptions) -> dict[str, Comptime]:

@@ -21,6 +21,7 @@ from openwafer.sdk.csl.sema.image import ImageResult
 from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Tiles
 from openwafer.sdk.csl.values import Comptime
+from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image
 
 # Tables beat sorting while they are not much longer than what is ranked.
@@ -36,6 +37,7 @@ class ImagesOfTiles:
 
     Attributes:
         images: distinct ones.
+        modules: of each image.
         image_of: number of each PE's image, row-major.
         parameters: shape (PEs, n): each PE's own values.
         printed: lines of `@comptime_print`.
@@ -43,6 +45,7 @@ class ImagesOfTiles:
     """
 
     images: tuple[Image, ...]
+    modules: tuple[Module, ...]
     image_of: NDArray[np.int32]
     parameters: Numbers
     printed: tuple[str, ...]
@@ -66,6 +69,7 @@ def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> 
         parameters[pes, : values.shape[1]] = values
     return ImagesOfTiles(
         images=tuple(making.images),
+        modules=tuple(making.modules),
         image_of=making.image_of,
         parameters=parameters,
         printed=tuple(making.printed),
@@ -83,18 +87,20 @@ class _Making:
         self.analyse = analyse
         self.image_of = image_of
         self.images: list[Image] = []
+        self.modules: list[Module] = []
         self.parameters: list[tuple[Numbers, Numbers]] = []
         self.printed: list[str] = []
         self.warnings: list[Diagnostic] = []
         self.findings: list[Diagnostic] = []
         self.numbers: dict[Image, int] = {}
 
-    def number_of(self, image: Image) -> int:
+    def number_of(self, image: Image, module: Module) -> int:
         """Number of an image, whose name tells nothing apart."""
         key = replace(image, name="")
         if key not in self.numbers:
             self.numbers[key] = len(self.images)
             self.images.append(image)
+            self.modules.append(module)
         return self.numbers[key]
 
 
@@ -134,12 +140,12 @@ def _analyse_family(making: _Making, family: _Family) -> None:
             iter([Lanes(group, row) if (row != row[0]).any() else int(row[0]) for row in rows]),
         )
         try:
-            image, values = _analyse(making, family.path, params, group)
+            image, module, values = _analyse(making, family.path, params, group)
         except OpenwaferError as failure:
             making.findings.extend(d for d in failure.diagnostics if d not in making.findings)
         else:
             chosen = group.active[row_of]
-            making.image_of[family.pes[chosen]] = making.number_of(image)
+            making.image_of[family.pes[chosen]] = making.number_of(image, module)
             if values.size:
                 making.parameters.append((family.pes[chosen], values[row_of[chosen]]))
         left &= ~group.active
@@ -147,15 +153,15 @@ def _analyse_family(making: _Making, family: _Family) -> None:
 
 def _analyse(
     making: _Making, path: Path, params: dict[str, Comptime], group: Group
-) -> tuple[Image, Numbers]:
-    """An image and, by row, the values of its parameters; `group` keeps the rows that share it."""
+) -> tuple[Image, Module, Numbers]:
+    """An image, its module and, by row, its parameters; `group` keeps the rows that share them."""
     result = making.analyse(path, params, group)
     image = settled(finished_image("", result, making.options.arch))
     making.warnings.extend(w for w in result.warnings if w not in making.warnings)
     making.printed.extend(result.printed)
     columns = [value.numbers.astype(np.int64) for value, _ in result.state.parameters]
     values = np.stack(columns, axis=1) if columns else np.zeros((group.active.size, 0), np.int64)
-    return replace(image, name=_name(path, params)), values
+    return replace(image, name=_name(path, params)), result.module, values
 
 
 def _name(path: Path, params: dict[str, Comptime]) -> str:

@@ -86,7 +86,7 @@ class Report:
 
     def _place(self, pe: int, number: int | None = None) -> str:
         """`file:line (function)` of a request in the source, or nothing."""
-        places = self._program.images[int(self._tables.core[pe, w.C_IMAGE])].places
+        places = self._program.places
         index = int(self._tables.mailbox[pe, mb.PLACE]) if number is None else number
         if not 0 <= index < len(places):
             return ""

@@ -210,7 +210,7 @@ def _check_types(instruction: Instruction) -> Iterator[str]:
     if len(same) > 1 and letters:
         yield f"types differ: {', '.join(sorted(same))}"
     for kind, letter in zip(kinds, letters, strict=False):
-        if kind not in _CLASSES.get(letter, frozenset(Type)):
+        if kind not in _CLASSES.get(letter, _ANY):
             yield f"{kind} is given where {operation.args} is asked for"
     is_unused = instruction.op == "vector" and instruction.type is Type.VOID
     if (
@@ -223,6 +223,7 @@ def _check_types(instruction: Instruction) -> Iterator[str]:
         yield "a result has a number and a type, or neither"
 
 
+_ANY = frozenset(Type)
 _RESULTS = {".": Type.VOID, "B": Type.BOOL, "P": Type.PTR}
 
 

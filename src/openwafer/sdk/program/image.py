@@ -193,7 +193,6 @@ class Image:
     fifos: tuple[Fifo, ...] = ()
     dsrs: tuple[DsrLoad, ...] = ()
     registers: tuple[RegisterWrite, ...] = ()
-    places: tuple[Place, ...] = ()
     start: Start = Start()
     exported_symbols: tuple[tuple[str, str], ...] = ()
     exported_functions: tuple[tuple[str, int], ...] = ()

@@ -35,7 +35,7 @@ TRAP: Final = 5
 TRAP_VALUE: Final = 6
 """What trapped: an address, an extent."""
 PLACE: Final = 7
-"""Index into the image's places: source line of the request or trap."""
+"""Index into the program's places: source line of the request or trap."""
 RANDOM: Final = 8
 """State of the generator: 32 bits, shifted left with the exclusive or of bits 22 and 17 fed in."""
 TIMESTAMP_BASE: Final = 9

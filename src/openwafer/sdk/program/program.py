@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.program.image import Image
+from openwafer.sdk.program.image import Image, Place
 from openwafer.sdk.program.routing import ColorConfig
 
 
@@ -44,6 +44,7 @@ class Program:
         channels: memcpy channels; 0 without memcpy.
         warnings: rendered diagnostics of the compiler.
         printed: lines of `@comptime_print`.
+        places: source lines that requests and traps name.
     """
 
     arch: Arch
@@ -61,6 +62,7 @@ class Program:
     channels: int = 0
     warnings: tuple[str, ...] = field(default=())
     printed: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
 
     @property
     def width(self) -> int:

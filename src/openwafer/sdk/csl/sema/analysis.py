@@ -133,7 +133,6 @@ class Analysis:
         self._last_place: Span | None = None
         self.name_function: Callable[[FunctionValue, Span], str]
         self.context = Context(root, Scope())
-        self._places: dict[tuple[str, int, int, str], int] = {}
 
     @property
     def arch(self) -> Arch:
@@ -286,10 +285,7 @@ class Analysis:
             return
         position = span.source.position(span.start)
         key = (span.source.name, position.line, position.column, context.function)
-        if key not in self._places:
-            self._places[key] = len(self.image.module.places)
-            self.image.module.places.append(ir.SourcePlace(*key))
-        context.builder.place = self._places[key]
+        context.builder.place = self.image.places.setdefault(key, len(self.image.places))
 
     def new_slot(self, kind: Type, hint: str = "value") -> SlotPlace:
         """A register slot of the function."""

@@ -95,6 +95,8 @@ def analyze_image(
     paths = imports or ImportPaths(path.parent, options.import_paths)
     sema = new_sema(path, params, options, paths, group=group)
     sema.image.surroundings = surroundings
+    if surroundings is not None:
+        sema.image.places = surroundings.places
     with deep_recursion():
         start_module(sema, sema.module)
         while sema.image.pending:
@@ -143,6 +145,7 @@ def _assembled(sema: Sema) -> ImageResult:
     code_words = sum(one.op != "parameter" for block in blocks for one in block.instructions)
     _check_memory(state, module, code_words)
     module.globals = state.globals()
+    module.places = [ir.SourcePlace(*place) for place in state.places]
     module.stack_base = state.next_address + code_words
     module.entries = [entry.function for entry in state.entries]
     return ImageResult(module, state, code_words, tuple(sema.diagnostics), tuple(sema.printed))

@@ -10,7 +10,7 @@ import numpy as np
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.lanes import Lanes
-from openwafer.sdk.csl.sema.layout_state import Surroundings
+from openwafer.sdk.csl.sema.layout_state import Place, Surroundings
 from openwafer.sdk.csl.sema.machine_state import MachineState
 from openwafer.sdk.csl.types import Type, num_words
 from openwafer.sdk.csl.types import align_words as natural_alignment
@@ -32,6 +32,7 @@ class ImageState:
         pending: bodies that are still to be analysed.
         machine: tasks, queues, DSRs and the rest of the start-up state.
         surroundings: the layout that the image is for; None for a file compiled alone.
+        places: source places by number; the images of a program share them.
         definitions: what modules export, by the name that links it with extern declarations.
         parameters: numbers that each PE has its own of, with their types.
     """
@@ -46,6 +47,7 @@ class ImageState:
     exported_functions: list[tuple[str, int]] = field(default_factory=list)
     machine: MachineState = field(default_factory=MachineState)
     surroundings: Surroundings | None = None
+    places: dict[Place, int] = field(default_factory=dict)
     definitions: dict[str, tuple[Module, ast.Declaration]] = field(default_factory=dict)
     parameters: list[tuple[Lanes, ir.Type]] = field(default_factory=list)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.program.program import HostName
 from openwafer.sdk.program.routing import ColorConfig
 from openwafer.source import Span
+
+Place: TypeAlias = tuple[str, int, int, str]
+"""File, line, column and function."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,12 @@ class Surroundings:
 
     Attributes:
         names: exported to the host, by name.
+        places: in the source, of all images, in the order of their numbers.
     """
 
     rectangle: Rectangle
     names: dict[str, HostName]
+    places: dict[Place, int] = field(default_factory=dict)
 
 
 @dataclass
