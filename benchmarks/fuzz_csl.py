@@ -36,7 +36,7 @@ from tests.sdk.fuzz.corpus import own_texts, texts_below
 from tests.sdk.fuzz.grammar import random_program
 from tests.sdk.fuzz.host_calls import HostCalls
 from tests.sdk.fuzz.mutations import mutated
-from tests.sdk.host.hand_built import PROGRAM
+from tests.sdk.host.hand_built import PROGRAM, running
 
 BATCH = 200
 MAX_SECONDS = 10
@@ -184,6 +184,10 @@ def main() -> None:
     given = parser.parse_args()
     texts = own_texts() + [text for folder in given.suite for text in texts_below(folder)]
     tally = Tally(given.crashes.resolve())
+    # Compiling the simulator takes longer than any text may.
+    first = multiprocessing.get_context("fork").Process(target=lambda: running().stop())
+    first.start()
+    first.join()
     end = time.monotonic() + 60 * given.minutes
     seed = given.seed
     while time.monotonic() < end:
