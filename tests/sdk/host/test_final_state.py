@@ -57,3 +57,12 @@ def test_a_state_of_another_version_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "state.npz", format=np.str_("openwafer-final-state"), version=np.int64(2))
     with pytest.raises(OpenwaferError, match=r"version 2; this program reads .* version 1"):
         read(tmp_path / "state.npz")
+
+
+def test_any_nan_equals_any_other(states: dict[str, FinalState]) -> None:
+    both = []
+    for nan in (0x7FC0, 0xFFC1):
+        words = states["native"].words.copy()
+        words[1, 1, 17] = nan
+        both.append(replace(states["native"], words=words))
+    assert difference(*both) == ""

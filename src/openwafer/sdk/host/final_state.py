@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from openwafer.atomic_file import replacing
 from openwafer.diagnostics import error
 from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import Program
 
 FOLDER_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
@@ -33,7 +34,8 @@ class FinalState:
             the fabric served, tasks started, changes of switches.
         prints: what PEs wrote, in the order of PEs and then of time.
         image_of: shape (rows, columns): image of each PE.
-        symbols: image, address, length in words and name of each variable, with spaces between.
+        symbols: image, address, length in words, type of the elements and name of each variable,
+            with tabs between.
     """
 
     words: NDArray[np.uint16]
@@ -58,7 +60,7 @@ def final_state(program: Program, simulator: Simulator) -> FinalState:
         tuple(f"PE ({event.x}, {event.y}): {event.text}" for event in prints),
         program.image_of,
         tuple(
-            f"{number} {symbol.address} {symbol.num_words} {symbol.name}"
+            f"{number}\t{symbol.address}\t{symbol.num_words}\t{symbol.element_type}\t{symbol.name}"
             for number, image in enumerate(program.images)
             for symbol in image.symbols
         ),
@@ -115,10 +117,16 @@ def difference(first: FinalState, second: FinalState) -> str:
     if first.words.shape != second.words.shape:
         return f"PEs and words are {first.words.shape} and {second.words.shape}"
     places = np.argwhere(first.words != second.words)
-    if places.size:
-        y, x, address = (int(number) for number in places[0])
+    for y, x, address in places.tolist():
+        symbol = _symbol(first, int(first.image_of[y, x]), address)
+        if symbol is not None and all(
+            _is_nan(s.words[y, x], symbol, address) for s in (first, second)
+        ):
+            continue
+        where = f"word {address}"
+        if symbol is not None:
+            where = f"word {address - symbol.address} of {symbol.name!r}"
         pair = int(first.words[y, x, address]), int(second.words[y, x, address])
-        where = _name(first, int(first.image_of[y, x]), address)
         return (
             f"{where} of PE ({x}, {y}) is {pair[0]:#06x} and {pair[1]:#06x},"
             f" one of {len(places)} words that differ"
@@ -129,11 +137,20 @@ def difference(first: FinalState, second: FinalState) -> str:
     return "" if first.prints == second.prints else f"prints {first.prints} and {second.prints}"
 
 
-def _name(state: FinalState, image: int, address: int) -> str:
-    """A word by its variable, where it has one."""
+def _symbol(state: FinalState, image: int, address: int) -> Symbol | None:
+    """The variable that a word belongs to."""
     for line in state.symbols:
-        number, start, size, name = line.split(" ", 3)
-        offset = address - int(start)
-        if int(number) == image and 0 <= offset < int(size):
-            return f"word {offset} of {name!r}"
-    return f"word {address}"
+        number, start, size, kind, name = line.split("\t", 4)
+        if int(number) == image and 0 <= address - int(start) < int(size):
+            return Symbol(name, int(start), int(size), kind)
+    return None
+
+
+def _is_nan(words: NDArray[np.uint16], symbol: Symbol, address: int) -> bool:
+    """Whether a word is part of a NaN, whose sign and payload nothing defines."""
+    if symbol.element_type == "f16":
+        return bool(np.isnan(words[address : address + 1].view(np.float16)[0]))
+    if symbol.element_type != "f32":
+        return False
+    start = address - (address - symbol.address) % 2
+    return bool(np.isnan(words[start : start + 2].copy().view(np.float32)[0]))

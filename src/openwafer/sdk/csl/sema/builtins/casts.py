@@ -1,5 +1,7 @@
 """Explicit conversions: `@as`, `@bitcast`, `@ptrcast`."""
 
+from dataclasses import replace
+
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.lanes import as_integer
 from openwafer.sdk.csl.sema.builtins.calls import arguments
@@ -22,11 +24,15 @@ from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.numbers import convert, decode
 from openwafer.source import Span
 
+_WITHOUT_VALUE = (ast.Assign, ast.Block, ast.Return, ast.Break, ast.Continue)
+
 
 @builtin("as")
 def _as(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     written, argument = arguments(sema, call, 2)
     target = sema.type_of_node(written)
+    if isinstance(argument, ast.If | ast.Switch):
+        return sema.evaluate(_inside(call, argument), target)
     operand = sema.expression(argument, target)
     if operand.type == target:
         return operand
@@ -44,6 +50,21 @@ def _as(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     value = sema.emit("cast", sema.lower(operand, argument.span), type=types.ir_type(target))
     fit = saturated if types.is_float(operand.type) else narrowed
     return Runtime(target, fit(sema, target, value))
+
+
+def _inside(call: ast.BuiltinCall, argument: ast.If | ast.Switch) -> ast.Expression:
+    """The choice between converted values: the branches need not have the type of the result."""
+
+    def converted(branch: ast.Body) -> ast.Body:
+        if isinstance(branch, _WITHOUT_VALUE):
+            return branch
+        return replace(call, arguments=(call.arguments[0], branch), span=branch.span)
+
+    if isinstance(argument, ast.Switch):
+        prongs = tuple(replace(one, body=converted(one.body)) for one in argument.prongs)
+        return replace(argument, prongs=prongs)
+    otherwise = None if argument.otherwise is None else converted(argument.otherwise)
+    return replace(argument, then=converted(argument.then), otherwise=otherwise)
 
 
 def _is_castable(kind: Type) -> bool:

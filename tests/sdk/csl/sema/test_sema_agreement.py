@@ -1,0 +1,62 @@
+"""A function is the same at compile time, interpreted, and in native code, to the last bit."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from openwafer.sdk.codegen.objects import Effort
+from openwafer.sdk.csl import types
+from openwafer.sdk.csl.sema.lowering import bits_of
+from tests.sdk.codegen.oracle import Native, Trail, run_interpreter, run_native
+from tests.sdk.csl.sema.programs import analyze, known
+from tests.sdk.csl.sema.typed_programs import TypedFunction, literal
+
+SEEDS = st.integers(0, 2**32)
+
+
+def same_everywhere(seed: int, effort: Effort) -> None:
+    random = Random(seed)
+    function = TypedFunction(random)
+    arguments = [literal(random, kind) for kind in function.kinds]
+    note(f"{function.text}f({', '.join(arguments)})")
+    native, address = trails(function, arguments, effort)
+    kind = types.NAMED_TYPES[function.result]
+    folded = known(f"{function.text}const it = f({', '.join(arguments)});").value
+    size = types.num_words(kind)
+    bits = sum(int(word) << 16 * k for k, word in enumerate(native.memory[address:][:size]))
+    mask = (1 << 16 * size) - 1
+    assert hex(bits) == hex(bits_of(kind, folded) & mask)
+
+
+def trails(function: TypedFunction, arguments: list[str], effort: Effort) -> tuple[Trail, int]:
+    """What native code leaves, equal to what the interpreter leaves; and where the result is."""
+    given = zip(function.kinds, arguments, strict=True)
+    variables = "".join(f"var g{k}: {kind} = {value};\n" for k, (kind, value) in enumerate(given))
+    main = f"var out: {function.result};\nfn main() void {{ out = f(g0, g1, g2); }}\n"
+    text = f"{function.text}{variables}{main}comptime {{ @export_symbol(main); }}"
+    image = analyze(text)
+    memory = np.zeros(image.module.stack_base, np.uint16)
+    for variable in image.module.globals:
+        memory[variable.address :][: len(variable.initial)] = variable.initial
+    native = run_native(Native(image.module, effort=effort), memory=memory)
+    oracle = run_interpreter(image.module, memory=memory)
+    assert native.outcomes == oracle.outcomes
+    # The stack behind the variables differs: each engine keeps its own things there.
+    assert np.array_equal(*(one.memory[: memory.size] for one in (native, oracle)))
+    return native, image.state.variables["out"].address
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS)
+def test_a_function_gives_the_same_bits_everywhere(seed: int) -> None:
+    same_everywhere(seed, Effort.NONE)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None)
+@given(seed=SEEDS)
+def test_many_functions_give_the_same_bits_everywhere(seed: int) -> None:
+    same_everywhere(seed, Effort.LIGHT)
