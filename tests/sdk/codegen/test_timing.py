@@ -1,12 +1,11 @@
-"""Cycles of scalar code follow the machine's figures."""
+"""Cycles of scalar code follow the machine's figures, natively and in the interpreter."""
 
 import pytest
 
 from openwafer.sdk.arch.generation import WSE2
-from openwafer.sdk.ir.function import Address, Constant, Instruction, Register, Type
-from openwafer.sdk.ir.timing import block_cycles, edge_cycles, instruction_cycles
+from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.program import mailbox
-from tests.sdk.codegen.oracle import Native, read_module, run_native
+from tests.sdk.codegen.oracle import Native, Trail, assert_agrees, read_module, run_native
 
 _LOOP = """
 global @x 16 3
@@ -35,38 +34,140 @@ done:
 """
 
 
+def cycles_of(lines: str) -> int:
+    """Cycles of a function of one block on some variables."""
+    text = f"""
+global @x 16 8
+global @p 24 1
+global @d 32 8
+global @e 40 8
+entry &main
+fn &main($n: i16) void {{
+start:
+{lines}
+  return !0
+}}
+"""
+    (block,) = timed(read_module(text), WSE2).functions["main"].blocks
+    return sum(sum(one.cycles) for one in block.instructions)
+
+
+_ADD = """
+  %0 = load i16 @x !0
+  %1 = load i16 @x+1 !0
+  %2 = add i16 %0, %1 !0
+  store @x+2, %2 !0
+"""
+
+
 def test_load_load_add_store_takes_seven_cycles() -> None:
-    body = read_module(_LOOP).functions["main"].blocks[2]
-    assert block_cycles(body, WSE2) == 7 + 1
+    assert cycles_of(_ADD) == 7
 
 
-def test_a_loop_costs_its_back_edge_once_an_iteration() -> None:
-    function = read_module(_LOOP).functions["main"]
-    test, body = edge_cycles(function, 1, WSE2), edge_cycles(function, 2, WSE2)
-    assert test == (3, 6)
-    assert test[0] + body[0] == WSE2.loop_cycles
+def test_independent_instructions_fill_the_waits() -> None:
+    other = _ADD.replace("%", "%1").replace("@x", "@d")
+    assert cycles_of(_ADD + other) == 9
 
 
-@pytest.mark.parametrize("count", [0, 1, 10])
-def test_the_clock_of_native_code_counts_blocks_and_edges(count: int) -> None:
-    trail = run_native(Native(read_module(_LOOP)), arguments=[count])
-    an_iteration = 1 + WSE2.loop_cycles + 8
-    assert trail.box[mailbox.CYCLE] == count * an_iteration + 1 + 6
+def test_a_float_operation_that_needs_another_waits_two_cycles() -> None:
+    one, chain = "  %0 = load f32 @x !0\n  %1 = add f32 %0, %0 !0\n", ""
+    for number in range(1, 4):
+        chain += f"  %{number + 1} = mul f32 %{number}, %{number} !0\n"
+    first = cycles_of(one + "  store @x, %1 !0\n")
+    assert cycles_of(one + chain + "  store @x, %4 !0\n") == first + 3 * 2
+
+
+def test_what_was_stored_is_not_loaded_again() -> None:
+    again = "  %3 = load i16 @x+2 !0\n  store @p, %3 !0\n"
+    assert cycles_of(_ADD + again) == 8
+
+
+def test_a_store_through_a_pointer_makes_loads_necessary_again() -> None:
+    twice = "  %0 = load i16 @x !0\n  store @e, %0 !0\n  {}\n"
+    twice += "  %2 = load i16 @x !0\n  store @p, %2 !0\n"
+    twice += "".join(f"  store @d+{place}, 1:i16 !0\n" for place in range(1, 7))
+    through = "%3 = get[n] i16 !0\n  %4 = bitcast ptr %3 !0\n  store %4, 5:i16 !0"
+    assert cycles_of(twice.format(through)) > cycles_of(twice.format("store @d, 5:i16 !0"))
+
+
+def test_only_the_last_store_to_a_variable_is_done() -> None:
+    assert cycles_of("  store @x, 1:i16 !0\n  store @x, 2:i16 !0") == 1
+
+
+def test_what_only_an_assertion_needs_is_free() -> None:
+    text = "  %0 = load i16 @x !0\n  %1 = eq bool %0, 0:i16 !0\n  assert %1 !0"
+    assert cycles_of(text) == 0
+
+
+def test_changing_words_of_a_descriptor_in_place_stores_them() -> None:
+    text = """
+  %0 = load dsd @d !0
+  %1 = dsd_set["1"] dsd %0, 100:u16 !0
+  %2 = dsd_set["2"] dsd %1, 7:u16 !0
+  %3 = dsd_set["3"] dsd %2, 0:u16 !0
+  store @d, %3 !0
+"""
+    assert cycles_of(text) == 2
+
+
+def test_a_descriptor_stored_elsewhere_is_copied() -> None:
+    assert cycles_of("  %0 = load dsd @d !0\n  store @e, %0 !0") == 4
 
 
 def test_division_by_software_costs_more_than_a_multiplication() -> None:
-    sides = (Register(0, Type.I16), Register(1, Type.I16))
-    multiply, divide = (
-        instruction_cycles(Instruction(op, sides, 2, Type.I16), WSE2) for op in ("mul", "div")
-    )
-    assert (multiply, divide) == (1, 48)
+    text = "  %0 = get[n] i16 !0\n  %1 = {} i16 %0, %0 !0\n  store @x, %1 !0"
+    assert (cycles_of(text.format("mul")), cycles_of(text.format("div"))) == (2, 49)
 
 
 def test_a_float_division_takes_the_machines_cycles() -> None:
-    sides = (Register(0, Type.F32), Register(1, Type.F32))
-    assert instruction_cycles(Instruction("div", sides, 2, Type.F32), WSE2) == WSE2.divide_cycles
+    text = "  %0 = load f32 @x !0\n  %1 = div f32 %0, %0 !0\n  store @x, %1 !0"
+    assert cycles_of(text) == 4 + WSE2.divide_cycles + 1
 
 
 def test_a_copy_takes_a_load_and_a_store_for_each_32_bits() -> None:
-    copy = Instruction("copy", (Address("a"), Address("b"), Constant(6, Type.U16)))
-    assert instruction_cycles(copy, WSE2) == 3 * 4
+    assert cycles_of("  copy @d, @e, 6:u16 !0") == 6
+
+
+@pytest.mark.parametrize("count", [0, 1, 10])
+def test_a_loop_costs_its_back_edge_once_an_iteration(count: int) -> None:
+    trail = run_native(Native(read_module(_LOOP)), arguments=[count])
+    an_iteration = 7 + WSE2.loop_cycles - 1  # the counter's step fits into a wait of the body
+    assert trail.box[mailbox.CYCLE] == count * an_iteration + 1 + WSE2.branch_cycles[1]
+
+
+def test_a_stepped_loop_takes_only_its_loads_and_body() -> None:
+    stepped = _LOOP.replace("test:", "test: stepped")
+    trail = run_native(Native(read_module(stepped)), arguments=[10])
+    assert trail.box[mailbox.CYCLE] == 10 * 7
+
+
+_SWITCH = """
+global @x 16 3
+entry &main
+fn &main($n: i16) void {
+start:
+  %0 = get[n] i16 !0
+  switch[other, one, two] %0, 1:i16, 2:i16 !0
+one:
+  store @x, 1:i16 !0
+  jump[other] !0
+two:
+  store @x, 2:i16 !0
+  jump[other] !0
+other:
+  return !0
+}
+"""
+
+
+def switched(value: int) -> Trail:
+    return assert_agrees(_SWITCH, arguments=[value])
+
+
+def test_a_later_case_of_a_switch_takes_longer() -> None:
+    one, two = (int(switched(value).box[mailbox.CYCLE]) for value in (1, 2))
+    assert two == one + 1 + WSE2.branch_cycles[0]
+
+
+def test_interpreter_and_native_code_agree_on_the_default_case() -> None:
+    assert switched(9).box[mailbox.CYCLE] == 2 * (1 + WSE2.branch_cycles[0])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from openwafer.sdk.arch.generation import WSE2
 from openwafer.sdk.ir.interpreter import Interpreter
 from openwafer.sdk.ir.text import parse
 from openwafer.sdk.ir.verifier import verify
@@ -16,7 +17,7 @@ DATA = "global @a 16 8 = 1 2 3 4\nglobal @s 24 2\nentry &main\n"
 def interpreter(text: str, *, splits: bool = False) -> Interpreter:
     module = parse(HEAD + DATA + text)
     verify(module)
-    return Interpreter(module, (splits,))
+    return Interpreter(module, (splits,), WSE2)
 
 
 class Pe:

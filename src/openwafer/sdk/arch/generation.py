@@ -40,10 +40,12 @@ class Generation:
         first_local_task_id: lowest id that a local task may have.
         switch_colors: colors that may have switch positions.
         hop_cycles: from landing at one router to landing at the next.
-        ramp_cycles: between core and router, each way.
+        ramp_cycles: from a core to the landing at its router.
+        arrival_cycles: from the landing at a router to what its core does with the wavelet.
         branch_cycles: cost of a branch that is not taken, and of one that is.
         loop_cycles: cost of a loop's back edge.
         divide_cycles: cost of a 32-bit float division.
+        vector_start_cycles: constant cycles of a vector operation on registers that are loaded.
         max_fabric: columns and rows of the usable fabric.
         clock_hertz: cycles a second.
     """
@@ -55,9 +57,11 @@ class Generation:
     switch_colors: frozenset[int]
     hop_cycles: int
     ramp_cycles: int
+    arrival_cycles: int
     branch_cycles: tuple[int, int]
     loop_cycles: int
     divide_cycles: int
+    vector_start_cycles: int
     max_fabric: tuple[int, int]
     clock_hertz: float
 
@@ -70,9 +74,11 @@ WSE2: Final = Generation(
     switch_colors=frozenset(range(NUM_COLORS)),
     hop_cycles=1,
     ramp_cycles=2,
+    arrival_cycles=3,
     branch_cycles=(3, 6),
     loop_cycles=9,
     divide_cycles=50,
+    vector_start_cycles=6,
     max_fabric=(757, 996),
     clock_hertz=0.85e9,
 )
@@ -84,9 +90,11 @@ WSE3: Final = Generation(
     switch_colors=frozenset((*range(10), 12, 13, 16, 17, 20, 21)),
     hop_cycles=2,
     ramp_cycles=2,
+    arrival_cycles=3,
     branch_cycles=(3, 6),
     loop_cycles=9,
     divide_cycles=50,
+    vector_start_cycles=2,
     max_fabric=(762, 1176),
     clock_hertz=0.875e9,
 )

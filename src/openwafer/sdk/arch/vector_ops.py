@@ -1,14 +1,14 @@
 """The vector operations: what they read and write, element by element, and how fast.
 
 An operation computes ``destination[i] = f(source0[i], source1[i], source2[i])``. Sources follow the
-order in which CSL writes them. Rates are elements a cycle in the best case and the constant cycles
-of one operation, from published measurements (docs/design/wafer-model.md).
+order in which CSL writes them. Rates come from the documentation, the constant cycles of one
+operation from published measurements (docs/design/timing.md).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from openwafer.sdk.arch.generation import Arch
 
@@ -26,75 +26,90 @@ class VectorOp:
         destination: element type, or ``any16`` and ``any32`` for moves and bit operations that
             take every type of that width.
         sources: element types of the sources.
-        rates: elements a cycle by generation.
-        overhead_cycles: constant part by generation.
+        rates: elements a cycle by generation, for neighbours in memory and without bank conflicts.
+        starts: constant cycles on descriptors by generation: with all sources in memory, and with
+            one that is a scalar. On registers that were loaded before, it is the generation's.
     """
 
     name: str
     code: int
     destination: str
     sources: tuple[str, ...]
-    rates: Mapping[Arch, float]
-    overhead_cycles: Mapping[Arch, int]
+    rates: Mapping[Arch, int]
+    starts: Mapping[Arch, tuple[int, int]]
+
+    def start(self, arch: Arch, *, has_scalar: bool) -> int:
+        """Constant cycles on descriptors."""
+        return self.starts[arch][has_scalar]
 
 
-def _speed(
-    wse2: float, wse3: float, overhead: tuple[int, int] = (10, 15)
-) -> tuple[Mapping[Arch, float], Mapping[Arch, int]]:
-    rates = MappingProxyType({Arch.WSE2: wse2, Arch.WSE3: wse3})
-    return rates, MappingProxyType({Arch.WSE2: overhead[0], Arch.WSE3: overhead[1]})
+_Starts: TypeAlias = Mapping[Arch, tuple[int, int]]
 
 
-_MOVE16 = _speed(4, 8)
-_MOVE32 = _speed(2, 4)
-_ADD16 = _speed(4, 4, (12, 9))
-_ADD32 = _speed(2, 2, (6, 9))
-_FMA16 = _speed(4, 4, (13, 16))
-_MUL32 = _speed(1, 0.5, (6, 17))
-_FMACHS = _speed(2, 4, (13, 16))
-_CONVERT = _speed(1, 4)
-_SLOW = _speed(1, 1)
+def _starts(wse2: tuple[int, int], wse3: tuple[int, int]) -> _Starts:
+    return MappingProxyType({Arch.WSE2: wse2, Arch.WSE3: wse3})
+
+
+def _speed(wse2: int, wse3: int, starts: _Starts) -> tuple[Mapping[Arch, int], _Starts]:
+    return MappingProxyType({Arch.WSE2: wse2, Arch.WSE3: wse3}), starts
+
+
+# Measured are, of WSE-2: moves, additions of f16; fmulh, fmach, fmuls and fmacs with a scalar; one
+# descriptor more or less is one load of a register, so one cycle. Of WSE-3: moves, fills,
+# additions, fmach and fmacs, fmach with a scalar; the others follow from the differences.
+_MOVE: Final = _starts((10, 9), (15, 8))
+_TWO: Final = _starts((12, 11), (9, 8))
+_MULTIPLY: Final = _starts((12, 11), (15, 12))
+_FMA16: Final = _starts((14, 13), (16, 13))
+_FMA32: Final = _starts((13, 12), (17, 14))
+
+_MOVE16 = _speed(4, 8, _MOVE)
+_MOVE32 = _speed(2, 4, _MOVE)
+_TWO16 = _speed(4, 8, _TWO)
+_TWO32 = _speed(2, 4, _TWO)
+_SHIFT = _speed(1, 4, _TWO)
+_ONE_BY_ONE = _speed(1, 1, _MOVE)
 
 _TABLE = (
     ("mov16", 1, _ANY16, (_ANY16,), _MOVE16),
     ("mov32", 2, _ANY32, (_ANY32,), _MOVE32),
     ("fmovh", 3, "f16", ("f16",), _MOVE16),
     ("fmovs", 4, "f32", ("f32",), _MOVE32),
-    ("add16", 5, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("sub16", 7, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("and16", 8, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("or16", 9, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("xor16", 10, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("sll16", 11, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("slr16", 12, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("sar16", 13, _ANY16, (_ANY16, _ANY16), _ADD16),
-    ("clz", 14, _ANY16, (_ANY16,), _SLOW),
-    ("ctz", 15, _ANY16, (_ANY16,), _SLOW),
-    ("popcnt", 16, _ANY16, (_ANY16,), _SLOW),
-    ("faddh", 17, "f16", ("f16", "f16"), _ADD16),
-    ("fadds", 18, "f32", ("f32", "f32"), _ADD32),
-    ("faddhs", 19, "f32", ("f32", "f16"), _ADD32),
-    ("fsubh", 20, "f16", ("f16", "f16"), _ADD16),
-    ("fsubs", 21, "f32", ("f32", "f32"), _ADD32),
-    ("fmulh", 22, "f16", ("f16", "f16"), _FMA16),
-    ("fmuls", 23, "f32", ("f32", "f32"), _MUL32),
-    ("fmach", 24, "f16", ("f16", "f16", "f16"), _FMA16),
-    ("fmacs", 25, "f32", ("f32", "f32", "f32"), _MUL32),
-    ("fmachs", 26, "f32", ("f32", "f16", "f16"), _FMACHS),
-    ("fmaxh", 27, "f16", ("f16", "f16"), _speed(1, 8)),
-    ("fmaxs", 28, "f32", ("f32", "f32"), _speed(1, 4)),
+    ("add16", 5, _ANY16, (_ANY16, _ANY16), _TWO16),
+    ("sub16", 7, _ANY16, (_ANY16, _ANY16), _TWO16),
+    ("and16", 8, _ANY16, (_ANY16, _ANY16), _TWO16),
+    ("or16", 9, _ANY16, (_ANY16, _ANY16), _TWO16),
+    ("xor16", 10, _ANY16, (_ANY16, _ANY16), _TWO16),
+    ("sll16", 11, _ANY16, (_ANY16, _ANY16), _SHIFT),
+    ("slr16", 12, _ANY16, (_ANY16, _ANY16), _SHIFT),
+    ("sar16", 13, _ANY16, (_ANY16, _ANY16), _SHIFT),
+    ("clz", 14, _ANY16, (_ANY16,), _ONE_BY_ONE),
+    ("ctz", 15, _ANY16, (_ANY16,), _ONE_BY_ONE),
+    ("popcnt", 16, _ANY16, (_ANY16,), _ONE_BY_ONE),
+    ("faddh", 17, "f16", ("f16", "f16"), _TWO16),
+    ("fadds", 18, "f32", ("f32", "f32"), _TWO32),
+    ("faddhs", 19, "f32", ("f32", "f16"), _TWO32),
+    ("fsubh", 20, "f16", ("f16", "f16"), _TWO16),
+    ("fsubs", 21, "f32", ("f32", "f32"), _TWO32),
+    ("fmulh", 22, "f16", ("f16", "f16"), _speed(4, 8, _MULTIPLY)),
+    ("fmuls", 23, "f32", ("f32", "f32"), _speed(1, 1, _MULTIPLY)),
+    ("fmach", 24, "f16", ("f16", "f16", "f16"), _speed(4, 8, _FMA16)),
+    ("fmacs", 25, "f32", ("f32", "f32", "f32"), _speed(1, 1, _FMA32)),
+    ("fmachs", 26, "f32", ("f32", "f16", "f16"), _speed(2, 4, _FMA16)),
+    ("fmaxh", 27, "f16", ("f16", "f16"), _speed(1, 8, _TWO)),
+    ("fmaxs", 28, "f32", ("f32", "f32"), _speed(1, 4, _TWO)),
     ("fnegh", 29, "f16", ("f16",), _MOVE16),
     ("fnegs", 30, "f32", ("f32",), _MOVE32),
     ("fabsh", 31, "f16", ("f16",), _MOVE16),
     ("fabss", 32, "f32", ("f32",), _MOVE32),
-    ("fh2s", 33, "f32", ("f16",), _CONVERT),
-    ("fs2h", 34, "f16", ("f32",), _CONVERT),
-    ("fh2xp16", 35, "i16", ("f16",), _CONVERT),
-    ("fs2xp16", 36, "i16", ("f32",), _CONVERT),
-    ("xp162fh", 37, "f16", ("i16",), _CONVERT),
-    ("xp162fs", 38, "f32", ("i16",), _CONVERT),
-    ("fscaleh", 41, "f16", ("f16", "i16"), _SLOW),
-    ("fscales", 42, "f32", ("f32", "i16"), _SLOW),
+    ("fh2s", 33, "f32", ("f16",), _speed(1, 4, _MOVE)),
+    ("fs2h", 34, "f16", ("f32",), _speed(1, 4, _MOVE)),
+    ("fh2xp16", 35, "i16", ("f16",), _speed(1, 8, _MOVE)),
+    ("fs2xp16", 36, "i16", ("f32",), _speed(1, 4, _MOVE)),
+    ("xp162fh", 37, "f16", ("i16",), _speed(1, 8, _MOVE)),
+    ("xp162fs", 38, "f32", ("i16",), _speed(1, 4, _MOVE)),
+    ("fscaleh", 41, "f16", ("f16", "i16"), _speed(4, 8, _TWO)),
+    ("fscales", 42, "f32", ("f32", "i16"), _speed(2, 4, _TWO)),
 )
 
 VECTOR_OPS: Final[Mapping[str, VectorOp]] = MappingProxyType(

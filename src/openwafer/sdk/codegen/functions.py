@@ -1,9 +1,8 @@
 """The body of a function: blocks, slots, time, and what outlives a suspension."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.frames import STATE, Frame
 from openwafer.sdk.codegen.mailboxes import (
@@ -29,7 +28,6 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.suspension import live_slots, saved_at
-from openwafer.sdk.ir.timing import edge_cycles, instruction_cycles
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
@@ -39,8 +37,7 @@ class Unit:
     """What the functions of one module share.
 
     Attributes:
-        module: with its suspending functions isolated.
-        generation: whose time is counted.
+        module: with its time and with its suspending functions isolated.
         floats: conversions of the host's processor.
         frames: of every function, by name.
         suspending: functions that may suspend.
@@ -50,7 +47,6 @@ class Unit:
     """
 
     module: Module
-    generation: Generation
     floats: Floats
     frames: dict[str, Frame]
     suspending: frozenset[str]
@@ -171,8 +167,8 @@ class FunctionWriter:
         return self.unit.spell_constant(value)
 
     def count(self, instruction: Instruction) -> None:
-        """Count an instruction's cycles."""
-        self.pending_cycles += instruction_cycles(instruction, self.unit.generation)
+        """Count the cycles before an instruction."""
+        self.pending_cycles += sum(instruction.cycles)
 
     def cycles(self) -> str:
         """The local clock, up to the instruction that is being written."""
@@ -237,18 +233,18 @@ class FunctionWriter:
 
     def terminate(self, instruction: Instruction) -> None:
         """Write the end of a block."""
-        self.count(instruction)
         targets = [f"%b{self._order[name]}" for name in instruction.names]
         match instruction.op:
             case "jump":
-                self._count_edges(instruction)
+                self._count_edges(instruction, instruction.cycles or (0,))
                 self.body.do(f"br label {targets[0]}")
             case "branch":
                 condition = self.spell(instruction.args[0])
-                self._count_edges(instruction, condition)
+                taken, not_taken = instruction.cycles
+                self._count_edges(instruction, (not_taken, taken), [condition])
                 self.body.do(f"br i1 {condition}, label {targets[0]}, label {targets[1]}")
             case "switch":
-                self._count_edges(instruction)
+                self._count_edges(instruction, instruction.cycles, self._is_case(instruction))
                 self._switch(instruction, targets)
             case "return":
                 self._return(instruction)
@@ -256,19 +252,31 @@ class FunctionWriter:
                 trap(self.body, Trap.UNREACHABLE, "0", str(instruction.place))
                 self.body.jump("trapped")
 
-    def _count_edges(self, instruction: Instruction, condition: str = "") -> None:
-        """Count the way to the next block; the way back to an earlier one is a loop's."""
-        edges = edge_cycles(self.function, self._block_index, self.unit.generation)
+    def _count_edges(
+        self, instruction: Instruction, edges: tuple[int, ...], conditions: Sequence[str] = ()
+    ) -> None:
+        """Count the way to the next block; the way back to an earlier one is a loop's.
+
+        The first of `edges` counts when no condition holds, else that of the first one that does.
+        """
         self.pending_cycles += min(edges)
         now = self.cycles()
         if any(self._order[name] <= self._block_index for name in instruction.names):
             in_time = self.body.value(f"icmp sle i64 {now}, {self._limit}")
             self.trap_unless(in_time, Trap.ENDLESS_LOOP, now, instruction.place)
-        if condition and edges[0] != edges[1]:
-            first, second = (str(cycles - min(edges)) for cycles in edges)
-            more = self.body.select(condition, "i64", first, second)
-            later = self.body.value(f"add i64 {now}, {more}")
-            self.body.do(f"store i64 {later}, ptr {self._cycles}")
+        if max(edges) == min(edges):
+            return
+        more, *chosen = (str(cycles - min(edges)) for cycles in edges)
+        for condition, cycles in reversed(list(zip(conditions, chosen, strict=True))):
+            more = self.body.select(condition, "i64", cycles, more)
+        later = self.body.value(f"add i64 {now}, {more}")
+        self.body.do(f"store i64 {later}, ptr {self._cycles}")
+
+    def _is_case(self, instruction: Instruction) -> list[str]:
+        """Whether the value equals each of a switch's constants."""
+        value, *constants = instruction.args
+        left, kind = self.spell(value), llvm_type(value.type)
+        return [self.body.value(f"icmp eq {kind} {left}, {self.spell(one)}") for one in constants]
 
     def _switch(self, instruction: Instruction, targets: list[str]) -> None:
         value, *constants = instruction.args
@@ -281,6 +289,7 @@ class FunctionWriter:
         self.body.do(f"switch {kind} {self.spell(value)}, label {targets[0]} [ {' '.join(cases)} ]")
 
     def _return(self, instruction: Instruction) -> None:
+        self.count(instruction)
         self.flush_cycles()
         value = self.spell(instruction.args[0]) if instruction.args else ""
         if not self.may_suspend:

@@ -21,6 +21,7 @@ from openwafer.sdk.codegen.instructions import function_text
 from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, store, trap, word_address, write
 from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.codegen.vectors import kernel_declaration, kernel_function
+from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import Function, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.suspension import (
@@ -70,7 +71,7 @@ def module_text(
         generation: whose time is counted.
         has_f16: the host's processor converts f16 by itself.
     """
-    unit = _unit(module, generation, Floats(has_f16=has_f16))
+    unit = _unit(timed(module, generation), Floats(has_f16=has_f16))
     texts = {name: function_text(unit, one) for name, one in unit.module.functions.items()}
     entries = [
         _entry(unit, number, unit.module.functions[name], splits=splits)
@@ -103,7 +104,7 @@ def element_text(*, has_f16: bool) -> str:
     return _SUPPORT + "\n" + element_function(Floats(has_f16=has_f16))
 
 
-def _unit(module: Module, generation: Generation, floats: Floats) -> Unit:
+def _unit(module: Module, floats: Floats) -> Unit:
     suspending, recursive = suspending_functions(module), recursive_functions(module)
 
     def suspends(instruction: Instruction) -> bool:
@@ -123,7 +124,6 @@ def _unit(module: Module, generation: Generation, floats: Floats) -> Unit:
             frames[name] = plain_frame(function, is_recursive=name in recursive)
     return Unit(
         module=replace(module, functions=functions),
-        generation=generation,
         floats=floats,
         frames=frames,
         suspending=suspending,

@@ -7,13 +7,13 @@ checked once, before the first element: either all elements lie in memory, or no
 from dataclasses import dataclass
 from typing import Final
 
-from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.generation import Arch, Generation
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.codegen.elements import element, width_of
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, trap, word_address, write
 from openwafer.sdk.codegen.text import Body
-from openwafer.sdk.ir.timing import BANKS_THAT_CONFLICT, cycles_an_element
+from openwafer.sdk.ir.timing import BANKS_THAT_CONFLICT, STRIDE_WIDTHS, cycles_an_element
 from openwafer.sdk.program import descriptor, mailbox
 from openwafer.sdk.program.mailbox import Trap
 
@@ -261,30 +261,50 @@ class _KernelWriter:
         """Add what :func:`~openwafer.sdk.ir.timing.vector_cycles` says."""
         body = self._body
         sources = [dsd for place, dsd in self._dsds.items() if place > 0]
-        cycles = self._paced_cycles(length, sources)
+        cycles = self._paced_cycles(length)
         if len(sources) > 1:
             distance = body.value(f"sub i64 {sources[0].base}, {sources[1].base}")
             rest = body.value(f"and i64 {distance}, {BANKS_THAT_CONFLICT - 1}")
             turns = body.value(f"zext i1 {body.value(f'icmp eq i64 {rest}, 0')} to i64")
             cycles = body.value(f"shl i64 {cycles}, {turns}")
-        overhead = self._op.overhead_cycles[self._generation.arch]
-        total = body.value(f"add i64 {cycles}, {overhead}")
+        start = self._op.start(self._generation.arch, has_scalar="s" in self._form[1:])
+        total = body.value(f"add i64 {cycles}, {start}")
         now = read(body, mailbox.CYCLE)
         write(body, mailbox.CYCLE, body.value(f"add i64 {now}, {total}"))
 
-    def _paced_cycles(self, length: str, sources: list[_Dsd]) -> str:
+    def _paced_cycles(self, length: str) -> str:
         body = self._body
         pace = cycles_an_element(self._op, self._generation, accumulates=self._accumulates)
-        scaled = body.value(f"mul i64 {length}, {pace.numerator}")
-        if pace < 1:
-            stride = "1"
-            for dsd in sources:
-                step = body.value(f"sdiv i64 {dsd.stride}, {dsd.element_words}")
-                distance = body.value(f"call i64 @llvm.abs.i64(i64 {step}, i1 false)")
-                stride = body.value(f"call i64 @llvm.umax.i64(i64 {stride}, i64 {distance})")
-            scaled = body.value(f"mul i64 {scaled}, {stride}")
-        raised = body.value(f"add i64 {scaled}, {pace.denominator - 1}")
-        cycles = body.value(f"udiv i64 {raised}, {pace.denominator}")
         if pace >= 1:
-            return cycles
+            return body.value(f"mul i64 {length}, {pace.numerator}")
+        steps = [
+            body.value(f"sdiv i64 {dsd.stride}, {dsd.element_words}") for dsd in self._dsds.values()
+        ]
+        if self._generation.arch is Arch.WSE3:
+            return self._stretched_cycles(length, steps, pace.denominator)
+        width = str(pace.denominator)
+        for step in steps:
+            own = self._width(step, pace.denominator)
+            width = body.value(f"call i64 @llvm.umin.i64(i64 {width}, i64 {own})")
+        raised = body.value(f"add i64 {length}, {body.value(f'sub i64 {width}, 1')}")
+        return body.value(f"udiv i64 {raised}, {width}")
+
+    def _stretched_cycles(self, length: str, steps: list[str], width: int) -> str:
+        """What lies between elements is read in vain, until each cycle brings one."""
+        body, stride = self._body, "1"
+        for step in steps:
+            distance = body.value(f"call i64 @llvm.abs.i64(i64 {step}, i1 false)")
+            stride = body.value(f"call i64 @llvm.umax.i64(i64 {stride}, i64 {distance})")
+        raised = body.value(f"add i64 {body.value(f'mul i64 {length}, {stride}')}, {width - 1}")
+        cycles = body.value(f"udiv i64 {raised}, {width}")
         return body.value(f"call i64 @llvm.umin.i64(i64 {cycles}, i64 {length})")
+
+    def _width(self, step: str, width: int) -> str:
+        """Elements a cycle by the documented table of strides."""
+        body = self._body
+        rest, chosen = body.value(f"and i64 {step}, 7"), str(width)
+        for remainder, limit in STRIDE_WIDTHS.items():
+            is_it = body.value(f"icmp eq i64 {rest}, {remainder}")
+            chosen = body.select(is_it, "i64", str(min(width, limit)), chosen)
+        is_plain = body.value(f"icmp ult i64 {step}, 2")
+        return body.select(is_plain, "i64", str(width), chosen)

@@ -90,8 +90,8 @@ def _colors_of(program: Program, image: int, routes: int) -> list[tuple[int, Col
 def _fill_globals(state: Array, program: Program) -> None:
     g, generation = state, GENERATIONS[program.arch]
     g[w.G_HOP] = generation.hop_cycles
-    g[w.G_RAMP_IN] = generation.ramp_cycles
-    g[w.G_RAMP_OUT] = max(0, generation.ramp_cycles - generation.hop_cycles)
+    g[w.G_RAMP_IN] = generation.arrival_cycles - generation.hop_cycles
+    g[w.G_RAMP_OUT] = generation.ramp_cycles
     g[w.G_IS_WSE3] = program.arch is Arch.WSE3
     for queue, depth in enumerate(generation.input_queue_words):
         g[w.G_DEPTHS + queue] = depth
@@ -110,10 +110,8 @@ def _fill_vector_ops(tables: Tables, arch: Arch) -> None:
         row[w.V_DESTINATION_WORDS] = element_words(op.destination)
         for number, source in enumerate(op.sources):
             row[w.V_SOURCE_WORDS + number] = element_words(source)
-        rate = op.rates[arch]
-        row[w.V_WIDTH] = max(1, int(rate))
-        row[w.V_GAP] = max(1, round(1 / rate))
-        row[w.V_OVERHEAD] = op.overhead_cycles[arch]
+        row[w.V_WIDTH] = op.rates[arch]
+        row[w.V_START], row[w.V_SCALAR_START] = op.starts[arch]
 
 
 def _fill_tables(row: Array, image: Image) -> None:

@@ -10,17 +10,16 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.arch.generation import NO_TASK
-from openwafer.sdk.fabric import control, queues, request, thread
+from openwafer.sdk.fabric import control, queues, request, thread, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import core_row, image_row, mailbox_row, memory_row, source_row
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
-DISPATCH_CYCLES: Final = 10
-"""From the choice of a task to its first instruction."""
-RESUME_CYCLES: Final = 2
-"""From the last beat of an operation that the main thread waits for to the next instruction."""
+TASK_END_CYCLES: Final = 15
+"""From the last instruction of a task to the choice of the next one."""
+VECTOR: Final = int(mb.Request.VECTOR)
 FINISHED: Final = int(mb.Outcome.FINISHED)
 TRAPPED: Final = int(mb.Outcome.TRAPPED)
 RING: Final = 73
@@ -42,6 +41,8 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
         s[core + w.C_IMAGE], mailbox_address, memory_address, entry, is_resume
     )
     s[core + w.C_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
+    if s[core + w.C_OUTCOME] == FINISHED:
+        s[core + w.C_UNTIL] += TASK_END_CYCLES
     s[core + w.C_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
     s[core + w.C_MAIN] = w.MAIN_BUSY
     if s[core + w.C_OUTCOME] == TRAPPED:
@@ -52,15 +53,10 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
 
 @compiled
 def start_entry(s: State, pe: int, entry: int) -> None:
-    """Choose what the main thread does next; its code begins after the dispatch.
-
-    Until then microthreads go on, so they have read what a task before left for them.
-    """
+    """Choose what the main thread does next."""
     core = core_row(pe)
     s[core + w.C_TASKS_RUN] += 1
     s[core + w.C_ENTRY] = entry
-    s[core + w.C_MAIN] = w.MAIN_DISPATCH
-    s[core + w.C_UNTIL] = s[w.G_NOW] + DISPATCH_CYCLES
 
 
 @compiled
@@ -269,7 +265,8 @@ def step_request(s: State, run: Run, pe: int) -> bool:
     if answer < 0:
         queues.fail(s, w.ERROR_BAD_OPERAND, pe, s[mailbox_row(pe) + mb.REQUEST], 0)
     elif answer == 1:
-        resume(s, run, pe, 1)
+        is_vector = s[mailbox_row(pe) + mb.REQUEST] == VECTOR
+        resume(s, run, pe, vector.load_delay(s, pe) if is_vector else 0)
     elif s[core_row(pe) + w.C_MAIN] != w.MAIN_RESUME:
         s[core_row(pe) + w.C_MAIN] = w.MAIN_VECTOR
     return True
@@ -286,14 +283,12 @@ def step_main(s: State, run: Run, pe: int) -> bool:
         return step_request(s, run, pe)
     if s[core + w.C_MAIN] == w.MAIN_RESUME:
         s[mailbox_row(pe) + mb.RESULT] = s[core + w.C_RESULT]
-        resume(s, run, pe, RESUME_CYCLES)
+        resume(s, run, pe, vector.RESUME_CYCLES)
         return True
-    if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[core + w.C_UNTIL] <= s[w.G_NOW]:
+    if s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe):
         s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW]
         execute(s, run, pe, s[core + w.C_ENTRY], 0)
         return True
-    if s[core + w.C_MAIN] == w.MAIN_IDLE:
-        return start_task(s, pe)
     return False
 
 
@@ -328,7 +323,7 @@ def is_main_due(s: State, pe: int) -> bool:
     main = s[core + w.C_MAIN]
     if main == w.MAIN_IDLE:
         return s[core + w.C_TEARDOWNS] | s[core + w.C_FLUSHES] != 0 or has_candidates(s, pe)
-    if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
+    if main == w.MAIN_BUSY:
         return s[core + w.C_UNTIL] <= s[w.G_NOW]
     return main != w.MAIN_VECTOR
 
@@ -338,6 +333,6 @@ def next_cycle(s: State, pe: int) -> int:
     """When a core with nothing to do now has to look again; NEVER: once something arrives."""
     soonest = min(thread.next_beat(s, pe), queues.next_input(s, pe))
     main = s[core_row(pe) + w.C_MAIN]
-    if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
+    if main == w.MAIN_BUSY:
         soonest = min(soonest, s[core_row(pe) + w.C_UNTIL])
     return soonest

@@ -62,7 +62,7 @@ def start(s: State, pe: int) -> int:
     if not vector.take_request(s, pe, thread) or not vector.bind_queues(s, pe, thread):
         return -1
     s[thread + w.T_LEFT] = vector.length(s, pe, thread)
-    vector.set_speed(s, thread)
+    vector.set_speed(s, pe, thread)
     s[thread + w.T_PLAN] = planned.plan_of(s, thread)
     slot = w.MAIN_SLOT
     if s[thread + w.T_OPTIONS] & vector.ASYNC:

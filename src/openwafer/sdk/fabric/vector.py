@@ -2,12 +2,15 @@
 
 The length is the extent of the first source that is a descriptor and not empty, else that of the
 destination, else 1; a length that was set for a FIFO limits it. With a fabric or FIFO operand a
-beat is one element (two in SIMD mode); without, as many as the operation's rate. A control wavelet
-that ends an operation is its last element.
+beat is one element (two in SIMD mode); without, as many as the operation's rate and its strides
+allow, as :mod:`openwafer.sdk.ir.timing` says. A control wavelet that ends an operation is its last
+element.
 """
 
 from typing import Final
 
+from openwafer.sdk.arch.generation import WSE2, WSE3
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.fabric import control, fifo, operand, queues
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
@@ -23,8 +26,20 @@ from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 
-FABRIC_START_CYCLES: Final = 6
-"""From issue to the first beat of an operation with the fabric."""
+FABRIC_START_CYCLES: Final = 4
+"""From the cycle after issue to the first beat of an operation with the fabric."""
+RESUME_CYCLES: Final = 1
+"""From the last beat of an operation that the main thread waits for to the next instruction."""
+LOAD_TO_USE_CYCLES: Final = 4
+"""From the load of a register with a descriptor to an operation on it."""
+FLOAT_CYCLES: Final = 2
+"""Of an element of a sum, which needs the one before."""
+FIRST_FLOAT: Final = VECTOR_OPS["faddh"].code
+BANKS_THAT_CONFLICT: Final = 4
+"""Reads whose word addresses are equal modulo this take turns."""
+WSE2_START: Final = WSE2.vector_start_cycles
+WSE3_START: Final = WSE3.vector_start_cycles
+GIVEN_DSD: Final = int(mb.OperandKind.DSD)
 FLAG_CONTROL: Final = int(dsd.DsdFlag.CONTROL)
 FLAG_SIMD: Final = int(dsd.DsdFlag.SIMD)
 FLAG_ADVANCE: Final = int(dsd.DsdFlag.ADVANCE_SWITCH)
@@ -144,10 +159,17 @@ def length(s: State, pe: int, thread: int) -> int:
 
 
 @compiled
-def set_speed(s: State, thread: int) -> None:
+def load_delay(s: State, pe: int) -> int:
+    """Cycles for loading registers with the descriptors that a request names."""
+    num = 0
+    for place in range(mb.NUM_OPERANDS):
+        num += s[mailbox_row(pe) + mb.OPERANDS + place * mb.OPERAND_WORDS] == GIVEN_DSD
+    return num + LOAD_TO_USE_CYCLES - 1 if num else 0
+
+
+@compiled
+def set_speed(s: State, pe: int, thread: int) -> None:
     """Choose the first beat, elements a beat and cycles between beats."""
-    row = vector_row(s[thread + w.T_OP])
-    now = s[w.G_NOW]
     num_fabric = 0
     is_simd = True
     for place in range(mb.NUM_OPERANDS):
@@ -155,14 +177,88 @@ def set_speed(s: State, thread: int) -> None:
         if kind == w.FABIN or kind == w.FABOUT:
             num_fabric += 1
             is_simd = is_simd and s[operand_row(thread, place) + w.O_FLAGS] & FLAG_SIMD != 0
+    turns = 2 if has_conflict(s, thread) else 1
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
         s[thread + w.T_WIDTH] = 2 if num_fabric and is_simd else 1
-        s[thread + w.T_GAP] = 1
-        s[thread + w.T_NEXT] = now + FABRIC_START_CYCLES
+        s[thread + w.T_GAP] = turns
+        s[thread + w.T_NEXT] = s[w.G_NOW] + load_delay(s, pe) + FABRIC_START_CYCLES
     else:
-        s[thread + w.T_WIDTH] = s[row + w.V_WIDTH]
-        s[thread + w.T_GAP] = s[row + w.V_GAP]
-        s[thread + w.T_NEXT] = now + s[row + w.V_OVERHEAD]
+        set_memory_speed(s, pe, thread, turns)
+
+
+@compiled
+def set_memory_speed(s: State, pe: int, thread: int, turns: int) -> None:
+    """The same for memory alone; the first beat is put so that the last one ends in time."""
+    row = vector_row(s[thread + w.T_OP])
+    width, gap, num = s[row + w.V_WIDTH], 1, s[thread + w.T_LEFT]
+    is_first_scalar = s[operand_row(thread, 1) + w.O_KIND] == w.SCALAR
+    is_sum = s[operand_row(thread, 0) + w.O_KIND] == w.POINTER and s[row + w.V_SOURCES] > 1
+    if is_sum and is_first_scalar and s[thread + w.T_OP] >= FIRST_FLOAT:
+        width, gap = 1, FLOAT_CYCLES
+    elif width > 1 and s[w.G_IS_WSE3]:
+        gap = min(width, longest_stride(s, thread))
+    elif width > 1:
+        width = strided_width(s, thread, width)
+    cycles = -(-num * gap // width) * turns
+    gap *= turns
+    s[thread + w.T_WIDTH] = width
+    s[thread + w.T_GAP] = gap
+    first = cycles - max(0, -(-num // width) - 1) * gap - RESUME_CYCLES - 1
+    s[thread + w.T_NEXT] = s[w.G_NOW] + max(0, vector_start(s, pe, thread) + first)
+
+
+@compiled
+def vector_start(s: State, pe: int, thread: int) -> int:
+    """Constant cycles of an operation on memory."""
+    row = vector_row(s[thread + w.T_OP])
+    if load_delay(s, pe) == 0:
+        return WSE3_START if s[w.G_IS_WSE3] else WSE2_START
+    has_scalar = first_of(s, thread, w.SCALAR) >= 0
+    return s[row + w.V_SCALAR_START] if has_scalar else s[row + w.V_START]
+
+
+@compiled
+def has_conflict(s: State, thread: int) -> bool:
+    """Whether the first two sources in memory share a read port."""
+    first = -1
+    for place in range(1, mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        if s[row + w.O_KIND] == w.MEMORY:
+            if first >= 0:
+                return (s[row + w.O_ADDRESS] - first) % BANKS_THAT_CONFLICT == 0
+            first = s[row + w.O_ADDRESS]
+    return False
+
+
+@compiled
+def element_stride(s: State, thread: int, place: int) -> int:
+    """Distance of the elements of an operand's innermost dimension; 1 for one not in memory."""
+    row = operand_row(thread, place)
+    if s[row + w.O_KIND] != w.MEMORY:
+        return 1
+    return s[row + w.O_STRIDES] // words_of(s, s[thread + w.T_OP], place)
+
+
+@compiled
+def longest_stride(s: State, thread: int) -> int:
+    """The largest distance of elements, at least 1."""
+    longest = 1
+    for place in range(mb.NUM_OPERANDS):
+        longest = max(longest, abs(element_stride(s, thread, place)))
+    return longest
+
+
+@compiled
+def strided_width(s: State, thread: int, width: int) -> int:
+    """Elements a cycle by the documented table of strides modulo 8."""
+    for place in range(mb.NUM_OPERANDS):
+        stride = element_stride(s, thread, place)
+        rest = stride % 8
+        if stride != 0 and rest == 0:
+            width = 1
+        elif stride != 1 and rest in (1, 4, 7):
+            width = min(width, 2)
+    return width
 
 
 @compiled

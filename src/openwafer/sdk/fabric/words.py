@@ -104,8 +104,6 @@ MAIN_BUSY: Final = 1
 MAIN_REQUEST: Final = 2
 MAIN_VECTOR: Final = 3
 MAIN_RESUME: Final = 4
-MAIN_DISPATCH: Final = 5
-"""A task was chosen; its code begins at C_UNTIL."""
 
 COMMAND_NONE: Final = 0
 COMMAND_WAITS: Final = 1
@@ -230,8 +228,8 @@ V_SOURCES: Final = 0
 V_DESTINATION_WORDS: Final = 1
 V_SOURCE_WORDS: Final = 2
 V_WIDTH: Final = 5
-V_GAP: Final = 6
-V_OVERHEAD: Final = 7
+V_START: Final = 6
+V_SCALAR_START: Final = 7
 VECTOR_WORDS: Final = 8
 NUM_VECTOR_CODES: Final = 64
 LAST_MOVE: Final = 4

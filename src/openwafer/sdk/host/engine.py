@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from openwafer.diagnostics import did_you_mean, error
-from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.arch.generation import GENERATIONS, MEMORY_WORDS, Arch
 from openwafer.sdk.codegen.native import compile_images, entry_splits
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.elements import element
@@ -75,14 +75,15 @@ def engine_kind_of_environment() -> EngineKind:
 def build_engine(program: Program, kind: EngineKind) -> Engine:
     """Make a program's code ready to run."""
     if kind is EngineKind.INTERPRETER:
-        return _interpret(program.images)
+        return _interpret(program.images, program.arch)
     code = compile_images(program.images, program.arch)
     return Engine(code.run_address, code.element_address, code)
 
 
-def _interpret(images: Sequence[Image]) -> Engine:
+def _interpret(images: Sequence[Image], arch: Arch) -> Engine:
     interpreters = [
-        Interpreter(text.parse(image.code, image.name), entry_splits(image)) for image in images
+        Interpreter(text.parse(image.code, image.name), entry_splits(image), GENERATIONS[arch])
+        for image in images
     ]
 
     def run(image: int, box: Any, memory: Any, entry: int, is_resume: int) -> int:

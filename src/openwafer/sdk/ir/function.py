@@ -117,6 +117,8 @@ class Instruction:
         type: of the result.
         names: immediate words: slot, function, vector operation, parameter.
         place: index into the module's places.
+        cycles: time that passes before it, or, of a terminator, up to each target; not part of the
+            text (:mod:`openwafer.sdk.ir.cost` fills it in).
     """
 
     op: str
@@ -125,6 +127,7 @@ class Instruction:
     type: Type = Type.VOID
     names: tuple[str, ...] = ()
     place: int = 0
+    cycles: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -133,11 +136,13 @@ class Block:
 
     Attributes:
         is_loop_end: the terminator's first target is the head of a loop that it closes.
+        is_stepped: the machine itself counts and steps here: only loads and stores take time.
     """
 
     label: str
     instructions: list[Instruction] = field(default_factory=list)
     is_loop_end: bool = False
+    is_stepped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The reference interpreter: the plain meaning of a module, and the oracle of compiled code.
 
 It speaks the binary interface of :mod:`openwafer.sdk.program.mailbox`, so that the simulator runs
-it in the place of native code. It does not count cycles.
+it in the place of native code, and counts the same cycles.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.ir import arithmetic
+from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -44,14 +46,18 @@ class Interpreter:
     Args:
         module: verified.
         splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
+        generation: whose time is counted.
     """
 
-    def __init__(self, module: Module, splits_wavelet: tuple[bool, ...]) -> None:
-        self._module = module
+    def __init__(
+        self, module: Module, splits_wavelet: tuple[bool, ...], generation: Generation
+    ) -> None:
+        self._module = timed(module, generation)
+        self._generation = generation
         self._splits_wavelet = splits_wavelet
         self._addresses = {variable.name: variable.address for variable in module.globals}
         self._numbers = {name: number for number, name in enumerate(module.functions)}
-        self._functions = list(module.functions.values())
+        self._functions = list(self._module.functions.values())
         self._running: dict[int, Run] = {}
 
     def run(
@@ -118,6 +124,11 @@ class Interpreter:
                 raise ValueError(f"{value} has no bits")
 
     @property
+    def generation(self) -> Generation:
+        """Whose time is counted."""
+        return self._generation
+
+    @property
     def memory_words(self) -> int:
         """End of the memory that frames may use."""
         return self._module.memory_words
@@ -178,26 +189,34 @@ class _Frame:
             raise TypeError(f"{value} is a descriptor")
         return bits
 
+    def _pass(self, cycles: int) -> None:
+        self._machine.box[mailbox.CYCLE] += cycles
+
     def _terminate(self, instruction: Instruction) -> str | None:
         match instruction.op:
-            case "jump":
-                return instruction.names[0]
-            case "branch":
-                return instruction.names[0 if self._scalar(instruction.args[0]) else 1]
-            case "switch":
-                value = self._scalar(instruction.args[0])
-                for arg, label in zip(instruction.args[1:], instruction.names[1:], strict=True):
-                    if self._scalar(arg) == value:
-                        return label
-                return instruction.names[0]
+            case "jump" | "branch" | "switch":
+                target = self._target(instruction)
+                self._pass(instruction.cycles[target])
+                return instruction.names[target]
             case "return":
+                self._pass(sum(instruction.cycles))
                 self.result = self._bits(instruction.args[0]) if instruction.args else 0
                 return None
             case _:
                 self._machine.box[mailbox.PLACE] = instruction.place
                 raise TrapError(Trap.UNREACHABLE, 0)
 
+    def _target(self, instruction: Instruction) -> int:
+        """Which of its targets the end of a block goes to."""
+        if instruction.op == "jump":
+            return 0
+        value, *constants = map(self._scalar, instruction.args)
+        if instruction.op == "branch":
+            return 0 if value else 1
+        return constants.index(value) + 1 if value in constants else 0
+
     def _execute(self, instruction: Instruction) -> Run:
+        self._pass(sum(instruction.cycles))
         if instruction.op in ("call", "call_indirect"):
             yield from self._call(instruction)
             return
@@ -239,7 +258,11 @@ class _Frame:
             return arithmetic.compare(op, *sides, args[0].type)
         if op == "vector":
             operands = [(arg.type, self._bits(arg)) for arg in args]
-            run_inline(self._machine, instruction.names[0], operands)
+            self._pass(
+                run_inline(
+                    self._machine, instruction.names[0], operands, self._interpreter.generation
+                )
+            )
             return 1
         return self._SIMPLE[op](self, instruction)
 

@@ -141,7 +141,8 @@ class _Splitter:
             is_last = index == len(pieces) - 1
             if not is_last:
                 instructions.append(Instruction("jump", names=(labels[index + 1],)))
-            yield Block(labels[index], instructions, is_last and block.is_loop_end)
+            closes_loop = is_last and block.is_loop_end
+            yield Block(labels[index], instructions, closes_loop, block.is_stepped)
 
     def _connect(
         self, piece: list[Instruction], crossing: dict[int, Type]

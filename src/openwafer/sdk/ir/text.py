@@ -43,6 +43,7 @@ from openwafer.source import SourceText, Span
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.]*\Z")
 _LOOP_END: Final = "loop_end"
+_STEPPED: Final = "stepped"
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][\w.]*)|(?P<number>-?\d+)|(?P<mark>[%@&$!=:,+(){}\[\]]))"""
 )
@@ -85,9 +86,14 @@ def _render_function(function: Function) -> Iterator[str]:
         extent = f"{slot.num_words} words" if slot.is_memory else slot.type
         yield f"  slot ${_name(slot.name)}: {extent}"
     for block in function.blocks:
-        yield f"{_name(block.label)}:" + (f" {_LOOP_END}" if block.is_loop_end else "")
+        yield _render_label(block)
         yield from (f"  {_render_instruction(instruction)}" for instruction in block.instructions)
     yield "}"
+
+
+def _render_label(block: Block) -> str:
+    marks = (_LOOP_END, block.is_loop_end), (_STEPPED, block.is_stepped)
+    return " ".join([f"{_name(block.label)}:", *(mark for mark, is_set in marks if is_set)])
 
 
 def _render_instruction(instruction: Instruction) -> str:
@@ -199,7 +205,8 @@ class _Reader:
     def _block(self) -> Block:
         label = self._name()
         self._expect(":")
-        block = Block(label, is_loop_end=self._accept(_LOOP_END))
+        is_loop_end = self._accept(_LOOP_END)
+        block = Block(label, is_loop_end=is_loop_end, is_stepped=self._accept(_STEPPED))
         while not (self._peek() == "}" or self._peek(1) == ":"):
             block.instructions.append(self._instruction())
         return block

@@ -2,20 +2,25 @@
 
 from collections.abc import Sequence
 
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
+from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.machine import Machine
 from openwafer.sdk.ir.numbers import decode
+from openwafer.sdk.ir.timing import VectorShape, shares_port, vector_cycles
 from openwafer.sdk.program import descriptor as words
 
 _BY_WORDS = {1: Type.U16, 2: Type.U32}
 
 
 def run_inline(
-    machine: Machine, name: str, operands: Sequence[tuple[Type, int | tuple[int, ...]]]
-) -> None:
-    """Run an operation element by element, in order.
+    machine: Machine,
+    name: str,
+    operands: Sequence[tuple[Type, int | tuple[int, ...]]],
+    generation: Generation,
+) -> int:
+    """Run an operation element by element, in order; gives its cycles.
 
     The length is the first source's that has one and is not empty, else the destination's; without
     any descriptor it is 1. With a pointer as destination, a scalar in the first source's place is
@@ -25,6 +30,7 @@ def run_inline(
         machine: the PE.
         name: of the operation.
         operands: type and bits of destination and sources.
+        generation: whose time is counted.
     """
     op = VECTOR_OPS[name]
     (_, target), *sources = operands
@@ -47,6 +53,25 @@ def run_inline(
             machine.store(_address(target, index, sizes[0]), _BY_WORDS[sizes[0]], result)
     if not isinstance(target, tuple) and length:
         machine.store(target, _BY_WORDS[sizes[0]], result)
+    shape = _shape(op, [bits for _, bits in operands])
+    return vector_cycles(op, length, generation, shape)
+
+
+def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]]) -> VectorShape:
+    dsds = {place: bits for place, bits in enumerate(operands) if isinstance(bits, tuple)}
+    bases = [bits[words.WORD_BASE] for place, bits in dsds.items() if place]
+    return VectorShape(
+        strides=tuple(_stride(op, place, bits) for place, bits in dsds.items()),
+        has_conflict=len(bases) > 1 and shares_port(bases[0], bases[1]),
+        accumulates=0 not in dsds and 1 not in dsds and len(op.sources) > 1,
+        has_scalar=len(dsds) - (0 in dsds) < len(op.sources),
+    )
+
+
+def _stride(op: VectorOp, place: int, dsd: tuple[int, ...]) -> int:
+    """Distance of an operand's elements, in elements of the operation."""
+    size = element_words((op.destination, *op.sources)[place])
+    return int(decode(dsd[words.WORD_STRIDE], Type.I16)) // (dsd[words.WORD_ELEMENT] or size)
 
 
 def _read(machine: Machine, dsd: tuple[int, ...], index: int, num_words: int) -> int:

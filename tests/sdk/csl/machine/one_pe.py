@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.sdk.arch.generation import MEMORY_WORDS, Arch
+from openwafer.sdk.arch.generation import MEMORY_WORDS, WSE2, Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.ir.interpreter import Interpreter
@@ -52,7 +52,7 @@ class Pe:
         data = np.frombuffer(self.image.data, np.uint16)
         self.memory[: data.size] = data
         number_of_entries = len(self.image.entries)
-        self._code = Interpreter(parse(self.image.code), (False,) * number_of_entries)
+        self._code = Interpreter(parse(self.image.code), (False,) * number_of_entries, WSE2)
 
     def start(self) -> Outcome:
         """Run `main` to its end or its first request."""

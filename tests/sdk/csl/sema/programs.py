@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.arch.generation import WSE2
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.options import CompileOptions
@@ -104,7 +105,7 @@ def run(text: str, *arguments: int) -> Memory:
         words[variable.address : end] = variable.initial
     box = np.zeros(mailbox.MAILBOX_WORDS, np.int64)
     box[mailbox.ARGUMENTS : mailbox.ARGUMENTS + len(arguments)] = arguments
-    interpreter = Interpreter(image.module, (False,) * len(image.module.entries))
+    interpreter = Interpreter(image.module, (False,) * len(image.module.entries), WSE2)
     assert interpreter.run(0, box, words, 0, is_resume=False) is Outcome.FINISHED
     return Memory(image, words)
 

@@ -58,6 +58,7 @@ def _map(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     if not any(isinstance(item, _Stream) for item in (*inputs, output)):
         sema.fail("needs-dsd", "@map needs a DSD or DSR among its arguments", call.span)
     head, body, end = (sema.new_block(f"map.{name}") for name in ("head", "body", "end"))
+    head.is_stepped = True
     sema.jump(head)
     sema.enter(head)
     arguments: list[Operand] = [
@@ -137,6 +138,7 @@ def _count(sema: Sema, stream: _Stream, end: ir.Block) -> None:
 
 def _leave_unless(sema: Sema, condition: ir.Value, end: ir.Block) -> None:
     going_on = sema.new_block("map.more")
+    going_on.is_stepped = True
     sema.branch(condition, going_on, end)
     sema.enter(going_on)
 

@@ -1,0 +1,155 @@
+"""What one instruction takes of the machine: issue cycles, and cycles until its result is there.
+
+The model (docs/design/timing.md): one instruction a cycle, in order; a load's result is there after
+four cycles, a float operation's after two, an integer operation's after one. Wider integers take an
+instruction for each 16 bits. Figures that are estimates stand here, each with its reason.
+"""
+
+from typing import Final, NamedTuple
+
+from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.ir.function import Constant, Function, FunctionName, Instruction, Module, Type
+from openwafer.sdk.ir.numbers import FLOATS, num_words
+from openwafer.sdk.ir.suspension import callees, recursive_functions
+from openwafer.sdk.ir.timing import FLOAT_LATENCY
+
+
+class Price(NamedTuple):
+    """Issue cycles, and cycles from the first of them to the result."""
+
+    slots: int
+    latency: int
+
+
+LOAD_LATENCY: Final = 4
+FREE: Final = Price(0, 0)
+ONE: Final = Price(1, 1)
+# Integer division and the functions of the numbers are routines, not instructions: a step for each
+# bit of the quotient, and a polynomial of about twenty dependent steps with its reduction.
+_CYCLES_A_QUOTIENT_BIT: Final = 3
+_MATH: Final = 100
+# A function of this length is taken to be inlined, as one with a single call is.
+_INLINED_INSTRUCTIONS: Final = 30
+_CONVERSION: Final = Price(1, FLOAT_LATENCY)
+_WITHIN_THE_WORD: Final = frozenset(("bitcast", "slot_address", "parameter", "assert"))
+
+
+def price(instruction: Instruction, generation: Generation) -> Price:
+    """Price of what is neither memory access, descriptor, call nor the end of a block."""
+    kind = instruction.args[0].type if instruction.args else instruction.type
+    words = num_words(kind) if kind not in (Type.VOID, Type.DSD, Type.DSD4) else 1
+    match instruction.op:
+        case op if op in _WITHIN_THE_WORD:
+            return FREE
+        case "div" | "rem":
+            cycles = generation.divide_cycles if kind in FLOATS else _quotient_cycles(words)
+            return Price(cycles, cycles)
+        case "math":
+            return Price(_MATH, _MATH)
+        case "cast":
+            return _cast(kind, instruction.type)
+        case "mul" if kind not in FLOATS:
+            return Price(words**2, words**2)
+        case _ if kind in FLOATS:
+            return _CONVERSION
+        case _:
+            return Price(words, words)
+
+
+def _quotient_cycles(words: int) -> int:
+    return _CYCLES_A_QUOTIENT_BIT * 16 * words
+
+
+def _cast(source: Type, target: Type) -> Price:
+    if source in FLOATS or target in FLOATS:
+        return _CONVERSION
+    if num_words(target) > num_words(source):
+        return ONE
+    return FREE
+
+
+def accesses(words: int) -> int:
+    """Loads or stores of so many words: one for each 32 bits."""
+    return (words + 1) // 2
+
+
+def copy_slots(length: object) -> int:
+    """Issue cycles of a copy: a load and a store for each 32 bits.
+
+    A length known at run time counts as that of one element.
+    """
+    words = length.value if isinstance(length, Constant) else 1
+    return 2 * accesses(words if isinstance(words, int) else 1)
+
+
+def edge_cycles(
+    function: Function, index: int, generation: Generation, ways: dict[str, str]
+) -> tuple[int, ...]:
+    """Cycles from the end of block `index` to each of its targets.
+
+    Args:
+        function: whose block it is.
+        index: of the block.
+        generation: the machine.
+        ways: of :func:`shortcuts`.
+    """
+    block = function.blocks[index]
+    last = block.instructions[-1]
+    not_taken, taken = generation.branch_cycles
+    behind = function.blocks[index + 1].label if index + 1 < len(function.blocks) else ""
+    stepped = {one.label for one in function.blocks if one.is_stepped}
+    if block.is_stepped or (block.is_loop_end and last.names[0] in stepped):
+        return (0,) * len(last.names)
+    match last.op:
+        case "jump" if block.is_loop_end:
+            # A loop's cycles hold a comparison and a step, which stand in its blocks, and the test
+            # that a compiler puts at the end, which here is the head's branch.
+            return (generation.loop_cycles - not_taken - 2,)
+        case "jump":
+            target = ways[last.names[0]]
+            return (0 if target in ("", ways.get(behind)) else taken,)
+        case "branch":
+            first = generation.loop_cycles - 2 if block.is_loop_end else not_taken
+            return (first, taken)
+        case "switch":
+            before = (not_taken + 1) * (len(last.names) - 1)
+            return (before, *((not_taken + 1) * n + taken + 1 for n in range(len(last.names) - 1)))
+        case _:
+            return (0,) * len(last.names)
+
+
+def shortcuts(function: Function) -> dict[str, str]:
+    """Where a jump to each block ends: behind blocks that only jump on; "" is a bare return."""
+    blocks = {block.label: block for block in function.blocks}
+
+    def follow(label: str, seen: frozenset[str]) -> str:
+        (last, *_), only = blocks[label].instructions[-1:], len(blocks[label].instructions) == 1
+        if not only or label in seen or blocks[label].is_loop_end:
+            return label
+        if last.op == "return" and not last.args:
+            return ""
+        return follow(last.names[0], seen | {label}) if last.op == "jump" else label
+
+    return {label: follow(label, frozenset()) for label in blocks}
+
+
+def inlined_functions(module: Module) -> frozenset[str]:
+    """Functions that the machine's compiler puts in the place of their calls."""
+    calls: dict[str, int] = {}
+    taken: set[str] = set()
+    for function in module.functions.values():
+        for block in function.blocks:
+            for one in block.instructions:
+                for name in callees(module, one) if one.op == "call" else ():
+                    calls[name] = calls.get(name, 0) + 1
+                taken |= {arg.name for arg in one.args if isinstance(arg, FunctionName)}
+    recursive = recursive_functions(module)
+    return frozenset(
+        name
+        for name, count in calls.items()
+        if name not in recursive and (count == 1 or _is_short(module.functions[name]))
+    )
+
+
+def _is_short(function: Function) -> bool:
+    return sum(len(block.instructions) for block in function.blocks) <= _INLINED_INSTRUCTIONS
