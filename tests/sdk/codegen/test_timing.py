@@ -171,3 +171,8 @@ def test_a_later_case_of_a_switch_takes_longer() -> None:
 
 def test_interpreter_and_native_code_agree_on_the_default_case() -> None:
     assert switched(9).box[mailbox.CYCLE] == 2 * (1 + WSE2.branch_cycles[0])
+
+
+def test_what_a_parameter_decides_takes_no_time() -> None:
+    text = "  %0 = parameter[0] i16 !0\n  %1 = add i16 %0, 3:i16 !0\n  store @x, %1 !0"
+    assert cycles_of(text) == 1

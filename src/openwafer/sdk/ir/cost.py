@@ -86,8 +86,10 @@ def _timed_blocks(
         walk = _Walk(numbers, generation, inlined, start.copy(), is_stepped=block.is_stepped)
         cycles = walk.cycles(block)
         known[block.label] = walk.known
-        edges = edge_cycles(function, index, generation, ways)
         *others, last = block.instructions
+        edges = edge_cycles(function, index, generation, ways)
+        if last.op in ("branch", "switch") and walk.is_constant(last.args[0]):
+            edges = (0,) * len(edges)
         instructions = [
             replace(one, cycles=(n,)) if n else one for one, n in zip(others, cycles, strict=False)
         ]
@@ -131,6 +133,7 @@ class _Numbers:
         self._of: dict[object, Number] = {}
         self.offsets: dict[Number, Place] = {}
         self.variables: set[Number] = set()
+        self.constants: set[Number] = set()
         self.dsds: dict[Number, _Dsd] = {}
 
     def of(self, key: object) -> Number:
@@ -184,6 +187,10 @@ class _Walk:
             cycles.append(self._visit(one) if is_needed else 0)
         last = block.instructions[-1]
         return [*cycles, self._stop(map(self._number, last.args))]
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether a value is known when the machine's code is made; a PE's parameter is."""
+        return self._number(value) in self._numbers.constants
 
     def _visit(self, one: Instruction) -> int:
         if one.op in _STOPS:
@@ -260,7 +267,9 @@ class _Walk:
                 numbers.dsds.setdefault(number, _Dsd((number, 0), {}))
                 return number
             case Constant(content, kind):
-                return numbers.of(("constant", content, kind))
+                number = numbers.of(("constant", content, kind))
+                numbers.constants.add(number)
+                return number
             case Address(symbol, offset):
                 return self._moved(numbers.variable(("address", symbol)), offset)
             case FunctionName(name):
@@ -306,7 +315,15 @@ class _Walk:
                 args = tuple(map(self._number, one.args))
                 key = (one.op, one.names, one.type, args)
                 number = numbers.of(key) if one.op in _PURE else numbers.fresh()
-                return self._issue(number, price(one, self._generation), args)
+                return self._issue(number, self._price(one, number, args), args)
+
+    def _price(self, one: Instruction, number: Number, args: tuple[Number, ...]) -> Price:
+        """Nothing where the machine's compiler computes."""
+        is_folded = one.op == "parameter" or (bool(args) and set(args) <= self._numbers.constants)
+        if one.op in _PURE and is_folded:
+            self._numbers.constants.add(number)
+            return FREE
+        return price(one, self._generation)
 
     def _get(self, one: Instruction) -> Number:
         name = one.names[0]
