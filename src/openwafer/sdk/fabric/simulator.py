@@ -126,6 +126,27 @@ class Simulator:
         """A copy of 16-bit words of a PE's memory."""
         return self._memory(x, y, address, num_words).copy()
 
+    def write_all(
+        self, pes: NDArray[np.int64], addresses: NDArray[np.int64], words: NDArray[np.uint16]
+    ) -> None:
+        """Put words, a row for each of many PEs, at an address of each, in no time.
+
+        `pes` are row-major in the rectangle; what is written must lie in the PEs' memory.
+        """
+        for address in np.unique(addresses):
+            own = addresses == address
+            self._tables.memory[pes[own], address : address + words.shape[1]] = words[own]
+
+    def read_all(
+        self, pes: NDArray[np.int64], addresses: NDArray[np.int64], num_words: int
+    ) -> NDArray[np.uint16]:
+        """A copy of words of many PEs, a row for each; see :meth:`write_all`."""
+        words = np.empty((pes.size, num_words), np.uint16)
+        for address in np.unique(addresses):
+            own = addresses == address
+            words[own] = self._tables.memory[pes[own], address : address + num_words]
+        return words
+
     def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int] = ()) -> None:
         """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
 

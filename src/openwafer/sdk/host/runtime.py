@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
-from openwafer.sdk.host import tensors
+from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
+from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.engine import (
     EngineKind,
     build_engine,
@@ -31,7 +32,7 @@ from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.sim_log import SimLog, wants_landings
-from openwafer.sdk.host.symbols import HostSymbols, check_in_memory, is_pointer
+from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType, Order
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import HostName, Program
@@ -194,9 +195,9 @@ class Runtime:
 
         def write() -> None:
             simulator = self._settle()
-            for row, column, x, y in region.pes():
-                words = tensors.to_memory(src[row, column], data_type)
-                simulator.write(x, y, self._address(variable, x, y, len(words)), words)
+            num_words = region.num_elements * data_type.num_words
+            memory = region_memory(self.symbols, simulator, variable, region, num_words)
+            copies.write(simulator, memory, src, data_type)
             self._transport(region)
 
         return self._submit(Task(_Kind.COPY, write), nonblock)
@@ -223,11 +224,9 @@ class Runtime:
 
         def read() -> None:
             simulator = self._settle()
-            result = np.empty(region.shape, np.uint32)
             num_words = region.num_elements * data_type.num_words
-            for row, column, x, y in region.pes():
-                words = simulator.read(x, y, self._address(variable, x, y, num_words), num_words)
-                result[row, column] = tensors.from_memory(words, data_type)
+            memory = region_memory(self.symbols, simulator, variable, region, num_words)
+            result = copies.read(simulator, memory, region, data_type)
             self._transport(region)
             dest(result)
 
@@ -392,14 +391,6 @@ class Runtime:
         channels = max(1, self.program.channels)
         cycles = -(-num_wavelets // channels) + self.program.width + self.program.height
         self._started().run_cycles(cycles)
-
-    def _address(self, variable: HostName, x: int, y: int, num_words: int) -> int:
-        symbol = self.symbols.exported(variable, x, y)
-        address = symbol.address
-        if is_pointer(variable, symbol):
-            address = int(self._started().read(x, y, address, 1)[0])
-        check_in_memory(f"{variable.name} on PE ({x}, {y})", address, num_words)
-        return address
 
     def _check_stream(self, color: int, prefix: str) -> None:
         colors = {name: number for name, number in self.program.streams if name.startswith(prefix)}

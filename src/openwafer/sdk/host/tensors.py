@@ -85,14 +85,14 @@ def from_region(region: NDArray[np.uint32], order: Order) -> NDArray[np.uint32]:
 
 
 def to_memory(elements: NDArray[np.uint32], data_type: DataType) -> NDArray[np.uint16]:
-    """Return the memory words of one PE's elements; the low half comes first."""
+    """Return the memory words of elements, the last axis; the low half comes first."""
     if data_type is DataType.BITS_16:
         return (elements & 0xFFFF).astype(np.uint16)
     return np.ascontiguousarray(elements).view(np.uint16)
 
 
 def from_memory(words: NDArray[np.uint16], data_type: DataType) -> NDArray[np.uint32]:
-    """Return one PE's elements of its memory words; 16-bit elements are zero above."""
+    """Return elements of memory words, the last axis; 16-bit elements are zero above."""
     if data_type is DataType.BITS_16:
         return words.astype(np.uint32)
     return np.ascontiguousarray(words).view(np.uint32)

@@ -1,0 +1,73 @@
+"""Copies between a tensor of the host and the memory of a region of PEs, all of them at once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.host import tensors
+from openwafer.sdk.host.region import Region
+from openwafer.sdk.host.symbols import HostSymbols, check_in_memory, is_pointer
+from openwafer.sdk.host.tensors import DataType
+from openwafer.sdk.program.program import HostName
+
+
+@dataclass(frozen=True)
+class RegionMemory:
+    """The memory that a variable of the device names on each PE of a region.
+
+    Attributes:
+        pes: row-major in the program's rectangle, in the tensor's order.
+        addresses: first word on each of them.
+        num_words: on each of them.
+    """
+
+    pes: NDArray[np.int64]
+    addresses: NDArray[np.int64]
+    num_words: int
+
+
+def region_memory(
+    symbols: HostSymbols, simulator: Simulator, variable: HostName, region: Region, num_words: int
+) -> RegionMemory:
+    """Find a variable's words, behind its pointer where it is one.
+
+    Raises OpenwaferError where a PE has no such variable, or where it leaves the PE's memory.
+    """
+    program = symbols.program
+    rows = np.arange(region.y, region.y + region.height, region.step_y)
+    columns = np.arange(region.x, region.x + region.width, region.step_x)
+    pes = (rows[:, np.newaxis] * program.width + columns).ravel()
+    images = program.image_of.ravel()[pes]
+    addresses = np.zeros(pes.size, np.int64)
+    _, firsts = np.unique(images, return_index=True)
+    for first in np.sort(firsts):
+        y, x = divmod(int(pes[first]), program.width)
+        symbol = symbols.exported(variable, x, y)
+        own = images == images[first]
+        addresses[own] = symbol.address
+        if is_pointer(variable, symbol):
+            pointers = np.full(int(own.sum()), symbol.address)
+            addresses[own] = simulator.read_all(pes[own], pointers, 1)[:, 0]
+    for outside in np.flatnonzero((addresses == 0) | (addresses + num_words > MEMORY_WORDS))[:1]:
+        y, x = divmod(int(pes[outside]), program.width)
+        check_in_memory(f"{variable.name} on PE ({x}, {y})", int(addresses[outside]), num_words)
+    return RegionMemory(pes, addresses, num_words)
+
+
+def write(
+    simulator: Simulator, memory: RegionMemory, src: NDArray[np.uint32], data_type: DataType
+) -> None:
+    """Write a tensor of shape (h, w, l), in no time."""
+    words = tensors.to_memory(src.reshape(memory.pes.size, -1), data_type)
+    simulator.write_all(memory.pes, memory.addresses, words)
+
+
+def read(
+    simulator: Simulator, memory: RegionMemory, region: Region, data_type: DataType
+) -> NDArray[np.uint32]:
+    """Read a tensor of shape (h, w, l), in no time."""
+    words = simulator.read_all(memory.pes, memory.addresses, memory.num_words)
+    return tensors.from_memory(words, data_type).reshape(region.shape)
