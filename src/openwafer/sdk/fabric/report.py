@@ -7,6 +7,7 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables
+from openwafer.sdk.fabric.waiting import waiting_work
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
 
@@ -21,6 +22,11 @@ _TRAPS = {
     mb.Trap.STACK_OVERFLOW: "the stack outgrew the PE's memory",
     mb.Trap.UNREACHABLE: "code that cannot be reached was reached",
     mb.Trap.ENDLESS_LOOP: "a loop ran for {value} cycles without an end",
+}
+
+_TRAP_REMEDIES = {
+    mb.Trap.OUT_OF_BOUNDS: "check the pointer, or the descriptor's base address, stride and extent",
+    mb.Trap.STACK_OVERFLOW: "make local arrays smaller, or keep them in variables of the file",
 }
 
 
@@ -44,11 +50,17 @@ class Report:
                 "fabric-route-conflict",
                 f"wavelets of color {a} arrived from {sides} on the same cycle at {who},"
                 f" cycle {cycle}; this violates architecture rules",
+                notes=tuple(self._senders(a)),
                 help="let one direction send after the other, with a switch or on two colors",
             )
         if code == w.ERROR_TRAP:
             reason = _TRAPS[mb.Trap(a)].format(value=b)
-            return error("fabric-trap", f"{who} stopped at cycle {cycle}: {reason}", notes=notes)
+            return error(
+                "fabric-trap",
+                f"{who} stopped at cycle {cycle}: {reason}",
+                notes=notes,
+                help=_TRAP_REMEDIES.get(mb.Trap(a), ""),
+            )
         if code == w.ERROR_BOUNDS:
             verb = "wrote" if b else "read"
             return error(
@@ -69,7 +81,13 @@ class Report:
         )
         notes = [note for pe in with_thread for note in self._waiting_threads(pe)]
         notes += [note for pe in with_wavelet for note in self._stuck_wavelets(pe)]
+        notes += [
+            f"{self._name(pe)}: {note}"
+            for pe in range(int(self._state[w.G_NUM_PES]))
+            for note in waiting_work(self._program, self._state, pe)
+        ]
         notes += [self._waiting_command(pe) for pe in with_command]
+        notes += self._missing_words()
         hidden = len(notes) - MAX_NOTES
         if hidden > 0:
             notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
@@ -80,6 +98,24 @@ class Report:
             notes=tuple(notes),
             help="follow a wavelet from its sender: each hop needs a route, a queue and a reader",
         )
+
+    def _missing_words(self) -> list[str]:
+        """What PEs owe the host's streams."""
+        counts = self._tables.sink.reshape(-1, w.SINKS, 2)
+        slots = self._state[w.G_SINK_SLOT : w.G_SINK_SLOT + w.COLORS]
+        colors = [c for c in range(w.COLORS) if (int(self._state[w.G_SINK_COLORS]) >> c) & 1]
+        notes = []
+        for color in colors:
+            sent, wanted = counts[:, int(slots[color])].T
+            for pe in np.flatnonzero(wanted > sent).tolist():
+                missing = int(wanted[pe] - sent[pe])
+                notes.append(f"{self._name(pe)} has {missing} words of color {color} still to send")
+        return notes
+
+    def _senders(self, color: int) -> list[str]:
+        """Operations that send on a color now."""
+        with_thread = np.flatnonzero(self._tables.core[:, w.C_THREADS]).tolist()
+        return [note for pe in with_thread for note in self._waiting_threads(pe, color)][:MAX_NOTES]
 
     def _name(self, pe: int) -> str:
         return f"PE ({pe % self._program.width}, {pe // self._program.width})"
@@ -101,11 +137,14 @@ class Report:
             return f"{who} is idle and has not called unblock_cmd_stream"
         return f"{who} waits at {self._place(pe) or 'an unknown place'}"
 
-    def _waiting_threads(self, pe: int) -> list[str]:
+    def _waiting_threads(self, pe: int, sends: int | None = None) -> list[str]:
+        """Operations of a PE that are not done; with `sends` those that send on that color."""
         notes = []
         for slot in range(w.SLOTS):
             if (int(self._tables.core[pe, w.C_THREADS]) >> slot) & 1:
                 thread = self._tables.thread[slot, pe]
+                if sends is not None and not _sends(thread, sends):
+                    continue
                 who = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
                 op = VECTOR_OPS_BY_CODE[int(thread[w.T_OP])].name
                 place = self._place(pe, int(thread[w.T_PLACE]))
@@ -120,7 +159,7 @@ class Report:
         core = self._tables.core[pe]
         for operand in thread[w.T_OPERANDS :].reshape(-1, w.OPERAND_WORDS):
             kind, queue, color = (int(operand[k]) for k in (w.O_KIND, w.O_QUEUE, w.O_COLOR))
-            of_color = f" (color {color})" if color < w.COLORS else ""
+            of_color = f" (color {color})" if color < w.COLORS else self._color_of(pe, queue)
             if kind == w.FABIN and _length(int(core[w.C_IN]), queue) == 0:
                 reasons.append(f"waits for wavelets in input queue {queue}{of_color}")
             if kind == w.FABOUT and self._is_full(pe, w.C_OUT, queue):
@@ -128,6 +167,11 @@ class Report:
             if kind == w.FIFO:
                 reasons.append(f"waits for FIFO {queue}")
         return "".join(f", {reason}" for reason in reasons)
+
+    def _color_of(self, pe: int, queue: int) -> str:
+        """Remark about the color of an operand that names none: there may be none at all."""
+        queues = self._tables.core[pe, w.C_QUEUE_OF : w.C_QUEUE_OF + 3].view(np.uint8)
+        return "" if (queues == queue + 1).any() else ", which has no color"
 
     def _is_full(self, pe: int, meta: int, queue: int) -> bool:
         first = w.G_DEPTHS if meta == w.C_IN else w.G_DEPTHS + w.QUEUES
@@ -170,6 +214,11 @@ class Report:
             return f"{self._name(pe)} receives nothing from there at position {position}"
         is_full = (int(row[w.R_BUSY]) >> (w.FULL_SHIFT + color)) & 1
         return f"{self._name(pe)} is full" if is_full else ""
+
+
+def _sends(thread: Array, color: int) -> bool:
+    operands = thread[w.T_OPERANDS :].reshape(-1, w.OPERAND_WORDS)
+    return bool(((operands[:, w.O_KIND] == w.FABOUT) & (operands[:, w.O_COLOR] == color)).any())
 
 
 def _length(word: int, queue: int) -> int:

@@ -1,0 +1,86 @@
+"""What a PE that stands still has left to do, in words: blocked tasks, wavelets nobody takes."""
+
+from collections.abc import Iterator
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.fabric import route
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.state import Array, Tables
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import Image, TaskKind
+from openwafer.sdk.program.program import Program
+
+_RAMP = 4
+
+
+def waiting_work(program: Program, state: Array, pe: int) -> Iterator[str]:
+    """Notes about a PE, without its name: local tasks first, then input and output queues."""
+    tables = Tables(state)
+    image = program.images[int(tables.core[pe, w.C_IMAGE])]
+    yield from _blocked_tasks(image, tables.mailbox[pe])
+    for queue in range(w.QUEUES):
+        found = _first(state, tables, pe, queue, is_input=True)
+        if found is not None and not _is_read(tables, pe, queue):
+            taker = _taker(program, image, queue, found[1])
+            yield f"input queue {queue} holds {_wavelets(*found)}, {taker}"
+    for queue in range(w.QUEUES):
+        found = _first(state, tables, pe, queue, is_input=False)
+        reason = "" if found is None else _refusal(tables.router[pe], found[1])
+        if found is not None and reason:
+            yield f"output queue {queue} holds {_wavelets(*found)}, {reason}"
+
+
+def _blocked_tasks(image: Image, mailbox: Array) -> Iterator[str]:
+    both = int(mailbox[mb.ACTIVE]) & int(mailbox[mb.BLOCKED])
+    for task in image.tasks:
+        if task.kind is TaskKind.LOCAL and (both >> task.task_id) & 1:
+            name = image.entries[task.entry].function
+            yield f"local task '{name}' (id {task.task_id}) is activated, and blocked"
+
+
+def _first(
+    state: Array, tables: Tables, pe: int, queue: int, *, is_input: bool
+) -> tuple[int, int] | None:
+    """Number of wavelets in a queue and the first one's color; None when it is empty."""
+    word = int(tables.core[pe, w.C_IN if is_input else w.C_OUT]) >> (8 * queue)
+    number = (word >> w.COUNT_SHIFT) & w.COUNT_MASK
+    if number == 0:
+        return None
+    slot = (queue * w.QUEUE_SLOTS + word % w.QUEUE_SLOTS) * w.SLOT_WORDS
+    at = w.QUEUE + pe * w.QUEUE_WORDS + (0 if is_input else w.Q_OUT) + slot
+    return number, (int(state[at]) >> w.COLOR_SHIFT) & 31
+
+
+def _wavelets(number: int, color: int) -> str:
+    return f"{number} wavelet{'s' if number > 1 else ''} of color {color}"
+
+
+def _is_read(tables: Tables, pe: int, queue: int) -> bool:
+    """Whether an operation waits for wavelets of an input queue."""
+    for slot in range(w.SLOTS):
+        if (int(tables.core[pe, w.C_THREADS]) >> slot) & 1:
+            operands = tables.thread[slot, pe][w.T_OPERANDS :].reshape(-1, w.OPERAND_WORDS)
+            if ((operands[:, w.O_KIND] == w.FABIN) & (operands[:, w.O_QUEUE] == queue)).any():
+                return True
+    return False
+
+
+def _taker(program: Program, image: Image, queue: int, color: int) -> str:
+    own = color if program.arch is Arch.WSE2 else queue
+    for task in image.tasks:
+        if task.kind is TaskKind.DATA and task.task_id == own:
+            return f"whose data task '{image.entries[task.entry].function}' is blocked"
+    return "which no operation and no data task takes"
+
+
+def _refusal(router: Array, color: int) -> str:
+    """Why a router takes nothing from its core; "" when it does, if there were space."""
+    word = int(router[w.R_ROUTE + color])
+    position = (word >> route.POSITION_SHIFT) & 3
+    if word & route.TORN_BIT:
+        return "which the router has torn down"
+    if (word >> (10 * position + 5 + _RAMP)) & 1:
+        return ""
+    has_route = (word >> (10 * position)) & 0x3FF
+    what = f"takes nothing from the ramp at position {position}" if has_route else "has no route"
+    return f"for which the router {what}"
