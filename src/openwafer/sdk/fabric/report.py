@@ -115,7 +115,8 @@ class Report:
     def _senders(self, color: int) -> list[str]:
         """Operations that send on a color now."""
         with_thread = np.flatnonzero(self._tables.core[:, w.C_THREADS]).tolist()
-        return [note for pe in with_thread for note in self._waiting_threads(pe, color)][:MAX_NOTES]
+        threads = [found for pe in with_thread for found in self._threads(pe)]
+        return [f"{who} sends{at}" for who, at, row in threads if _sends(row, color)][:MAX_NOTES]
 
     def _name(self, pe: int) -> str:
         return f"PE ({pe % self._program.width}, {pe // self._program.width})"
@@ -137,22 +138,24 @@ class Report:
             return f"{who} is idle and has not called unblock_cmd_stream"
         return f"{who} waits at {self._place(pe) or 'an unknown place'}"
 
-    def _waiting_threads(self, pe: int, sends: int | None = None) -> list[str]:
-        """Operations of a PE that are not done; with `sends` those that send on that color."""
-        notes = []
+    def _threads(self, pe: int) -> list[tuple[str, str, Array]]:
+        """Operations of a PE that are not done: who, where in the source, and their row."""
+        found = []
         for slot in range(w.SLOTS):
             if (int(self._tables.core[pe, w.C_THREADS]) >> slot) & 1:
                 thread = self._tables.thread[slot, pe]
-                if sends is not None and not _sends(thread, sends):
-                    continue
-                who = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
+                name = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
                 op = VECTOR_OPS_BY_CODE[int(thread[w.T_OP])].name
                 place = self._place(pe, int(thread[w.T_PLACE]))
-                notes.append(
-                    f"{self._name(pe)}, {who}: @{op} has {int(thread[w.T_LEFT])} elements left"
-                    f"{self._reasons(pe, thread)}{f', at {place}' if place else ''}"
-                )
-        return notes
+                at = f", at {place}" if place else ""
+                found.append((f"{self._name(pe)}, {name}: @{op}", at, thread))
+        return found
+
+    def _waiting_threads(self, pe: int) -> list[str]:
+        return [
+            f"{who} has {int(thread[w.T_LEFT])} elements left{self._reasons(pe, thread)}{at}"
+            for who, at, thread in self._threads(pe)
+        ]
 
     def _reasons(self, pe: int, thread: Array) -> str:
         reasons = []
