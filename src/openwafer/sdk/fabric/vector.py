@@ -301,12 +301,14 @@ def bind_input(s: State, pe: int, row: int) -> bool:
     """Give a fabric input its queue; on WSE-2 the first use binds the color to it."""
     color, queue = s[row + w.O_COLOR], s[row + w.O_QUEUE]
     bound = queues.queue_of(s, pe, color) if color < w.COLORS else -1
+    is_wse2_color = s[w.G_IS_WSE3] == 0 and color < w.COLORS
     if queue == dsd.NO_QUEUE:
-        s[row + w.O_QUEUE] = bound
-        return bound >= 0
-    if s[w.G_IS_WSE3] == 0 and color < w.COLORS and bound != queue:
+        # Colors that found no free queue share the last one.
+        queue = w.QUEUES - 1 if bound < 0 and is_wse2_color else bound
+        s[row + w.O_QUEUE] = queue
+    if is_wse2_color and bound != queue:
         queues.bind_input(s, pe, color, queue)
-    return True
+    return queue >= 0
 
 
 @compiled

@@ -204,9 +204,12 @@ def _queues_of_colors(state: MachineState) -> Iterator[QueueBinding]:
         for (kind, color), is_blocked in state.blocked.items()
         if kind is BlockKind.TASK and not is_blocked and color < NUM_COLORS
     }
-    for color in sorted((unblocked - local | state.queueless_colors) - bound):
-        if free:
-            yield QueueBinding(True, free.pop(), color)
+    wanting = sorted((unblocked - local | state.queueless_colors) - bound)
+    if len(wanting) > len(free):
+        # The last queue is for those that get none of their own.
+        free = free[:-1]
+    for color, queue in zip(wanting, reversed(free), strict=False):
+        yield QueueBinding(True, queue, color)
 
 
 def _start(state: MachineState, arch: Arch, active: int) -> Start:
