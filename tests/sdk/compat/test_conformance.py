@@ -71,7 +71,7 @@ def test_cycles_come_from_the_statistics_of_the_simulation(tmp_path: Path) -> No
 COUNTED = """
 import os, pathlib, numpy as np
 from openwafer.sdk.host.final_state import FinalState, write
-counts = dict.fromkeys(("wavelets", "landings", "elements", "tasks", "switch_changes"), 0)
+counts = dict.fromkeys(("cycles", "wavelets", "landings", "elements", "tasks", "switch_changes"), 0)
 value = 1 if os.environ["OPENWAFER_ENGINE"] == "native" else {other}
 state = FinalState(np.full((1, 1, 2), value, np.uint16), counts, (), np.zeros((1, 1)), ())
 folder = pathlib.Path(os.environ["OPENWAFER_FINAL_STATE"])

@@ -20,7 +20,7 @@ FOLDER_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
 FORMAT: Final = "openwafer-final-state"
 VERSION: Final = 1
 
-_COUNTS: Final = ("wavelets", "landings", "elements", "tasks", "switch_changes")
+_COUNTS: Final = ("cycles", "wavelets", "landings", "elements", "tasks", "switch_changes")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FinalState:
     Attributes:
         words: uint16, shape (rows, columns, n): each PE's data; zero from its stack on, whose
             content is no part of a program's meaning.
-        counts: wavelets sent, their landings at routers, elements of vector operations that
+        counts: cycles, wavelets sent, their landings at routers, elements of vector operations that
             the fabric served, tasks started, changes of switches.
         prints: what PEs wrote, in the order of PEs and then of time.
         image_of: shape (rows, columns): image of each PE.
