@@ -2,6 +2,7 @@
 
 import pytest
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.image import run_layout
 from openwafer.sdk.csl.sema.layout_state import LayoutState
@@ -213,3 +214,10 @@ TWICE = "fn f(n: i16) i16 { return if (n == 0) 0 else f(n - 1) + f(n - 1); }"
 def test_endless_work_at_compile_time_ends_at_a_limit(program: str) -> None:
     expected = "exceeded the maximum of 500 calls and iterations at compile time"
     assert messages(program, CompileOptions(comptime_step_limit=500)) == [expected]
+
+
+def test_a_layouts_loop_that_counts_nothing_ends_at_the_limit() -> None:
+    text = "layout { var y = 0; while (y < 3) : (y < 1) { } }"
+    options = CompileOptions(comptime_step_limit=500)
+    with pytest.raises(OpenwaferError, match="maximum of 500 calls and iterations"):
+        run_layout(FILE, {}, options, imports_of(text), LayoutState())

@@ -112,6 +112,7 @@ def _counted(sema: Sema, node: ast.While, place: CellPlace) -> list[int]:
     while sema.known(sema.typed(node.condition, types.BOOL), node.condition.span).value:
         if len(numbers) == _MOST_ITERATIONS or not isinstance(place.cell.content, int):
             return []
+        sema.spend_step(node.span)
         numbers.append(int(place.cell.content))
         sema.evaluate(node.step, types.VOID)
     return numbers
