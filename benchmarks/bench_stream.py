@@ -279,7 +279,7 @@ def main() -> None:
         turns = Turns(num_rounds, 1)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     ratios = []
-    cases = {"long": (compute_bound, turns), "short": (SHORT_STEPS, Turns(num_rounds, 3))}
+    cases = {"long": (compute_bound, turns), "short": (SHORT_STEPS, Turns(num_rounds, 6))}
     for case, case_turns in [cases[options.only]] if options.only else cases.values():
         with tempfile.TemporaryDirectory(dir=options.out.parent) as folder:
             ratios += measure(case, case_turns, Path(folder))
