@@ -1,4 +1,4 @@
-"""The tutorial's program compiles and runs as its page says."""
+"""The programs for beginners compile and run as their pages say."""
 
 import re
 import subprocess
@@ -7,27 +7,53 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "wafer-tutorial.md"
+DOCS = Path(__file__).parents[2] / "docs"
+FIRST = DOCS / "language" / "first-program.md"
+PAGES = (DOCS / "guide" / "wafer-tutorial.md", FIRST)
 FILE = re.compile(r"```(?:csl|python)\n((?://|#) (\S+)\n.*?)```", re.DOTALL)
 COMMAND = re.compile(r"\$ cslc (.*?)\ncompile successful", re.DOTALL)
+OUTPUT = re.compile(r"\$ cs_python run\.py\n(.*?)```", re.DOTALL)
+REFUSAL = re.compile(r"```console\n(error.*?)```", re.DOTALL)
+
+
+def ended(module: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", f"openwafer.cli.{module}", *arguments]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def command(module: str, *arguments: str, folder: Path) -> str:
-    line = [sys.executable, "-m", f"openwafer.cli.{module}", *arguments]
-    ended = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    process = ended(module, *arguments, folder=folder)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
+def write_program(page: Path, folder: Path, arch: str) -> list[str]:
+    """Write the files of a page, and return the arguments of its compilation."""
+    text = page.read_text(encoding="utf-8")
+    for content, name in FILE.findall(text):
+        (folder / name).write_text(content, encoding="utf-8")
+    found = COMMAND.search(text)
+    assert found is not None
+    return found[1].replace("\\\n", " ").replace("--arch=wse3", f"--arch={arch}").split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
 def test_a_student_who_follows_the_page_ends_with_checked_results(
-    arch: str, tmp_path: Path
+    arch: str, page: Path, tmp_path: Path
 ) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for text, name in FILE.findall(page):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    found = COMMAND.search(page)
-    assert found is not None
-    arguments = found[1].replace("\\\n", " ").replace("--arch=wse3", f"--arch={arch}").split()
+    arguments = write_program(page, tmp_path, arch)
     assert "compile successful" in command("cslc", *arguments, folder=tmp_path)
-    assert "SUCCESS" in command("cs_python", "run.py", folder=tmp_path)
+    printed = command("cs_python", "run.py", folder=tmp_path)
+    assert "SUCCESS" in printed
+    assert OUTPUT.findall(page.read_text(encoding="utf-8"))[0] in printed
+
+
+def test_the_mistake_of_the_first_page_is_reported_as_it_says(tmp_path: Path) -> None:
+    arguments = write_program(FIRST, tmp_path, "wse3")
+    code = (tmp_path / "pe.csl").read_text(encoding="utf-8")
+    wrong = code.replace("scaled(x[i], factor)", "scaled(x[i], 2 * size)")
+    (tmp_path / "pe.csl").write_text(wrong, encoding="utf-8")
+    process = ended("cslc", *arguments, folder=tmp_path)
+    assert process.returncode != 0
+    assert REFUSAL.findall(FIRST.read_text(encoding="utf-8"))[0] in process.stdout + process.stderr
