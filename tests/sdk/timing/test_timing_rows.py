@@ -1,0 +1,57 @@
+"""The rows of the published tables, measured by programs on the simulated machine."""
+
+from functools import cache
+
+import pytest
+
+from benchmarks.timing.rows import Row, chain_reduction, fabric_rows, one_pe_rows, run
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.host.engine import EngineKind
+
+BOTH = pytest.mark.parametrize("arch", list(Arch))
+
+
+@cache
+def rows(arch: Arch) -> tuple[Row, ...]:
+    return (*one_pe_rows(arch), *fabric_rows(arch))
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["operation", "fabric"])
+def test_rows_bound_by_operations_and_the_fabric_are_close(arch: Arch, kind: str) -> None:
+    chosen = [row for row in rows(arch) if row.kind == kind]
+    assert chosen
+    assert [row for row in chosen if not row.is_close] == []
+
+
+@BOTH
+def test_scalar_rows_are_within_a_twentieth_or_a_cycle(arch: Arch) -> None:
+    scalar = [row for row in rows(arch) if row.kind == "scalar"]
+    assert [row for row in scalar if abs(row.ours - row.published) > max(1, row.ours / 20)] == []
+
+
+@pytest.mark.slow
+def test_a_long_chain_reduction_takes_the_published_cycles() -> None:
+    row = chain_reduction(512, 4096)
+    assert row.published == 7218
+    assert row.is_close
+
+
+@BOTH
+@pytest.mark.parametrize("is_sum", [False, True])
+def test_the_interpreter_takes_the_cycles_of_native_code(arch: Arch, is_sum: bool) -> None:
+    native, oracle = (
+        run("chain", arch, engine=engine, has_log=True, width=3, extent=4, is_sum=is_sum)
+        for engine in EngineKind
+    )
+    assert native.simulator.landings() == oracle.simulator.landings()
+    assert native.elapsed((0, 0), (2, 2)) == oracle.elapsed((0, 0), (2, 2))
+
+
+@BOTH
+def test_tasks_take_the_same_cycles_in_both_engines(arch: Arch) -> None:
+    native, oracle = (
+        run("loop_back", arch, engine=engine, extent=5, has_task=True).elapsed()
+        for engine in EngineKind
+    )
+    assert native == oracle
