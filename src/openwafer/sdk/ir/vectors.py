@@ -71,7 +71,8 @@ def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]]) -> VectorSha
 def _stride(op: VectorOp, place: int, dsd: tuple[int, ...]) -> int:
     """Distance of an operand's elements, in elements of the operation."""
     size = element_words((op.destination, *op.sources)[place])
-    return int(decode(dsd[words.WORD_STRIDE], Type.I16)) // (dsd[words.WORD_ELEMENT] or size)
+    step = _step(dsd, size)
+    return abs(step) // size * (1 if step >= 0 else -1)
 
 
 def _read(machine: Machine, dsd: tuple[int, ...], index: int, num_words: int) -> int:
@@ -85,8 +86,14 @@ def _extent(dsd: tuple[int, ...]) -> int:
 
 
 def _address(dsd: tuple[int, ...], index: int, num_words: int) -> int:
-    """Strides count elements of the operation's width, whatever the descriptor's own are."""
+    return (dsd[words.WORD_BASE] + index * _step(dsd, num_words)) & 0xFFFF
+
+
+def _step(dsd: tuple[int, ...], num_words: int) -> int:
+    """Words to the next element.
+
+    Strides count elements of the operation's width, whatever the descriptor's own are.
+    """
     stride = int(decode(dsd[words.WORD_STRIDE], Type.I16)) * num_words
     own = dsd[words.WORD_ELEMENT] or num_words
-    step = abs(stride) // own * (1 if stride >= 0 else -1)
-    return (dsd[words.WORD_BASE] + index * step) & 0xFFFF
+    return abs(stride) // own * (1 if stride >= 0 else -1)
