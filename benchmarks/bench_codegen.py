@@ -18,6 +18,7 @@ from openwafer.sdk.arch.generation import WSE2, Arch
 from openwafer.sdk.codegen.modules import module_text
 from openwafer.sdk.codegen.native import compile_modules
 from openwafer.sdk.codegen.objects import Effort, compile_text, this_host
+from openwafer.sdk.codegen.sharing import program_text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.text import parse
 from openwafer.sdk.program import mailbox
@@ -136,7 +137,7 @@ def compile_times(repeats: int) -> None:
     num_instructions = sum(
         len(block.instructions) for one in module.functions.values() for block in one.blocks
     )
-    text = module_text(module, [False], WSE2, has_f16=host.has_f16)
+    text = program_text([module_text(module, [False], WSE2, has_f16=host.has_f16)])
     whole = text.straight + text.loops
     print(
         f"1,000 lines, {num_instructions} instructions, {whole.count(chr(10))} lines of LLVM text"

@@ -1,6 +1,6 @@
 """LLVM text of a whole module: its functions, their entries, and what they rest on."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,9 +36,8 @@ from openwafer.sdk.ir.suspension import (
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
-_SUPPORT: Final = (
-    scalars.DECLARATIONS + floats_module.SUPPORT + mailboxes.SUPPORT + vectors.METADATA
-)
+SUPPORT: Final = scalars.DECLARATIONS + floats_module.SUPPORT + mailboxes.SUPPORT + vectors.METADATA
+"""What every LLVM module rests on."""
 # Ten seconds of the wafer's time: far above any task, and over in a second here.
 _MOST_CYCLES: Final = 1 << 33
 RUN: Final = "image_run"
@@ -47,17 +46,17 @@ RUN: Final = "image_run"
 
 @dataclass(frozen=True)
 class ModuleText:
-    """LLVM modules that are linked into one library.
+    """LLVM text of a module's parts.
 
     Attributes:
-        straight: entries of an image, and functions that no loop reaches.
-        loops: functions with loops, and what these call.
-        kernels: its vector operations, each a module of its own: many images share them.
+        functions: each native function by its name, with the module's entries and its way in.
+        in_loops: names of functions with loops, and of what these call.
+        kernels: its vector operations, by the lines that declare them.
     """
 
-    straight: str
-    loops: str
-    kernels: tuple[str, ...]
+    functions: Mapping[str, str]
+    in_loops: frozenset[str]
+    kernels: Mapping[str, str]
 
 
 def module_text(
@@ -72,36 +71,26 @@ def module_text(
         has_f16: the host's processor converts f16 by itself.
     """
     unit = _unit(timed(module, generation), Floats(has_f16=has_f16))
-    texts = {name: function_text(unit, one) for name, one in unit.module.functions.items()}
-    entries = [
-        _entry(unit, number, unit.module.functions[name], splits=splits)
-        for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True))
-    ]
-    in_loops = functions_in_loops(module)
-    straight = "\n".join([_group(unit, texts, set(texts) - in_loops), *entries, _run(unit)])
-    kernels = (
-        kernel_function(kernel, unit.floats, generation, module.memory_words)
+    functions = {
+        native_name(name): function_text(unit, one) for name, one in unit.module.functions.items()
+    }
+    for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True)):
+        text = _entry(unit, number, unit.module.functions[name], splits=splits)
+        functions[f"@entry.{number}"] = text
+    functions[f"@{RUN}"] = _run(unit)
+    in_loops = frozenset(map(native_name, functions_in_loops(module)))
+    kernels = {
+        kernel_declaration(kernel): kernel_function(
+            kernel, unit.floats, generation, module.memory_words
+        )
         for kernel in unit.kernels
-    )
-    return ModuleText(
-        straight,
-        _group(unit, texts, in_loops),
-        tuple(f"{_SUPPORT}\n{kernel}" for kernel in kernels),
-    )
-
-
-def _group(unit: Unit, texts: dict[str, str], chosen: Collection[str]) -> str:
-    """Functions that are compiled together; all others are declared."""
-    lines = [_SUPPORT, *map(kernel_declaration, unit.kernels)]
-    for name, text in texts.items():
-        head = text.partition(" {\n")[0]
-        lines.append(text if name in chosen else f"{head.replace('define', 'declare', 1)}\n")
-    return "\n".join(lines)
+    }
+    return ModuleText(functions, in_loops, kernels)
 
 
 def element_text(*, has_f16: bool) -> str:
     """LLVM text of the function that computes one element of any operation."""
-    return _SUPPORT + "\n" + element_function(Floats(has_f16=has_f16))
+    return SUPPORT + "\n" + element_function(Floats(has_f16=has_f16))
 
 
 def _unit(module: Module, floats: Floats) -> Unit:

@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from llvmlite import binding as llvm
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.codegen import cache
-from openwafer.sdk.codegen.modules import RUN, ModuleText, element_text, module_text
+from openwafer.sdk.codegen.modules import ModuleText, element_text, module_text
 from openwafer.sdk.codegen.objects import (
     Effort,
     Host,
@@ -20,6 +20,7 @@ from openwafer.sdk.codegen.objects import (
     target_machine,
     this_host,
 )
+from openwafer.sdk.codegen.sharing import ProgramText, program_text
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image, TaskKind
@@ -44,12 +45,14 @@ class _Linker:
     jit: llvm.LLJIT
     names: list[str] = field(default_factory=list)
 
-    def load(self, objects: Sequence[bytes], symbol: str) -> llvm.ResourceTracker:
+    def load(self, objects: Sequence[bytes], symbols: Iterable[str]) -> llvm.ResourceTracker:
         self.names.append(f"library{len(self.names)}")
         builder = llvm.JITLibraryBuilder()
         for code in objects:
             builder.add_object_img(code)
-        builder.add_current_process().export_symbol(symbol)
+        builder.add_current_process()
+        for symbol in symbols:
+            builder.export_symbol(symbol)
         return builder.link(self.jit, self.names[-1])
 
 
@@ -60,7 +63,8 @@ def _linker() -> _Linker:
 
 def llvm_text(image: Image, arch: Arch) -> str:
     """LLVM text of an image's code and of its vector operations, for this host."""
-    text = _module_text(ir_text.parse(image.code), entry_splits(image), arch, this_host())
+    module = _module_text(ir_text.parse(image.code), entry_splits(image), arch, this_host())
+    text = program_text([module])
     return "\n".join([text.straight, text.loops, *text.kernels])
 
 
@@ -86,8 +90,16 @@ def compile_images(
         modules: of the images' code, where they are at hand.
     """
     host = this_host()
-    known = zip(images, modules or (None for _ in images), strict=True)
-    return _load([_image_objects(*one, arch, effort, host) for one in known], host)
+    splits = [entry_splits(image) for image in images]
+    texts = arch, str(effort.value), str(splits), *(image.code for image in images)
+    key = cache.key_of(_generator_digest(), *host.names, *texts)
+    found = _stored(key)
+    if found is None:
+        parsed = modules or [ir_text.parse(image.code) for image in images]
+        found = _made(parsed, splits, arch, effort, host)
+        listed = [" ".join(found.keys), *found.runs]
+        cache.keep(key, cache.LIST, "\n".join(listed).encode())
+    return _load(found, host)
 
 
 def compile_modules(
@@ -108,48 +120,63 @@ def compile_modules(
         host: a processor whose code this one runs; this one itself when absent.
     """
     host = host or this_host()
-    texts = [
-        _module_text(module, splits, arch, host)
-        for module, splits in zip(modules, splits_wavelet, strict=True)
-    ]
-    recipes = [_recipes(text, effort, host) for text in texts]
-    return _load([tuple(map(object_code, parts)) for parts in recipes], host)
+    return _load(_made(modules, splits_wavelet, arch, effort, host), host)
 
 
-def _image_objects(
-    image: Image, module: Module | None, arch: Arch, effort: Effort, host: Host
-) -> tuple[bytes, ...]:
-    """Object files of an image; what was compiled before is found without reading its code."""
-    splits = entry_splits(image)
-    texts = arch, str(effort.value), str(splits), image.code
-    key = cache.key_of(_generator_digest(), *host.names, *texts)
-    listed = (cache.read(key, cache.LIST) or b"").decode().split()
-    stored = [cache.read(part, cache.OBJECT) for part in listed]
-    objects = tuple(code for code in stored if code is not None)
-    if listed and len(objects) == len(listed):
-        return objects
-    text = _module_text(module or ir_text.parse(image.code), splits, arch, host)
+@dataclass(frozen=True)
+class _Objects:
+    """Object files of a program.
+
+    Attributes:
+        codes: their content.
+        keys: their names in the cache.
+        runs: for each image, the function that runs its entries.
+    """
+
+    codes: tuple[bytes, ...]
+    keys: tuple[str, ...]
+    runs: tuple[str, ...]
+
+
+def _stored(key: str) -> _Objects | None:
+    """What was compiled before, without a look at any code."""
+    listed = cache.read(key, cache.LIST)
+    if listed is None:
+        return None
+    first, *runs = listed.decode().split("\n")
+    keys = tuple(first.split())
+    codes = tuple(code for name in keys if (code := cache.read(name, cache.OBJECT)) is not None)
+    return _Objects(codes, keys, tuple(runs)) if len(codes) == len(keys) else None
+
+
+def _made(
+    modules: Sequence[Module],
+    splits_wavelet: Sequence[Sequence[bool]],
+    arch: Arch,
+    effort: Effort,
+    host: Host,
+) -> _Objects:
+    both = zip(modules, splits_wavelet, strict=True)
+    text = program_text([_module_text(module, splits, arch, host) for module, splits in both])
     recipes = _recipes(text, effort, host)
-    objects = tuple(map(object_code, recipes))
-    cache.keep(key, cache.LIST, "\n".join(recipe.key for recipe in recipes).encode())
-    return objects
+    codes = tuple(map(object_code, recipes))
+    return _Objects(codes, tuple(recipe.key for recipe in recipes), text.runs)
 
 
-def _recipes(text: ModuleText, effort: Effort, host: Host) -> list[Recipe]:
+def _recipes(text: ProgramText, effort: Effort, host: Host) -> list[Recipe]:
     loops = max(effort, Effort.LOOPS) if effort else effort
     kernels = (Recipe(kernel, host, Effort.FULL) for kernel in text.kernels)
     return [Recipe(text.straight, host, effort), Recipe(text.loops, host, loops), *kernels]
 
 
-def _load(images: Sequence[tuple[bytes, ...]], host: Host) -> NativeCode:
-    """Load the object files of each image; equal images share one library."""
-    loaded = {objects: _linker().load(objects, RUN) for objects in dict.fromkeys(images)}
-    addresses = [loaded[objects][RUN] for objects in images]
+def _load(program: _Objects, host: Host) -> NativeCode:
+    images = _linker().load(program.codes, dict.fromkeys(program.runs))
+    addresses = [images[name] for name in program.runs]
     element_recipe = Recipe(element_text(has_f16=host.has_f16), host, Effort.FULL)
-    element = _linker().load([object_code(element_recipe)], "element")
+    element = _linker().load([object_code(element_recipe)], ["element"])
     code = compile_text(_dispatch_text(addresses), host, Effort.NONE)
-    run = _linker().load([code], "run")
-    return NativeCode(run["run"], element["element"], (*loaded.values(), element, run))
+    run = _linker().load([code], ["run"])
+    return NativeCode(run["run"], element["element"], (images, element, run))
 
 
 @functools.cache

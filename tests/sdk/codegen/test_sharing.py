@@ -1,0 +1,73 @@
+"""Equal functions of several images are compiled once."""
+
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.codegen.modules import module_text
+from openwafer.sdk.codegen.sharing import ProgramText, program_text
+from openwafer.sdk.ir.text import parse
+
+HEAD = 'module "m" stack 100 memory 24576\nentry &main\n'
+
+
+def image(inner: int, outer: int = 1, *, names: tuple[str, str] = ("middle", "inner")) -> str:
+    """A module whose `main` calls `middle`, which calls `inner`; each stores a number."""
+    middle, last = names
+    return f"""{HEAD}fn &main() void {{
+head:
+  call[{middle}] !0
+  return !0
+}}
+fn &{middle}() void {{
+head:
+  store 20:ptr, {outer}:u16 !0
+  call[{last}] !0
+  return !0
+}}
+fn &{last}() void {{
+head:
+  store 21:ptr, {inner}:u16 !0
+  return !0
+}}
+"""
+
+
+def shared(*texts: str) -> ProgramText:
+    modules = [
+        module_text(parse(text), [False], GENERATIONS[Arch.WSE2], has_f16=True) for text in texts
+    ]
+    return program_text(modules)
+
+
+def count(text: ProgramText) -> int:
+    """Functions that images bring along: main, its two callees, an entry and the way in."""
+    lines = text.straight.splitlines()
+    return sum(line.startswith("define") and "@f." in line for line in lines)
+
+
+def test_equal_images_are_one() -> None:
+    text = shared(image(5), image(5))
+    assert text.runs[0] == text.runs[1]
+    assert count(text) == 5
+
+
+def test_names_make_no_difference() -> None:
+    text = shared(image(5), image(5, names=("a", "b")))
+    assert text.runs[0] == text.runs[1]
+
+
+def test_who_calls_another_function_is_another_one() -> None:
+    text = shared(image(5), image(6))
+    assert text.runs[0] != text.runs[1]
+    assert count(text) == 10
+
+
+def test_what_is_called_by_different_functions_is_shared() -> None:
+    text = shared(image(5), image(5, outer=2))
+    assert text.runs[0] != text.runs[1]
+    assert count(text) == 9
+
+
+def test_a_function_that_calls_itself_is_shared() -> None:
+    recursive = f"{HEAD}fn &main() void {{\nhead:\n  call[main] !0\n  return !0\n}}\n"
+    text = shared(recursive, recursive, image(1))
+    assert text.runs[0] == text.runs[1]
+    assert count(text) == 8
