@@ -2,14 +2,16 @@
 
 PEs of a row work in pairs: each sends vectors to the other one and receives one from it, as two
 microthreads, round after round; so all routers and cores are busy in nearly every cycle. The PEs'
-code is a few lines of native code, so the figure is the simulator's own. Seconds are those of the
-processor, so that other work on the machine counts less.
+code is a few lines of native code, so the figure is the simulator's own. The rate "a processor" is
+by processor time of all threads, so that other work on the machine counts less.
 
-    python benchmarks/bench_fabric.py --size 64
+    python benchmarks/bench_fabric.py --size 64 256 --threads 1 2
 """
 
 import argparse
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -17,7 +19,7 @@ import numpy as np
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
-from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Entry, Image, QueueBinding, TaskBinding, TaskKind
@@ -72,8 +74,8 @@ def element(_operation: int, first: int, _second: int, _third: int) -> int:
     return first
 
 
-def pairs(size: int) -> Program:
-    """A program of `size` x `size` PEs."""
+def pairs(size: int, busy_rows: int) -> Program:
+    """A program of `size` x `size` PEs; the PEs below `busy_rows` do nothing."""
     images = [
         Image(
             name=f"column{own}",
@@ -85,41 +87,80 @@ def pairs(size: int) -> Program:
             tasks=(TaskBinding(TaskKind.LOCAL, TASK, 0),),
             queues=(QueueBinding(True, 1, 1 - own),),
         )
-        for own in (0, 1)
+        for own in (0, 1, 2)
     ]
     west = ((0, ColorConfig(RAMP, EAST)), (1, ColorConfig(EAST, RAMP)))
     east = ((0, ColorConfig(WEST, RAMP)), (1, ColorConfig(RAMP, WEST)))
     columns = np.tile(np.arange(size, dtype=np.int32) % 2, (size, 1))
+    kinds = columns.copy()
+    kinds[busy_rows:] = 2
     none = np.zeros((size, size, 0), np.int64)
     fabric = (size + 7, size + 2)
-    return Program(Arch.WSE2, fabric, (4, 1), tuple(images), columns, none, (west, east), columns)
+    return Program(Arch.WSE2, fabric, (4, 1), tuple(images), kinds, none, (west, east), columns)
 
 
-def measure(size: int) -> tuple[int, int, float]:
-    """Cycles, landings and seconds of processor time of all rounds."""
-    simulator = Simulator(pairs(size), run.address, element.address)
-    simulator.start_command([0, 0])
-    start = time.process_time()
+def resident_bytes() -> int:
+    """Memory that this process takes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run: `loaded_bytes` and `run_bytes` are memory a PE before the run and after it."""
+
+    cycles: int
+    landings: int
+    seconds: float
+    processor_seconds: float
+    loaded_bytes: float
+    run_bytes: float
+
+
+def measure(size: int, busy_rows: int, threads: int = 1) -> Measured:
+    """All rounds of the upper rows of a square."""
+    program = pairs(size, busy_rows)
+    before = resident_bytes()
+    options = SimulatorOptions(threads=threads)
+    simulator = Simulator(program, run.address, element.address, options)
+    loaded = resident_bytes()
+    simulator.start_command([0, 0, -1])
+    started, own = time.perf_counter(), time.process_time()
     simulator.run_until_idle()
-    seconds = time.process_time() - start
-    return simulator.cycle, simulator.statistics().landings, seconds
+    seconds, own = time.perf_counter() - started, time.process_time() - own
+    per_pe = [(bytes_ - before) / size**2 for bytes_ in (loaded, resident_bytes())]
+    landings = simulator.statistics().landings
+    return Measured(simulator.cycle, landings, seconds, own, per_pe[0], per_pe[1])
+
+
+def report(name: str, size: int, busy_rows: int, threads: int) -> None:
+    """Print a run as a row of the table."""
+    got = measure(size, busy_rows, threads)
+    done = size * size * got.cycles / 1e6
+    print(
+        f"| {name} | {size} x {size} | {threads} | {got.seconds:.2f} | {done / got.seconds:.1f} |"
+        f" {done / got.processor_seconds:.1f} | {got.landings / got.seconds / 1e6:.1f} |"
+        f" {got.loaded_bytes:.0f} | {got.run_bytes:.0f} |"
+    )
 
 
 def main() -> None:
-    """Print one line for each size."""
+    """Print a table: busy and idle fabrics, one thread and more, memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, nargs="*", default=[16, 64], help="PEs of a side, even")
-    sizes = parser.parse_args().size
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    given = parser.parse_args()
     start = time.perf_counter()
-    measure(2)
+    measure(2, 2)
     print(f"ready after {time.perf_counter() - start:.2f} s (compiling, or reading the cache)")
-    for size in sizes:
-        cycles, hops, seconds = measure(size)
-        rate = size * size * cycles / seconds / 1e6
-        print(
-            f"{size} x {size}: {cycles} cycles, {hops} landings in {seconds:.2f} s:"
-            f" {rate:.1f} M PE-cycles/s, {hops / seconds / 1e6:.1f} M landings/s"
-        )
+    print(
+        "| PEs | size | threads | s | M PE-cycles/s | a processor | M landings/s | B a PE | run |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for size in given.size:
+        for threads in given.threads:
+            report("all busy", size, size, threads)
+    for size in given.size:
+        report("two busy rows", size, 2, 1)
 
 
 if __name__ == "__main__":
