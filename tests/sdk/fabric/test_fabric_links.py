@@ -168,3 +168,38 @@ def test_simd_mode_sends_two_elements_in_a_wavelet() -> None:
 def test_simd_mode_keeps_the_elements(length: int) -> None:
     simulator, _code = simd_pair(length)
     assert simulator.read(1, 0, 100, length).tolist() == list(range(1, length + 1))
+
+
+def multicast_at_the_edge(length: int) -> tuple[Simulator, PythonCode]:
+    """PE 0 sends to PE 1, whose core receives while as much leaves the rectangle."""
+
+    def send(pe: Pe) -> Code:
+        pe.vector("mov32", fabout(3, length, 2), 7)
+        yield
+        pe.open_stream()
+
+    def receive(pe: Pe) -> Code:
+        pe.vector("mov32", mem1d(100, length + 1, 2, 2), fabin(3, length + 1, 1))
+        yield
+
+    code = PythonCode([send], [receive])
+    queues = (QueueBinding(True, 1, 3),)
+    routes = [[(3, ColorConfig(RAMP, EAST))], [(3, ColorConfig(WEST, RAMP | SOUTH))]]
+    simulator = code.simulator(
+        program([[0, 1]], [image("a", queues=queues), image("b", queues=queues)], routes)
+    )
+    simulator.start_command([0, 0])
+    return simulator, code
+
+
+def test_what_leaves_the_rectangle_holds_nothing_up() -> None:
+    simulator, _code = multicast_at_the_edge(30)
+    simulator.run_until_idle()
+    assert simulator.read(1, 0, 100, 60)[::2].tolist() == [7] * 30
+
+
+def test_a_report_counts_what_left_the_rectangle() -> None:
+    simulator, _code = multicast_at_the_edge(30)
+    reason = r"30 wavelets of color 3 left the rectangle southward at PE \(1, 0\)"
+    with pytest.raises(OpenwaferError, match=reason):
+        simulator.run_until_command_done()

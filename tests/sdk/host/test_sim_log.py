@@ -51,3 +51,14 @@ def test_statistics_count_tiles_and_cycles(log: list[str], tmp_path: Path) -> No
     found = json.loads((tmp_path / "sim_stats.json").read_text())
     assert (found["hwtile_count"], found["nultile_count"], found["tile_count"]) == (4, 32, 36)
     assert f"{found['cycle_count']} cycles" in log[-1]
+
+
+def test_statistics_name_the_threads_that_the_environment_asks_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENWAFER_THREADS", "2")
+    runtime = Runtime(PROGRAM, RuntimeOptions(log_folder=tmp_path))
+    runtime.load()
+    runtime.run()
+    runtime.stop()
+    assert json.loads((tmp_path / "sim_stats.json").read_text())["threads"] == 2

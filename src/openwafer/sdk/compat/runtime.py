@@ -16,6 +16,7 @@ from openwafer.sdk.compat.layout.ports import Port, find_port, read_ports
 from openwafer.sdk.compat.platform import (
     SdkCompileArtifacts,
     SdkExecutionPlatform,
+    SimfabConfig,
     check_threads,
     no_system,
 )
@@ -67,7 +68,10 @@ class SdkRuntime:
         self._platform = platform
         self._ports = read_ports(self._folder / "bin")
         needs_memcpy = options.get("memcpy_required", True)
-        self._runtime = Runtime(self._folder, RuntimeOptions(can_idle=not needs_memcpy))
+        threads = platform.config.num_threads if platform else SimfabConfig().num_threads
+        threads = options.get("simfab_numthreads", threads)
+        runtime_options = RuntimeOptions(can_idle=not needs_memcpy, threads=threads)
+        self._runtime = Runtime(self._folder, runtime_options)
         if needs_memcpy and self._runtime.program.channels == 0:
             raise error(
                 "no-memcpy",

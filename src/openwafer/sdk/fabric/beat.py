@@ -17,6 +17,9 @@ Element = Callable[[int, int, int, int], int]
 PLAN_MASK = 15
 WORDS_SHIFT = 4
 """Two bits by operand in a plan: words of an element."""
+QUEUE_SHIFT = 12
+COLOR_SHIFT = 16
+NO_COLOR = 31
 WAITS = 0
 DONE = 1
 UNPLANNED = 2
@@ -44,12 +47,35 @@ def plan_of(s: State, thread: int) -> int:
             words |= s[row + w.V_SOURCE_WORDS + place - 1] << (2 * place)
     if num_inputs > 1:
         return w.PLAN_ANY
-    plan = w.PLAN_COMPUTE
     if s[thread + w.T_OP] <= w.LAST_MOVE and kinds == w.FABOUT | w.MEMORY << 4:
-        plan = w.PLAN_SEND
+        return plan_move(s, thread, w.PLAN_SEND | words << WORDS_SHIFT)
     if s[thread + w.T_OP] <= w.LAST_MOVE and kinds == w.MEMORY | w.FABIN << 4:
-        plan = w.PLAN_RECEIVE
-    return plan | words << WORDS_SHIFT
+        return plan_move(s, thread, w.PLAN_RECEIVE | words << WORDS_SHIFT)
+    return w.PLAN_COMPUTE | words << WORDS_SHIFT
+
+
+@compiled
+def plan_move(s: State, thread: int, plan: int) -> int:
+    """The plan of a move, with queue and color; address and stride go where the plan is."""
+    is_send = plan & PLAN_MASK == w.PLAN_SEND
+    memory, fabric = operand_row(thread, int(is_send)), operand_row(thread, int(not is_send))
+    s[thread + w.T_ADDRESS] = s[memory + w.O_ADDRESS]
+    s[thread + w.T_STRIDE] = s[memory + w.O_STRIDES]
+    return (
+        plan
+        | s[fabric + w.O_QUEUE] << QUEUE_SHIFT
+        | min(s[fabric + w.O_COLOR], NO_COLOR) << COLOR_SHIFT
+    )
+
+
+@compiled
+def end_plan(s: State, thread: int) -> None:
+    """Go on without a plan."""
+    plan = s[thread + w.T_PLAN] & PLAN_MASK
+    s[thread + w.T_PLAN] = w.PLAN_ANY
+    if plan in (w.PLAN_SEND, w.PLAN_RECEIVE):
+        memory = operand_row(thread, int(plan == w.PLAN_SEND))
+        s[memory + w.O_ADDRESS] = s[thread + w.T_ADDRESS]
 
 
 @inlined
@@ -65,14 +91,13 @@ def mask_of(num_words: int) -> int:
 
 
 @inlined
-def arrived(s: State, pe: int, row: int) -> int:
+def arrived(s: State, pe: int, queue: int, color: int) -> int:
     """The wavelet that an operand takes now, or -1."""
     word = s[core_row(pe) + w.C_IN]
-    queue = s[row + w.O_QUEUE]
     if queues.count_in(word, queue) == 0:
         return -1
     slot = input_slot(pe, queue, queues.head_in(word, queue))
-    wavelet, color = s[slot], s[row + w.O_COLOR]
+    wavelet = s[slot]
     if s[slot + 1] > s[w.G_NOW]:
         return -1
     is_other = (wavelet >> w.COLOR_SHIFT) & 31 != color
@@ -97,34 +122,31 @@ def next_to_memory(s: State, pe: int, row: int, num_words: int, value: int) -> N
 
 
 @inlined
-def push(s: State, pe: int, row: int, value: int) -> None:
-    """Send an element."""
-    queues.push_output(s, pe, s[row + w.O_QUEUE], value | s[row + w.O_COLOR] << w.COLOR_SHIFT)
-
-
-@inlined
 def send(s: State, pe: int, thread: int, plan: int) -> int:
     """One word from memory to the fabric."""
-    destination = operand_row(thread, 0)
-    if not queues.has_output_space(s, pe, s[destination + w.O_QUEUE]):
+    queue = (plan >> QUEUE_SHIFT) & 15
+    if not queues.has_output_space(s, pe, queue):
         return WAITS
-    value = next_from_memory(s, pe, operand_row(thread, 1), element_words(plan, 1))
-    push(s, pe, destination, value & mask_of(element_words(plan, 0)))
+    value = operand.load(s, pe, s[thread + w.T_ADDRESS], element_words(plan, 1))
+    s[thread + w.T_ADDRESS] += s[thread + w.T_STRIDE]
+    value &= mask_of(element_words(plan, 0))
+    queues.push_output(s, pe, queue, value | plan >> COLOR_SHIFT << w.COLOR_SHIFT)
     return DONE
 
 
 @inlined
 def receive(s: State, pe: int, thread: int, plan: int) -> int:
     """One word from the fabric to memory."""
-    source = operand_row(thread, 1)
-    wavelet = arrived(s, pe, source)
+    queue = (plan >> QUEUE_SHIFT) & 15
+    wavelet = arrived(s, pe, queue, plan >> COLOR_SHIFT)
     if wavelet < 0:
         return WAITS
     if wavelet & w.CONTROL_BIT:
         return UNPLANNED
-    queues.pop_input(s, pe, s[source + w.O_QUEUE])
+    queues.pop_input(s, pe, queue)
     value = wavelet & mask_of(element_words(plan, 1))
-    next_to_memory(s, pe, operand_row(thread, 0), element_words(plan, 0), value)
+    operand.store(s, pe, s[thread + w.T_ADDRESS], element_words(plan, 0), value)
+    s[thread + w.T_ADDRESS] += s[thread + w.T_STRIDE]
     return DONE
 
 
@@ -149,7 +171,8 @@ def compute(s: State, element: Element, pe: int, thread: int) -> int:
     for place in range(1, 4):
         row = operand_row(thread, place)
         if s[row + w.O_KIND] == w.FABIN:
-            input_row, wavelet = row, arrived(s, pe, row)
+            input_row = row
+            wavelet = arrived(s, pe, s[row + w.O_QUEUE], s[row + w.O_COLOR])
     if wavelet < 0:
         return WAITS
     is_sent = s[destination + w.O_KIND] == w.FABOUT
@@ -166,7 +189,8 @@ def compute(s: State, element: Element, pe: int, thread: int) -> int:
         queues.pop_input(s, pe, s[input_row + w.O_QUEUE])
     num_words = element_words(s[thread + w.T_PLAN], 0)
     if is_sent:
-        push(s, pe, destination, value & mask_of(num_words))
+        value = (value & mask_of(num_words)) | s[destination + w.O_COLOR] << w.COLOR_SHIFT
+        queues.push_output(s, pe, s[destination + w.O_QUEUE], value)
     else:
         next_to_memory(s, pe, destination, num_words, value & mask_of(num_words))
     return DONE

@@ -42,14 +42,21 @@ def accepts(s: State, pe: int, color: int, direction: int) -> bool:
 def first(s: State, pe: int, color: int) -> int:
     """The first wavelet of a color."""
     head = (s[router_row(pe) + w.R_HEADS] >> (2 * color)) & 3
-    return s[channel_row(pe) + color * w.CHANNEL_DEPTH + head]
+    return s[channel_row(pe, color) + head]
 
 
 @compiled
-def last(s: State, pe: int, color: int) -> int:
-    """The last wavelet of a color."""
-    tail = (s[router_row(pe) + w.R_TAILS] >> (2 * color)) & 3
-    return s[channel_row(pe) + color * w.CHANNEL_DEPTH + ((tail - 1) & 3)]
+def earlier_side(s: State, pe: int, color: int, direction: int) -> int:
+    """Where the wavelet came from that landed before another one from `direction` did.
+
+    One that went nowhere has left no trace: then it is a side that the color is taken from.
+    """
+    row = router_row(pe)
+    if (s[row + w.KEPT] >> (w.KEPT_SHIFT + color)) & 1:
+        tail = (s[row + w.R_TAILS] >> (2 * color)) & 3
+        return (s[channel_row(pe, color) + ((tail - 1) & 3)] >> w.FROM_SHIFT) & 7
+    others = route.receives(s[row + w.R_ROUTE + color]) & ~(1 << direction)
+    return lowest_bit(others) if others else direction
 
 
 @inlined
@@ -57,10 +64,11 @@ def push(s: State, pe: int, color: int, wavelet: int) -> None:
     """Put a wavelet behind those of its color."""
     row = router_row(pe)
     tail = (s[row + w.R_TAILS] >> (2 * color)) & 3
-    s[channel_row(pe) + color * w.CHANNEL_DEPTH + tail] = wavelet
+    s[channel_row(pe, color) + tail] = wavelet
     tail = (tail + 1) & 3
     s[row + w.R_TAILS] = (s[row + w.R_TAILS] & ~(3 << (2 * color))) | tail << (2 * color)
     s[row + w.R_BUSY] |= 1 << color
+    s[row + w.KEPT] |= 1 << (w.KEPT_SHIFT + color)
     if (s[row + w.R_HEADS] >> (2 * color)) & 3 == tail:
         s[row + w.R_BUSY] |= 1 << (w.FULL_SHIFT + color)
 
@@ -84,6 +92,7 @@ def note_landing(s: State, pe: int, color: int) -> bool:
     at = router_row(pe) + w.R_LANDED
     if s[at] >> w.LANDED_SHIFT != s[w.G_NOW]:
         s[at] = s[w.G_NOW] << w.LANDED_SHIFT
+        s[router_row(pe) + w.KEPT] &= (1 << w.KEPT_SHIFT) - 1
     is_first = (s[at] >> color) & 1 == 0
     s[at] |= 1 << color
     return is_first
@@ -97,16 +106,15 @@ def late_colors(s: State, pe: int) -> int:
     is the first only where it is alone.
     """
     row = router_row(pe)
-    landed = s[row + w.R_LANDED]
-    if s[w.G_HOP] == 1 or landed >> w.LANDED_SHIFT != s[w.G_NOW] - 1:
+    if s[w.G_HOP] == 1 or s[row + w.R_LANDED] >> w.LANDED_SHIFT != s[w.G_NOW] - 1:
         return 0
     # With one wavelet, and so not with four, a channel's tail is one slot behind its head.
     late = 0
-    landed &= (1 << w.COLORS) - 1
+    kept = s[row + w.KEPT] >> w.KEPT_SHIFT
     heads, tails = s[row + w.R_HEADS], s[row + w.R_TAILS]
-    while landed:
-        color = lowest_bit(landed)
-        landed &= landed - 1
+    while kept:
+        color = lowest_bit(kept)
+        kept &= kept - 1
         if ((tails >> (2 * color)) - (heads >> (2 * color))) & 3 == 1:
             late |= 1 << color
     return late

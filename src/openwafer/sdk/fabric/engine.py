@@ -20,22 +20,27 @@ from typing import Any, Final
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
 from numba import njit, types
 
-from openwafer.sdk.fabric import processor, queues, registers, router, thread
+from openwafer.sdk.fabric import operand, processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import (
     cells_at,
     compiled,
+    inlined,
     load_shared,
+    lowest_bit,
+    prefetch,
     store_shared,
 )
 from openwafer.sdk.fabric.one_unit import as_one_unit
-from openwafer.sdk.fabric.rows import core_row
+from openwafer.sdk.fabric.rows import core_row, mailbox_row, memory_row, thread_row
 from openwafer.sdk.fabric.state import Array, State
 
 # Arguments are declared 64 bits wide; callees that take 32 read the low half of the register.
 RUN_TYPE: Final = types.int32(*[types.int64] * 5)
 ELEMENT_TYPE: Final = types.int64(*[types.int64] * 4)
 PAUSE_TYPE: Final = types.int32()
+AHEAD: Final = 8
+"""How many cores ahead memory is asked for what they need."""
 LOOKS: Final = 2000
 """How often a band looks for the others before it lets the processor do something else."""
 PATIENCE_SECONDS: Final = 1.5
@@ -114,11 +119,33 @@ def stays_awake(s: State, pe: int) -> bool:
     return at == 0 or at > soonest
 
 
+@inlined
+def look_ahead(s: State, i: int) -> None:
+    """Ask memory for what the cores behind number `i` of the list need."""
+    pe = s[w.CORE_LIST + i + AHEAD]
+    prefetch(s, core_row(pe))
+    prefetch(s, core_row(pe) + w.C_IMAGE)
+    prefetch(s, mailbox_row(pe))
+    pe = s[w.CORE_LIST + i + AHEAD // 2]
+    threads = s[core_row(pe) + w.C_THREADS] & w.ALL_SLOTS
+    while threads:
+        prefetch(s, thread_row(pe, lowest_bit(threads)))
+        threads &= threads - 1
+    pe = s[w.CORE_LIST + i + AHEAD // 4]
+    threads = s[core_row(pe) + w.C_THREADS] & w.ALL_SLOTS
+    while threads:
+        address = s[thread_row(pe, lowest_bit(threads)) + w.T_ADDRESS]
+        prefetch(s, memory_row(pe) + ((address & operand.ADDRESS_MASK) >> 2))
+        threads &= threads - 1
+
+
 @compiled
 def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
     """One cycle of all awake cores."""
     kept = 0
     for i in range(s[w.G_CORES]):
+        if i + AHEAD < s[w.G_CORES]:
+            look_ahead(s, i)
         pe = s[w.CORE_LIST + i]
         core = core_row(pe)
         has_acted = s[core + w.C_SOURCE] != 0 and processor.step_sources(s, pe)

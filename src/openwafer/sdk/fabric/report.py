@@ -1,5 +1,8 @@
 """Why the machine stopped, in words."""
 
+from collections.abc import Mapping
+from typing import TypeAlias
+
 import numpy as np
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -13,6 +16,8 @@ from openwafer.sdk.program.program import Program
 
 DIRECTION_NAMES = ("West", "East", "South", "North", "Ramp")
 MAX_NOTES = 12
+Lost: TypeAlias = tuple[int, int, int]
+"""Where wavelets left the rectangle: PE, color, direction."""
 _RAMP = 4
 _STEPS = ((-1, 0), (1, 0), (0, 1), (0, -1))
 _OPPOSITE = (1, 0, 3, 2)
@@ -33,8 +38,9 @@ _TRAP_REMEDIES = {
 class Report:
     """What a stopped machine tells."""
 
-    def __init__(self, program: Program, state: Array) -> None:
+    def __init__(self, program: Program, state: Array, lost: Mapping[Lost, int]) -> None:
         self._program = program
+        self._lost = lost
         self._state = state
         self._tables = Tables(state)
 
@@ -88,6 +94,7 @@ class Report:
         ]
         notes += [self._waiting_command(pe) for pe in with_command]
         notes += self._missing_words()
+        notes += self._lost_wavelets()
         hidden = len(notes) - MAX_NOTES
         if hidden > 0:
             notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
@@ -129,6 +136,13 @@ class Report:
             return ""
         place = places[index]
         return f"{place.file}:{place.line} ({place.function})"
+
+    def _lost_wavelets(self) -> list[str]:
+        return [
+            f"{count} wavelets of color {color} left the rectangle"
+            f" {DIRECTION_NAMES[direction].lower()}ward at {self._name(pe)}"
+            for (pe, color, direction), count in sorted(self._lost.items())
+        ]
 
     def _waiting_command(self, pe: int) -> str:
         who, core = self._name(pe), self._tables.core[pe]
@@ -186,7 +200,7 @@ class Report:
         for color in range(w.COLORS):
             if (int(row[w.R_BUSY]) >> color) & 1:
                 head = (int(row[w.R_HEADS]) >> (2 * color)) & 3
-                wavelet = int(self._tables.channel[pe, color * w.CHANNEL_DEPTH + head])
+                wavelet = int(self._tables.channel[color, pe, head])
                 out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
                 reasons = [self._blocked(pe, color, d) for d in range(5) if (out >> d) & 1]
                 notes += [f"{self._name(pe)}, router: color {color} {r}" for r in reasons if r]
@@ -203,7 +217,7 @@ class Report:
         y, x = divmod(pe, self._program.width)
         x, y = x + _STEPS[direction][0], y + _STEPS[direction][1]
         if not (0 <= x < self._program.width and 0 <= y < self._program.height):
-            return f"goes {where}, beyond the edge of the rectangle"
+            return ""
         reason = self._refused(y * self._program.width + x, color, _OPPOSITE[direction])
         return f"goes {where}, where {reason}" if reason else ""
 

@@ -13,10 +13,12 @@ import numpy as np
 
 from openwafer.sdk.fabric import channel, control, queues, route
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit
-from openwafer.sdk.fabric.rows import core_row, output_slot, router_row
+from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit, prefetch
+from openwafer.sdk.fabric.rows import channel_row, core_row, output_slot, router_row
 from openwafer.sdk.fabric.state import State
 
+AHEAD: Final = 8
+"""How many routers ahead memory is asked for what they need."""
 OUTPUT_MOVE: Final = 64
 """Moves with at least this number come from an output queue."""
 OPPOSITE: Final = np.array([1, 0, 3, 2, 4], np.int64)
@@ -58,7 +60,7 @@ def can_enter_core(s: State, pe: int, color: int, wavelet: int) -> bool:
 
 @inlined
 def can_leave(s: State, pe: int, color: int, wavelet: int) -> bool:
-    """Whether all outputs of a wavelet take it."""
+    """Whether all outputs of a wavelet take it; what leaves the rectangle always can."""
     out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
     if out & route.RAMP_BIT and not can_enter_core(s, pe, color, wavelet):
         return False
@@ -67,7 +69,7 @@ def can_leave(s: State, pe: int, color: int, wavelet: int) -> bool:
         direction = lowest_bit(out)
         out &= out - 1
         other = queues.neighbour(s, pe, direction)
-        if other < 0 or not can_land(s, other, color, OPPOSITE[direction]):
+        if other >= 0 and not can_land(s, other, color, OPPOSITE[direction]):
             return False
     return True
 
@@ -83,8 +85,9 @@ def note_move(s: State, pe: int, what: int) -> None:
 def note_crossings(s: State, pe: int, color: int, wavelet: int) -> None:
     """List where a wavelet that moves lands beyond the band."""
     for direction in range(2, 4):
-        other = pe + s[w.G_STEPS + direction]
-        if (wavelet >> (w.OUT_SHIFT + direction)) & 1 and not queues.is_own(s, other):
+        other = queues.neighbour(s, pe, direction)
+        is_out = (wavelet >> (w.OUT_SHIFT + direction)) & 1 and other >= 0
+        if is_out and not queues.is_own(s, other):
             side = int(direction != queues.NORTH)
             number = s[w.G_CROSSINGS + side]
             at = w.CROSSINGS + (side * w.MAX_CROSSINGS + number) * w.CROSSING_WORDS
@@ -143,11 +146,18 @@ def decide_output(s: State, pe: int) -> bool:
 
 @compiled
 def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
-    """A wavelet arrives at a router, which executes its command and chooses its outputs."""
+    """A wavelet arrives at a router, which executes its command and chooses its outputs.
+
+    Two of a color in a cycle are an error.
+    """
     word = s[router_row(pe) + w.R_ROUTE + color]
     out = route.transmits(word)
     data = wavelet & 0xFFFFFFFF
     s[w.G_LANDINGS] += 1
+    if not channel.note_landing(s, pe, color):
+        earlier = channel.earlier_side(s, pe, color, direction)
+        sides = min(earlier, direction) << 3 | max(earlier, direction)
+        queues.fail(s, w.ERROR_CONFLICT, pe, color, sides)
     if s[w.G_LOG]:
         queues.record(s, w.E_LANDING, pe, color << 3 | direction, wavelet & 0x1FFFFFFFF)
     if wavelet & w.CONTROL_BIT:
@@ -160,18 +170,9 @@ def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
         if control.pops(word, has_advanced, command):
             data = control.popped(data)
     if out:
-        keep(s, pe, color, data | (wavelet & w.CONTROL_BIT) | out << w.OUT_SHIFT, direction)
-
-
-@inlined
-def keep(s: State, pe: int, color: int, wavelet: int, direction: int) -> None:
-    """Put a wavelet into a router's channel; another one in the same cycle is an error."""
-    if not channel.note_landing(s, pe, color):
-        earlier = (channel.last(s, pe, color) >> w.FROM_SHIFT) & 7
-        sides = min(earlier, direction) << 3 | max(earlier, direction)
-        queues.fail(s, w.ERROR_CONFLICT, pe, color, sides)
-    channel.push(s, pe, color, wavelet | direction << w.FROM_SHIFT)
-    queues.wake_router(s, pe)
+        kept = data | (wavelet & w.CONTROL_BIT) | out << w.OUT_SHIFT | direction << w.FROM_SHIFT
+        channel.push(s, pe, color, kept)
+        queues.wake_router(s, pe)
 
 
 @compiled
@@ -223,8 +224,10 @@ def move_channel(s: State, pe: int, color: int) -> None:
     while out:
         direction = lowest_bit(out)
         out &= out - 1
-        other = pe + s[w.G_STEPS + direction]
-        if queues.is_own(s, other):
+        other = queues.neighbour(s, pe, direction)
+        if other < 0:
+            queues.record(s, w.E_LOST, pe, color << 3 | direction, 0)
+        elif queues.is_own(s, other):
             land_everywhere(s, other, color, OPPOSITE[direction], wavelet)
 
 
@@ -279,6 +282,12 @@ def decide_all(s: State) -> None:
     awake = s[w.G_ROUTERS]
     kept = 0
     for i in range(awake):
+        if i + AHEAD < awake:
+            prefetch(s, router_row(s[w.ROUTER_LIST + i + AHEAD]))
+            soon = s[w.ROUTER_LIST + i + AHEAD // 2]
+            busy = s[router_row(soon) + w.R_BUSY] & COLORS_MASK
+            if busy:
+                prefetch(s, channel_row(soon, lowest_bit(busy)))
         pe = s[w.ROUTER_LIST + i]
         if decide(s, pe):
             s[w.ROUTER_LIST + kept] = pe

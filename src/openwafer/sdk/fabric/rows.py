@@ -29,21 +29,21 @@ def memory_row(pe: int) -> int:
 
 
 @inlined
-def channel_row(pe: int) -> int:
-    """The wavelets that the PE's router holds."""
-    return w.CHANNEL + pe * w.CHANNEL_WORDS
+def channel_row(pe: int, color: int) -> int:
+    """The wavelets of a color that the PE's router holds."""
+    return w.CHANNEL + (color * w.MAX_PES + pe) * w.CHANNEL_DEPTH
 
 
 @inlined
 def input_slot(pe: int, queue: int, slot: int) -> int:
     """A slot of the PE's input queue."""
-    return w.QUEUE + pe * w.QUEUE_WORDS + (queue * w.QUEUE_SLOTS + slot) * w.SLOT_WORDS
+    return w.QUEUE + (queue * w.MAX_PES + pe) * w.QUEUE_WORDS + slot * w.SLOT_WORDS
 
 
 @inlined
 def output_slot(pe: int, queue: int, slot: int) -> int:
     """A slot of the PE's output queue."""
-    return input_slot(pe, queue, slot) + w.Q_OUT
+    return input_slot(pe, queue + w.QUEUES, slot)
 
 
 @inlined

@@ -1,6 +1,6 @@
 """The fabric simulator: a machine that runs a compiled program, and the host's door to it."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.load import load
-from openwafer.sdk.fabric.report import Report
+from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.state import Array, Tables, events_of
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
@@ -101,6 +101,7 @@ class Simulator:
         self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
         self._prints: list[Print] = []
         self._landings: list[Landing] = []
+        self._lost: Counter[Lost] = Counter()
         self._wake(np.arange(program.width * program.height))
 
     @property
@@ -275,7 +276,7 @@ class Simulator:
     def _wait(self, goal: int, awaited: str) -> None:
         stop = self._advance(goal, self.cycle + self._options.max_cycles)
         if stop == w.STOP_IDLE:
-            raise Report(self._program, self._state).deadlock(awaited)
+            raise Report(self._program, self._state, self._lost).deadlock(awaited)
         if stop == w.STOP_LIMIT:
             raise error(
                 "fabric-cycle-limit",
@@ -290,7 +291,7 @@ class Simulator:
             for state in self._states:
                 self._drain(state)
             if stop == w.STOP_ERROR:
-                raise Report(self._program, self._state).stopped()
+                raise Report(self._program, self._state, self._lost).stopped()
             if stop != w.STOP_DRAIN:
                 return stop
 
@@ -332,6 +333,8 @@ class Simulator:
             y, x = divmod(pe, self._program.width)
             if kind == w.E_SINK:
                 self._collected.setdefault((pe, a), deque()).append(b)
+            elif kind == w.E_LOST:
+                self._lost[pe, a >> 3, a & 7] += 1
             elif kind == w.E_PRINT:
                 text = "".join(chr(c) for c in state[w.TEXT + a : w.TEXT + a + b].tolist())
                 self._prints.append(Print(cycle, x, y, text))

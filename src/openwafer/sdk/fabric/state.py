@@ -97,11 +97,11 @@ class Tables:
         num_pes = int(state[w.G_NUM_PES])
         self._state = state
         self.router = self._rows(w.ROUTER, num_pes, w.ROUTER_WORDS)
-        self.channel = self._rows(w.CHANNEL, num_pes, w.CHANNEL_WORDS)
         self.core = self._rows(w.CORE, num_pes, w.CORE_WORDS)
         self.mailbox = self._rows(w.MAILBOX, num_pes, w.MAILBOX_WORDS)
         self.thread = self._sets(w.THREADS, w.SLOTS, w.THREAD_WORDS)
-        """By slot, then by PE; so are registers and FIFOs."""
+        """By slot, then by PE; the next three are alike."""
+        self.channel = self._sets(w.CHANNEL, w.COLORS, w.CHANNEL_DEPTH)
         self.dsr = self._sets(w.DSR, w.NUM_DSRS, w.DSR_WORDS)
         self.fifo = self._sets(w.FIFO_ROWS, w.FIFOS, w.FIFO_WORDS)
         self.sink = self._rows(w.SINK, num_pes * w.SINKS, 2)

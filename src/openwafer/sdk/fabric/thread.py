@@ -85,6 +85,7 @@ def start(s: State, pe: int) -> int:
 def finish(s: State, pe: int, slot: int, result: int) -> None:
     """End an operation: what it activates, unblocks, stores; the main thread goes on."""
     thread = thread_row(pe, slot)
+    planned.end_plan(s, thread)
     if result:
         vector.store_accumulator(s, pe, thread)
     vector.save_addresses(s, pe, thread)
@@ -163,6 +164,7 @@ def beat(s: State, element: Element, pe: int, slot: int) -> bool:
             if outcome and s[thread + w.T_LEFT] == 0:
                 finish(s, pe, slot, 1)
             return outcome != 0
+        planned.end_plan(s, thread)
     return any_beat(s, element, pe, slot)
 
 

@@ -44,10 +44,11 @@ R_TAILS: Final = 4
 R_TAKES: Final = 5
 """Bit by color that is taken from a direction, two directions a word; follows from the routes."""
 TAKES_BITS: Final = 24
+KEPT: Final = R_TAKES + 2
+KEPT_SHIFT: Final = 24
+"""Bit by color whose channel took a wavelet in the cycle of R_LANDED."""
 R_ROUTE: Final = 8
 ROUTER_WORDS: Final = R_ROUTE + COLORS
-CHANNEL_WORDS: Final = COLORS * CHANNEL_DEPTH
-"""Channel rows: the wavelets that a router holds."""
 
 # Core rows: a cache line of what is looked at in every cycle, then the rest.
 C_IN: Final = 0
@@ -92,10 +93,9 @@ C_ROTATED: Final = 26
 """Counters of the pairs of tasks that take turns."""
 CORE_WORDS: Final = 32
 
-# Queue rows: input queues, then output queues; a slot is a wavelet and the cycle it is ready at.
+# Queue rows: a slot is a wavelet and the cycle it is ready at.
 SLOT_WORDS: Final = 2
-Q_OUT: Final = QUEUES * QUEUE_SLOTS * SLOT_WORDS
-QUEUE_WORDS: Final = 2 * Q_OUT
+QUEUE_WORDS: Final = QUEUE_SLOTS * SLOT_WORDS
 
 # States of the main thread.
 MAIN_IDLE: Final = 0
@@ -139,15 +139,15 @@ POINTER: Final = 6
 # Thread rows: slots 0-7 are microthreads, 8 is the main thread.
 MAIN_SLOT: Final = 8
 SLOTS: Final = 9
-T_OP: Final = 0
-T_LEFT: Final = 1
-T_DONE: Final = 2
-T_NEXT: Final = 3
-T_WIDTH: Final = 4
-T_GAP: Final = 5
-T_PLAN: Final = 6
-T_ADVANCES: Final = 7
-"""1 while the control wavelet that advances the switch waits to be sent."""
+T_LEFT: Final = 0
+T_NEXT: Final = 1
+T_GAP: Final = 2
+T_PLAN: Final = 3
+T_DONE: Final = 4
+T_ADDRESS: Final = 5
+"""Of the memory operand, for plans that move words; so is the stride."""
+T_STRIDE: Final = 6
+T_OP: Final = 7
 T_OPTIONS: Final = 8
 T_ACTIVATE: Final = 9
 T_UNBLOCK: Final = 10
@@ -159,6 +159,9 @@ T_PRIORITY: Final = 15
 T_PLACE: Final = 16
 T_ACCUMULATOR: Final = 17
 T_CONTROL_SEEN: Final = 18
+T_WIDTH: Final = 19
+T_ADVANCES: Final = 20
+"""1 while the control wavelet that advances the switch waits to be sent."""
 T_OPERANDS: Final = 24
 THREAD_WORDS: Final = T_OPERANDS + 4 * OPERAND_WORDS
 
@@ -317,6 +320,8 @@ WHEEL: Final = 1024
 E_LANDING: Final = 1
 E_SINK: Final = 2
 E_PRINT: Final = 3
+E_LOST: Final = 4
+"""A wavelet left the rectangle."""
 EVENT_WORDS: Final = 6
 
 # Errors that stop the machine.
@@ -379,8 +384,9 @@ ROUTER: Final = OWN_WORDS
 CORE: Final = ROUTER + MAX_PES * ROUTER_WORDS
 MAILBOX: Final = CORE + MAX_PES * CORE_WORDS
 CHANNEL: Final = MAILBOX + MAX_PES * MAILBOX_WORDS
-QUEUE: Final = CHANNEL + MAX_PES * CHANNEL_WORDS
-THREADS: Final = QUEUE + MAX_PES * QUEUE_WORDS
+QUEUE: Final = CHANNEL + COLORS * MAX_PES * CHANNEL_DEPTH
+"""Input queues, then output queues."""
+THREADS: Final = QUEUE + 2 * QUEUES * MAX_PES * QUEUE_WORDS
 DSR: Final = THREADS + SLOTS * MAX_PES * THREAD_WORDS
 FIFO_ROWS: Final = DSR + NUM_DSRS * MAX_PES * DSR_WORDS
 SINK: Final = FIFO_ROWS + FIFOS * MAX_PES * FIFO_WORDS

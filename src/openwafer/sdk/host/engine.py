@@ -22,6 +22,12 @@ from openwafer.sdk.program.program import Program
 ENGINE_VARIABLE: Final = "OPENWAFER_ENGINE"
 """Environment variable that chooses the engine of programs that name none."""
 
+THREADS_VARIABLE: Final = "OPENWAFER_THREADS"
+"""Environment variable with the number of threads that simulate a fabric."""
+MAX_THREADS: Final = 64
+MIN_PES: Final = 512
+"""PEs that a thread is worth while for: bands meet twice a cycle."""
+
 _RUN = ctypes.CFUNCTYPE(
     ctypes.c_int32,
     ctypes.c_int32,
@@ -70,6 +76,22 @@ def engine_kind_of_environment() -> EngineKind:
             help=did_you_mean(name, [str(kind) for kind in EngineKind]),
         )
     return EngineKind(name)
+
+
+def num_threads(asked: int, num_pes: int) -> int:
+    """How many threads simulate a fabric: as the environment says, else as many as are of use.
+
+    `asked` is the most that the caller wants. Raises OpenwaferError when the environment names no
+    number from 1 to 64.
+    """
+    given = os.environ.get(THREADS_VARIABLE)
+    if given is None:
+        return max(1, min(asked, len(os.sched_getaffinity(0)), num_pes // MIN_PES))
+    if not given.isdecimal() or not 1 <= int(given) <= MAX_THREADS:
+        raise error(
+            "thread-count", f"{THREADS_VARIABLE} is {given!r}, not a number from 1 to {MAX_THREADS}"
+        )
+    return int(given)
 
 
 def build_engine(program: Program, kind: EngineKind) -> Engine:

@@ -24,9 +24,11 @@ from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.engine import (
+    MAX_THREADS,
     EngineKind,
     build_engine,
     engine_kind_of_environment,
+    num_threads,
 )
 from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
@@ -48,12 +50,14 @@ class RuntimeOptions:
 
     Attributes:
         engine: what runs PE code; None asks the environment.
+        threads: the most threads that simulate the fabric; results do not depend on it.
         log_folder: where ``sim.log`` and ``sim_stats.json`` go; None writes none.
         can_idle: the program goes on by itself without commands, as those of a layout in Python
             do: stopping waits until it is at rest, however long that takes.
     """
 
     engine: EngineKind | None = None
+    threads: int = MAX_THREADS
     log_folder: Path | None = Path()
     can_idle: bool = False
 
@@ -121,11 +125,12 @@ class Runtime:
         landings = self._options.log_folder is not None and wants_landings()
         # The simulator calls the engine by address: it has to live as long.
         self._engine = engine
+        threads = num_threads(self._options.threads, self.program.width * self.program.height)
         self._simulator = Simulator(
             self.program,
             engine.run_address,
             engine.element_address,
-            SimulatorOptions(landing_log=landings),
+            SimulatorOptions(landing_log=landings, threads=threads),
         )
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)

@@ -78,7 +78,7 @@ class SimLog:
             "num_switch_pos": counts.switch_changes,
             "num_wavelets": counts.wavelets,
             "sim_time": seconds,
-            "threads": 1,
+            "threads": self._simulator.num_threads,
             "tile_count": columns * rows,
         }
 
