@@ -85,12 +85,15 @@ class Report:
             np.flatnonzero(column).tolist()
             for column in (core[:, w.C_THREADS], router[:, w.R_BUSY], core[:, w.C_COMMAND])
         )
+        mailbox = self._tables.mailbox
+        has_work = (core[:, w.C_IN] | core[:, w.C_OUT]) & w.COUNTS
+        has_work |= mailbox[:, mb.ACTIVE] & mailbox[:, mb.BLOCKED]
         notes = [note for pe in with_thread for note in self._waiting_threads(pe)]
         notes += [note for pe in with_wavelet for note in self._stuck_wavelets(pe)]
         notes += [
             f"{self._name(pe)}: {note}"
-            for pe in range(int(self._state[w.G_NUM_PES]))
-            for note in waiting_work(self._program, self._state, pe)
+            for pe in np.flatnonzero(has_work).tolist()
+            for note in waiting_work(self._program, self._tables, pe)
         ]
         notes += [self._waiting_command(pe) for pe in with_command]
         notes += self._missing_words()

@@ -101,6 +101,7 @@ class Tables:
         self.mailbox = self._rows(w.MAILBOX, num_pes, w.MAILBOX_WORDS)
         self.thread = self._sets(w.THREADS, w.SLOTS, w.THREAD_WORDS)
         """By slot, then by PE; the next three are alike."""
+        self.queue = self._sets(w.QUEUE, 2 * w.QUEUES, w.QUEUE_WORDS)
         self.channel = self._sets(w.CHANNEL, w.COLORS, w.CHANNEL_DEPTH)
         self.dsr = self._sets(w.DSR, w.NUM_DSRS, w.DSR_WORDS)
         self.fifo = self._sets(w.FIFO_ROWS, w.FIFOS, w.FIFO_WORDS)

@@ -13,18 +13,17 @@ from openwafer.sdk.program.program import Program
 _RAMP = 4
 
 
-def waiting_work(program: Program, state: Array, pe: int) -> Iterator[str]:
+def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
     """Notes about a PE, without its name: local tasks first, then input and output queues."""
-    tables = Tables(state)
     image = program.images[int(tables.core[pe, w.C_IMAGE])]
     yield from _blocked_tasks(image, tables.mailbox[pe])
     for queue in range(w.QUEUES):
-        found = _first(state, tables, pe, queue, is_input=True)
+        found = _first(tables, pe, queue, is_input=True)
         if found is not None and not _is_read(tables, pe, queue):
             taker = _taker(program, image, queue, found[1])
             yield f"input queue {queue} holds {_wavelets(*found)}, {taker}"
     for queue in range(w.QUEUES):
-        found = _first(state, tables, pe, queue, is_input=False)
+        found = _first(tables, pe, queue, is_input=False)
         reason = "" if found is None else _refusal(tables.router[pe], found[1])
         if found is not None and reason:
             yield f"output queue {queue} holds {_wavelets(*found)}, {reason}"
@@ -38,17 +37,15 @@ def _blocked_tasks(image: Image, mailbox: Array) -> Iterator[str]:
             yield f"local task '{name}' (id {task.task_id}) is activated, and blocked"
 
 
-def _first(
-    state: Array, tables: Tables, pe: int, queue: int, *, is_input: bool
-) -> tuple[int, int] | None:
+def _first(tables: Tables, pe: int, queue: int, *, is_input: bool) -> tuple[int, int] | None:
     """Number of wavelets in a queue and the first one's color; None when it is empty."""
     word = int(tables.core[pe, w.C_IN if is_input else w.C_OUT]) >> (8 * queue)
     number = (word >> w.COUNT_SHIFT) & w.COUNT_MASK
     if number == 0:
         return None
-    slot = (queue * w.QUEUE_SLOTS + word % w.QUEUE_SLOTS) * w.SLOT_WORDS
-    at = w.QUEUE + pe * w.QUEUE_WORDS + (0 if is_input else w.Q_OUT) + slot
-    return number, (int(state[at]) >> w.COLOR_SHIFT) & 31
+    row = tables.queue[queue if is_input else w.QUEUES + queue, pe]
+    wavelet = int(row[word % w.QUEUE_SLOTS * w.SLOT_WORDS])
+    return number, (wavelet >> w.COLOR_SHIFT) & 31
 
 
 def _wavelets(number: int, color: int) -> str:
