@@ -138,22 +138,24 @@ def test_the_wavelet_that_advances_a_switch_has_the_published_form() -> None:
     assert control.ADVANCE_WAVELET == ADVANCE
 
 
-def test_advance_switch_follows_the_last_wavelet() -> None:
-    def send(pe: Pe) -> Code:
-        flags = int(DsdFlag.ADVANCE_SWITCH)
-        pe.vector("mov32", fabout(3, 2, 2, flags), 7)
-        yield
-        pe.vector("mov32", fabout(3, 1, 2), 8)
+def send_and_advance(pe: Pe) -> Code:
+    flags = int(DsdFlag.ADVANCE_SWITCH)
+    for num, value in ((2, 7), (1, 8), (1, 9)):
+        pe.vector("mov32", fabout(3, num, 2, flags), value)
         yield
 
-    code = PythonCode([send, note], [send, note])
+
+def test_advance_switch_changes_the_own_router_behind_the_last_wavelet() -> None:
+    code = PythonCode([send_and_advance, note], [send_and_advance, note])
     tasks = (TaskBinding(TaskKind.DATA, 3, 1),)
-    routes = [[(3, c)] for c in (TO_EAST, switch(SwitchPosition(tx=EAST)), TO_CORE)]
+    own = ColorConfig(RAMP, EAST, switches=Switches((SwitchPosition(tx=WEST),), is_ring=True))
+    next_one = ColorConfig(WEST, RAMP, switches=Switches((SwitchPosition(tx=EAST),)))
+    routes = [[(3, config)] for config in (ColorConfig(EAST, RAMP), own, next_one)]
     images = [image("first", tasks=tasks), image("others", tasks=tasks)]
-    simulator = code.simulator(program([[0, 1, 1]], images, routes))
+    simulator = code.simulator(program([[1, 0, 1]], images, routes))
     simulator.start_command([0, -1])
     simulator.run_until_idle(1000)
-    assert (noted(simulator, 1), noted(simulator, 2)) == ([7, 7], [8])
+    assert (noted(simulator, 0), noted(simulator, 2)) == ([8], [7, 7, 9])
 
 
 def count(pe: Pe) -> Code:

@@ -165,6 +165,8 @@ def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
         if command & control.NO_CORE:
             out &= ~route.RAMP_BIT
         obey(s, pe, color, command)
+        if wavelet & w.OWN_ROUTER_BIT:
+            out = 0
         after = s[router_row(pe) + w.R_ROUTE + color]
         has_advanced = route.position_of(after) != route.position_of(word)
         if control.pops(word, has_advanced, command):

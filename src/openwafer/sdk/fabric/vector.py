@@ -421,11 +421,12 @@ def ends_on_control(s: State, thread: int) -> bool:
 
 @compiled
 def send_advance(s: State, pe: int, thread: int) -> bool:
-    """Send the control wavelet behind the last one; false while the queue is full."""
+    """Send a command to the own router behind the last wavelet; false while the queue is full."""
     row = operand_row(thread, 0)
     if not queues.has_output_space(s, pe, s[row + w.O_QUEUE]):
         return False
-    wavelet = control.ADVANCE_WAVELET | w.CONTROL_BIT | s[row + w.O_COLOR] << w.COLOR_SHIFT
+    wavelet = control.ADVANCE_WAVELET | w.CONTROL_BIT | w.OWN_ROUTER_BIT
+    wavelet |= s[row + w.O_COLOR] << w.COLOR_SHIFT
     queues.push_output(s, pe, s[row + w.O_QUEUE], wavelet)
     s[thread + w.T_ADVANCES] = 0
     return True

@@ -23,6 +23,8 @@ OUT_SHIFT: Final = 33
 FROM_SHIFT: Final = 38
 COLOR_SHIFT: Final = 33
 """In queues between core and router, which need no directions."""
+OWN_ROUTER_BIT: Final = 1 << 41
+"""A command for the router of the PE that sends it, and for no other."""
 
 # Router rows: a cache line of what is looked at in every cycle, then the routes.
 R_BUSY: Final = 0
