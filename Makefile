@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
+MINUTES ?= 5
+SEED ?= 0
 
-.PHONY: demo test test-slow bench check docs format clean
+.PHONY: demo test test-slow bench fuzz check docs format clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -17,6 +19,9 @@ test-slow: $(INSTALLED)
 
 bench: $(INSTALLED)
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+fuzz: $(INSTALLED)
+	$(BIN)/python benchmarks/fuzz_csl.py --minutes $(MINUTES) --seed $(SEED)
 
 docs: $(INSTALLED)
 	scripts/build-docs
