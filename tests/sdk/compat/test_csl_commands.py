@@ -144,3 +144,13 @@ def test_the_public_door_has_the_runtime() -> None:
         check=True,
     )
     assert done.stdout == "Runtime\n"
+
+
+def test_scripts_whose_runs_are_compared_draw_the_same_numbers(tmp_path: Path) -> None:
+    (tmp_path / "draw.py").write_text(
+        "import random, numpy as np; print(random.random(), np.random.rand())"
+    )
+    command = [sys.executable, "-m", "openwafer.cli.cs_python", "draw.py"]
+    environment = os.environ | {"OPENWAFER_FINAL_STATE": str(tmp_path)}
+    drawn = {subprocess.check_output(command, cwd=tmp_path, env=environment) for _ in range(2)}
+    assert len(drawn) == 1

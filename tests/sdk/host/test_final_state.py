@@ -9,7 +9,8 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Region
 from openwafer.sdk.host.engine import EngineKind
-from openwafer.sdk.host.final_state import FOLDER_VARIABLE, FinalState, difference, read
+from openwafer.sdk.host.final_state import FinalState, difference, read
+from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 from tests.sdk.host.hand_built import running
 
 CORNER = Region(1, 0, 1, 1, 2)
@@ -21,7 +22,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FinalState]:
     folder = tmp_path_factory.mktemp("states")
     with pytest.MonkeyPatch.context() as patch:
         for kind in EngineKind:
-            patch.setenv(FOLDER_VARIABLE, str(folder / kind))
+            patch.setenv(FINAL_STATE_VARIABLE, str(folder / kind))
             runtime = running(kind)
             runtime.copy_to_device(1, np.ones(CORNER.shape, np.float32).view(np.uint32), CORNER)
             runtime.launch("scale", 3.0)

@@ -16,7 +16,8 @@ from typing import Final
 
 from openwafer.diagnostics import error
 from openwafer.sdk.host.engine import ENGINE_VARIABLE, EngineKind
-from openwafer.sdk.host.final_state import FOLDER_VARIABLE, difference, read
+from openwafer.sdk.host.final_state import difference, read
+from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 FORMAT: Final = "openwafer-conformance"
 VERSION: Final = 1
@@ -163,7 +164,7 @@ def _run_program(
 def _environment(commands: Path, states: Path, engine: EngineKind | None) -> dict[str, str]:
     environment = os.environ | {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
     if engine is not None:
-        environment |= {ENGINE_VARIABLE: str(engine), FOLDER_VARIABLE: str(states / engine)}
+        environment |= {ENGINE_VARIABLE: str(engine), FINAL_STATE_VARIABLE: str(states / engine)}
     return environment
 
 

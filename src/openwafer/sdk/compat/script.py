@@ -1,13 +1,17 @@
 """Runs a host script with the vendor's modules in place, as ``cs_python SCRIPT ...`` does."""
 
 import os
+import random
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from openwafer.diagnostics import error
 from openwafer.sdk.compat import finder
+from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 
 def run_script(arguments: Sequence[str], commands: Path | None) -> None:
@@ -30,4 +34,8 @@ def run_script(arguments: Sequence[str], commands: Path | None) -> None:
     sys.argv = list(arguments)
     sys.path.insert(0, str(script.resolve().parent))
     finder.install()
+    if FINAL_STATE_VARIABLE in os.environ:
+        # Runs that are compared start from the same random numbers.
+        random.seed(0)
+        np.random.seed(0)
     runpy.run_path(str(script), run_name="__main__")

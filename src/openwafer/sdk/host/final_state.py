@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from openwafer.atomic_file import replacing
 from openwafer.diagnostics import error
 from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import Program
 
-FOLDER_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
-"""Environment variable: folder that each run writes its final state to, under the next number."""
 FORMAT: Final = "openwafer-final-state"
 VERSION: Final = 1
 
@@ -69,7 +68,7 @@ def final_state(program: Program, simulator: Simulator) -> FinalState:
 
 def write_if_asked(program: Program, simulator: Simulator) -> None:
     """Write the state where the environment names a folder for it."""
-    name = os.environ.get(FOLDER_VARIABLE)
+    name = os.environ.get(FINAL_STATE_VARIABLE)
     if name is None:
         return
     folder = Path(name)

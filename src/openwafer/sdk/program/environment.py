@@ -1,0 +1,6 @@
+"""Environment variables of runs that more than one floor looks at."""
+
+from typing import Final
+
+FINAL_STATE_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
+"""Folder that each run writes its final state to, under the next number."""
