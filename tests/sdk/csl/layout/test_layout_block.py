@@ -192,6 +192,12 @@ def test_memcpy_needs_room_around_the_rectangle(tmp_path: Path) -> None:
     assert "Fabric dimension must be at least 8-by-3" in text
 
 
+def test_a_rectangle_that_does_not_fit_is_the_only_error(tmp_path: Path) -> None:
+    with pytest.raises(OpenwaferError) as caught:
+        build(tmp_path, ONE, memcpy((7, 3), (4, 1)))
+    assert [d.code for d in caught.value.diagnostics] == ["csl-fabric-dims"]
+
+
 def test_memcpy_needs_room_in_the_west(tmp_path: Path) -> None:
     text = refusal(tmp_path, ONE, memcpy((8, 3), (3, 1)))
     assert "The core must have --fabric-offsets=4+width_west_buf,1" in text

@@ -74,6 +74,7 @@ class LayoutState:
 
     Attributes:
         rectangle: None before `@set_rectangle`.
+        is_refused: `@set_rectangle` was called and failed.
         tiles: in the order of the calls.
         tiles_of: for each PE, 1 and the place in `tiles`; 0 before it has any.
         configs: color configurations, each with the place that made it.
@@ -88,6 +89,7 @@ class LayoutState:
     """
 
     rectangle: Rectangle | None = None
+    is_refused: bool = False
     tiles: list[Tiles] = field(default_factory=list)
     tiles_of: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     configs: list[tuple[ColorConfig, Span]] = field(default_factory=list)
@@ -107,6 +109,7 @@ class LayoutState:
     def place(self, rectangle: Rectangle) -> None:
         """Take the rectangle that the program asks for."""
         self.rectangle = rectangle
+        self.is_refused = False
         self.tiles_of = np.zeros(self.num_pes, np.int32)
 
     @property

@@ -5,6 +5,7 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.functions import function_entry
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.placement import fail_without_rectangle
 from openwafer.sdk.csl.sema.machine.structs import known_struct
 from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
 from openwafer.sdk.csl.values import (
@@ -166,8 +167,7 @@ def _get_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     if rectangle is None and surroundings is not None:
         rectangle = surroundings.rectangle
     if rectangle is None:
-        message = "@get_rectangle comes behind @set_rectangle"
-        sema.fail("no-rectangle", message, call.span)
+        fail_without_rectangle(sema, call)
     inner = {"fabric": _size(rectangle.fabric), "offsets": _size(rectangle.offset)}
     width, height = rectangle.size
     return known_struct({"width": _u16(width), "height": _u16(height), **inner})

@@ -13,7 +13,7 @@ from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.layout_numbers import take_apart
 from openwafer.sdk.csl.sema.layout_state import Deferred, LayoutState, Rectangle, Tiles
 from openwafer.sdk.csl.sema.machine.arguments import take
-from openwafer.sdk.csl.sema.machine.placement import place_rectangle
+from openwafer.sdk.csl.sema.machine.placement import fail_without_rectangle, place_rectangle
 from openwafer.sdk.csl.sema.machine.routes import color_config, color_number
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand
 from openwafer.sdk.program.program import HostName
@@ -80,8 +80,7 @@ def _defer(sema: Sema, layout: LayoutState, act: Callable[[NDArray[np.bool_]], N
 def _inside(sema: Sema, call: ast.BuiltinCall, x: int, y: int) -> Rectangle:
     rectangle = _layout(sema, call).rectangle
     if rectangle is None:
-        message = f"@{call.name.text} comes behind @set_rectangle"
-        sema.fail("no-rectangle", message, call.span)
+        fail_without_rectangle(sema, call)
     width, height = rectangle.size
     if not (0 <= x < width and 0 <= y < height):
         message = f"PE ({x}, {y}) lies outside of the {width} x {height} rectangle"
@@ -97,6 +96,7 @@ def _set_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     width, height = (sema.integer(node) for node in take(sema, call, 2))
     if layout.rectangle is not None:
         sema.fail("rectangle-twice", "@set_rectangle was called already", call.span)
+    layout.is_refused = True
     if width < 1 or height < 1:
         message = f"a rectangle of {width} x {height} has no PE"
         sema.fail("empty-rectangle", message, call.span)

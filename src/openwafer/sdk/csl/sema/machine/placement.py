@@ -1,7 +1,12 @@
 """Where a program's rectangle lies on the fabric."""
 
+from typing import NoReturn
+
 from openwafer.diagnostics import error
+from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.analysis import Poisoned
+from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.layout_state import Rectangle
 from openwafer.source import Span
 
@@ -48,3 +53,10 @@ def place_rectangle(options: CompileOptions, size: tuple[int, int], span: Span) 
             span=span,
         )
     return Rectangle(size, fabric, offset)
+
+
+def fail_without_rectangle(sema: Sema, call: ast.BuiltinCall) -> NoReturn:
+    """Report that a builtin needs the rectangle, unless the rectangle's own error says it all."""
+    if sema.layout is not None and sema.layout.is_refused:
+        raise Poisoned(*sema.diagnostics[-1:])
+    sema.fail("no-rectangle", f"@{call.name.text} comes behind @set_rectangle", call.span)
