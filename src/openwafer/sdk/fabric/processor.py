@@ -17,8 +17,8 @@ from openwafer.sdk.fabric.rows import core_row, image_row, mailbox_row, memory_r
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
-TASK_END_CYCLES: Final = 15
-"""From the last instruction of a task to the choice of the next one."""
+TASK_CYCLES: Final = 15
+"""From the end of a task to the first instruction of one that waits for it."""
 VECTOR: Final = int(mb.Request.VECTOR)
 FINISHED: Final = int(mb.Outcome.FINISHED)
 TRAPPED: Final = int(mb.Outcome.TRAPPED)
@@ -41,8 +41,6 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
         s[core + w.C_IMAGE], mailbox_address, memory_address, entry, is_resume
     )
     s[core + w.C_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
-    if s[core + w.C_OUTCOME] == FINISHED:
-        s[core + w.C_UNTIL] += TASK_END_CYCLES
     s[core + w.C_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
     s[core + w.C_MAIN] = w.MAIN_BUSY
     if s[core + w.C_OUTCOME] == TRAPPED:
@@ -53,10 +51,18 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
 
 @compiled
 def start_entry(s: State, pe: int, entry: int) -> None:
-    """Choose what the main thread does next."""
+    """Choose what the main thread does next; C_UNTIL still says when it last ended.
+
+    A task that was chosen may be activated again, and microthreads go on until its code begins.
+    """
     core = core_row(pe)
+    begin = s[w.G_NOW]
+    if s[core + w.C_TASKS_RUN]:
+        begin = max(begin, s[core + w.C_UNTIL] + TASK_CYCLES)
     s[core + w.C_TASKS_RUN] += 1
     s[core + w.C_ENTRY] = entry
+    s[core + w.C_UNTIL] = begin
+    s[core + w.C_MAIN] = w.MAIN_DISPATCH
 
 
 @compiled
@@ -285,11 +291,12 @@ def step_main(s: State, run: Run, pe: int) -> bool:
         s[mailbox_row(pe) + mb.RESULT] = s[core + w.C_RESULT]
         resume(s, run, pe, vector.RESUME_CYCLES)
         return True
-    if s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe):
+    has_chosen = s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe)
+    if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[core + w.C_UNTIL] <= s[w.G_NOW]:
         s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW]
         execute(s, run, pe, s[core + w.C_ENTRY], 0)
         return True
-    return False
+    return has_chosen
 
 
 @compiled
@@ -323,7 +330,7 @@ def is_main_due(s: State, pe: int) -> bool:
     main = s[core + w.C_MAIN]
     if main == w.MAIN_IDLE:
         return s[core + w.C_TEARDOWNS] | s[core + w.C_FLUSHES] != 0 or has_candidates(s, pe)
-    if main == w.MAIN_BUSY:
+    if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
         return s[core + w.C_UNTIL] <= s[w.G_NOW]
     return main != w.MAIN_VECTOR
 
@@ -333,6 +340,6 @@ def next_cycle(s: State, pe: int) -> int:
     """When a core with nothing to do now has to look again; NEVER: once something arrives."""
     soonest = min(thread.next_beat(s, pe), queues.next_input(s, pe))
     main = s[core_row(pe) + w.C_MAIN]
-    if main == w.MAIN_BUSY:
+    if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
         soonest = min(soonest, s[core_row(pe) + w.C_UNTIL])
     return soonest

@@ -106,6 +106,8 @@ MAIN_BUSY: Final = 1
 MAIN_REQUEST: Final = 2
 MAIN_VECTOR: Final = 3
 MAIN_RESUME: Final = 4
+MAIN_DISPATCH: Final = 5
+"""A task was chosen; its code begins at C_UNTIL."""
 
 COMMAND_NONE: Final = 0
 COMMAND_WAITS: Final = 1
