@@ -94,6 +94,11 @@ def test_registers_may_stand_for_a_fifo() -> None:
     assert out(body, _FIFO.replace("OPTIONS", options)) == [10, 20, 30, 40, *[0] * 8]
 
 
+def test_a_fifo_that_nothing_uses_takes_no_memory() -> None:
+    declarations = "var large: [30000]u32; const fifo = @allocate_fifo(large);"
+    assert out("out[0] = 3;", declarations)[0] == 3
+
+
 @pytest.mark.parametrize(("action", "is_whole"), [("test_or_suspend", 0), ("terminate", 1)])
 def test_an_operation_ends_at_a_full_fifo(action: str, is_whole: int) -> None:
     declarations = _FIFO.replace("OPTIONS", f".full_action = .{{ .{action} = true }}")

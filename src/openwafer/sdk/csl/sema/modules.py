@@ -66,7 +66,8 @@ def _acts(node: ast.Declaration) -> bool:
     if not isinstance(node, ast.Variable) or node.initializer is None:
         return False
     text = node.initializer.span.text
-    return "@import_module" in text or text.startswith("@allocate_fifo")
+    names_register = text.startswith("@allocate_fifo") and (".dest" in text or ".src" in text)
+    return "@import_module" in text or names_register
 
 
 def run_block(sema: Sema, module: Module, block: ast.Block) -> None:
