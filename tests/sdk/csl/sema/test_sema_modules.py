@@ -7,6 +7,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image
+from tests.sdk.csl.sema.programs import messages
 
 COUNTER = """
 param first: i16 = 1;
@@ -155,3 +156,8 @@ def test_fields_of_a_json_file_have_the_types_in_their_names(tmp_path: Path) -> 
         "comptime { @comptime_assert(it.deep.on and it.row[1] == 2.5); }\n",
     }
     assert analyze(tmp_path, files).warnings == ()
+
+
+def test_a_fifo_that_nobody_uses_takes_no_memory() -> None:
+    fifo = "var buffer = @zeros([20000]u32); const fifo = @allocate_fifo(buffer);"
+    assert messages(f"{fifo} fn main() void {{}} comptime {{ @export_symbol(main); }}") == []
