@@ -10,46 +10,20 @@ from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.ir.function import Instruction, Resource, Type, Value
 from openwafer.sdk.ir.numbers import WIDTHS
 from openwafer.sdk.ir.operations import FABRIC, VECTOR_OPTIONS
+from openwafer.sdk.ir.requests import OPTION_FLAGS, OPTION_WORDS, REQUESTS
 from openwafer.sdk.program import mailbox
-from openwafer.sdk.program.mailbox import OperandKind, Option, Request
+from openwafer.sdk.program.mailbox import OperandKind, Option
 
 Spell: TypeAlias = Callable[[Value], str]
 """Gives the LLVM name of a value."""
 
-_FLAGS: Final = {
-    "async": Option.ASYNC,
-    "save_address": Option.SAVE_ADDRESS,
-    "single_step": Option.SINGLE_STEP,
-    "terminate_on_control": Option.TERMINATE_ON_CONTROL,
-    "index": Option.HAS_INDEX,
-    "filter": Option.FILTER,
-}
-_VALUES: Final = {
-    "activate": mailbox.ACTIVATE,
-    "unblock": mailbox.UNBLOCK,
-    "control_activate": mailbox.CONTROL_ACTIVATE,
-    "control_unblock": mailbox.CONTROL_UNBLOCK,
-    "index": mailbox.INDEX,
-    "microthread": mailbox.MICROTHREAD,
-    "priority": mailbox.PRIORITY,
-}
-_KINDS: Final = {
-    "vector": Request.VECTOR,
-    "load_dsr": Request.LOAD_DSR,
-    "read_register": Request.READ_REGISTER,
-    "write_register": Request.WRITE_REGISTER,
-    "flush_queue": Request.FLUSH_QUEUE,
-    "set_fifo_lengths": Request.SET_FIFO_LENGTHS,
-    "set_dsr_base": Request.SET_DSR_BASE,
-    "print": Request.PRINT,
-}
 _NUM_DEFAULTS: Final = mailbox.RESULT - mailbox.ACTIVATE
 _NUM_OPERAND_WORDS: Final = mailbox.OPERAND_WORDS * mailbox.NUM_OPERANDS
 
 
 def fill_request(body: Body, instruction: Instruction, spell: Spell) -> None:
     """Write the request of an instruction that the machine has to serve."""
-    write(body, mailbox.REQUEST, str(_KINDS[instruction.op].value))
+    write(body, mailbox.REQUEST, str(REQUESTS[instruction.op].value))
     write(body, mailbox.PLACE, str(instruction.place))
     absent = ", ".join(["i64 -1"] * _NUM_DEFAULTS)
     start = field(body, mailbox.ACTIVATE)
@@ -93,9 +67,9 @@ def _fill_options(body: Body, names: Sequence[str], values: Sequence[str]) -> No
     for name in names:
         if name == FABRIC:
             continue
-        options |= _FLAGS.get(name, 0)
+        options |= OPTION_FLAGS.get(name, 0)
         if VECTOR_OPTIONS[name]:
-            write(body, _VALUES[name], next(remaining))
+            write(body, OPTION_WORDS[name], next(remaining))
     write(body, mailbox.OPTIONS, str(options.value))
 
 

@@ -1,6 +1,6 @@
 """How an instruction becomes a request in the mailbox."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from openwafer.sdk.program.mailbox import OperandKind, Option, Request
 Argument: TypeAlias = int | tuple[int, ...] | Resource
 """Bits, words of a descriptor, or a DSR or FIFO."""
 
-_FLAGS: Final = {
+OPTION_FLAGS: Final[Mapping[str, Option]] = {
     "async": Option.ASYNC,
     "save_address": Option.SAVE_ADDRESS,
     "single_step": Option.SINGLE_STEP,
@@ -23,7 +23,8 @@ _FLAGS: Final = {
     "index": Option.HAS_INDEX,
     "filter": Option.FILTER,
 }
-_VALUES: Final = {
+"""Options that are bits of the mailbox, by their name in the IR."""
+OPTION_WORDS: Final[Mapping[str, int]] = {
     "activate": mailbox.ACTIVATE,
     "unblock": mailbox.UNBLOCK,
     "control_activate": mailbox.CONTROL_ACTIVATE,
@@ -32,7 +33,8 @@ _VALUES: Final = {
     "microthread": mailbox.MICROTHREAD,
     "priority": mailbox.PRIORITY,
 }
-_KINDS: Final = {
+"""Options that have a word of the mailbox."""
+REQUESTS: Final[Mapping[str, Request]] = {
     "read_register": Request.READ_REGISTER,
     "write_register": Request.WRITE_REGISTER,
     "flush_queue": Request.FLUSH_QUEUE,
@@ -42,6 +44,7 @@ _KINDS: Final = {
     "load_dsr": Request.LOAD_DSR,
     "vector": Request.VECTOR,
 }
+"""What the machine has to serve, by operation."""
 
 
 def fill_request(
@@ -53,7 +56,7 @@ def fill_request(
         box: mailbox, shape (MAILBOX_WORDS,).
         args: bits of the instruction's operands.
     """
-    box[mailbox.REQUEST] = _KINDS[instruction.op]
+    box[mailbox.REQUEST] = REQUESTS[instruction.op]
     box[mailbox.OPTIONS] = 0
     box[mailbox.ACTIVATE : mailbox.RESULT] = -1
     box[mailbox.OPERANDS :] = 0
@@ -90,9 +93,9 @@ def _fill_options(box: NDArray[np.int64], names: Sequence[str], args: Sequence[A
     for option in names:
         if option == FABRIC:
             continue
-        box[mailbox.OPTIONS] |= _FLAGS.get(option, 0)
+        box[mailbox.OPTIONS] |= OPTION_FLAGS.get(option, 0)
         if VECTOR_OPTIONS[option]:
-            box[_VALUES[option]] = _number(next(values))
+            box[OPTION_WORDS[option]] = _number(next(values))
 
 
 def _fill_operands(box: NDArray[np.int64], kinds: Sequence[Type], args: Sequence[Argument]) -> None:
