@@ -30,7 +30,7 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.compiler.artifacts import write_artifacts
+from openwafer.sdk.compiler.artifacts import compilation_of
 from tests.sdk.fuzz import target
 from tests.sdk.fuzz.corpus import own_texts, texts_below
 from tests.sdk.fuzz.grammar import random_program
@@ -93,7 +93,7 @@ def work(pipe: Connection, seed: int, texts: list[str], text_file: Path) -> None
     with tempfile.TemporaryDirectory(prefix="openwafer-fuzz-") as name:
         folder = Path(name)
         os.chdir(folder)
-        write_artifacts(PROGRAM, folder / "out")
+        compilation_of(PROGRAM).write(folder / "out")
         for number in range(BATCH):
             if random.random() < HOST_SHARE:
                 text = f"run {number} of calls of the host, seed {seed}"

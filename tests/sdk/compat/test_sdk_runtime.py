@@ -9,7 +9,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.compat.debug_util import debug_util
 from openwafer.sdk.compat.sdkruntimepybind import MemcpyDataType, MemcpyOrder, SdkRuntime
-from openwafer.sdk.compiler.artifacts import write_artifacts
+from openwafer.sdk.compiler.artifacts import compilation_of
 from tests.sdk.host.hand_built import PROGRAM, WITHOUT_MEMCPY
 
 VALUES = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
@@ -20,7 +20,7 @@ COLUMN = {"order": MemcpyOrder.COL_MAJOR, "data_type": MemcpyDataType.MEMCPY_32B
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_artifacts(PROGRAM, tmp_path / "out")
+    compilation_of(PROGRAM).write(tmp_path / "out")
     return tmp_path / "out"
 
 
@@ -124,7 +124,7 @@ def test_too_many_threads_are_refused(folder: Path) -> None:
 
 
 def test_a_program_without_memcpy_is_refused_in_the_known_words(tmp_path: Path) -> None:
-    write_artifacts(WITHOUT_MEMCPY, tmp_path)
+    compilation_of(WITHOUT_MEMCPY).write(tmp_path)
     with pytest.raises(OpenwaferError, match="n_channels=0 corresponds to the deprecated runtime"):
         SdkRuntime(tmp_path)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.compiler.artifacts import write_artifacts
+from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import HostName, Program
 
@@ -30,18 +30,18 @@ PROGRAM = Program(
 
 
 def test_parameters_are_texts_in_out_json(tmp_path: Path) -> None:
-    write_artifacts(PROGRAM, tmp_path / "out")
+    compilation_of(PROGRAM).write(tmp_path / "out")
     written = json.loads((tmp_path / "out/out.json").read_text())
     assert written == {"params": {"M": "4"}, "colors": {"c": "1"}}
 
 
 def test_a_copy_of_out_json_goes_where_it_is_asked_for(tmp_path: Path) -> None:
-    write_artifacts(PROGRAM, tmp_path / "out", tmp_path / "copy.json")
+    compilation_of(PROGRAM).write(tmp_path / "out", tmp_path / "copy.json")
     assert (tmp_path / "copy.json").read_text() == (tmp_path / "out/out.json").read_text()
 
 
 def test_variables_and_functions_have_their_ids_in_out_rpc_json(tmp_path: Path) -> None:
-    write_artifacts(PROGRAM, tmp_path)
+    compilation_of(PROGRAM).write(tmp_path)
     symbols = json.loads((tmp_path / "bin/out_rpc.json").read_text())["rpc_symbols"]
     assert symbols == [
         {"id": 1, "immutable": 0, "kind": "Var", "name": "A", "type": "[*]f32"},
@@ -57,6 +57,6 @@ def test_variables_and_functions_have_their_ids_in_out_rpc_json(tmp_path: Path) 
 
 
 def test_a_folder_that_is_there_is_written_over(tmp_path: Path) -> None:
-    write_artifacts(PROGRAM, tmp_path)
-    write_artifacts(replace(PROGRAM, params=()), tmp_path)
+    compilation_of(PROGRAM).write(tmp_path)
+    compilation_of(replace(PROGRAM, params=())).write(tmp_path)
     assert file.read(tmp_path / "bin" / file.FILE_NAME).params == ()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from openwafer.sdk.compiler.artifacts import write_artifacts
+from openwafer.sdk.compiler.artifacts import compilation_of
 from tests.sdk.fuzz.host_calls import HostCalls
 from tests.sdk.host.hand_built import PROGRAM
 
@@ -17,7 +17,7 @@ _CALLS = 12
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_artifacts(PROGRAM, tmp_path / "out")
+    compilation_of(PROGRAM).write(tmp_path / "out")
     return tmp_path / "out"
 
 

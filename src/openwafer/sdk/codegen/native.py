@@ -1,10 +1,8 @@
 """Native code of the images of a program, loaded into this process."""
 
 import functools
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from llvmlite import binding as llvm
 
@@ -24,6 +22,7 @@ from openwafer.sdk.codegen.sharing import ProgramText, program_text
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image, TaskKind
+from openwafer.sdk.program.sources import source_digest
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def compile_images(
     host = this_host()
     splits = [entry_splits(image) for image in images]
     texts = arch, str(effort.value), str(splits), *(image.code for image in images)
-    key = cache.key_of(_generator_digest(), *host.names, *texts)
+    key = cache.key_of(source_digest("arch", "program", "ir", "codegen"), *host.names, *texts)
     found = _stored(key)
     if found is None:
         parsed = modules or [ir_text.parse(image.code) for image in images]
@@ -177,15 +176,6 @@ def _load(program: _Objects, host: Host) -> NativeCode:
     code = compile_text(_dispatch_text(addresses), host, Effort.NONE)
     run = _linker().load([code], ["run"])
     return NativeCode(run["run"], element["element"], (images, element, run))
-
-
-@functools.cache
-def _generator_digest() -> str:
-    """Stands for the sources that turn an image's code into LLVM text."""
-    sdk = Path(__file__).parents[1]
-    folders = (sdk / name for name in ("arch", "program", "ir", "codegen"))
-    files = sorted(file for folder in folders for file in folder.glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _module_text(module: Module, splits: Sequence[bool], arch: Arch, host: Host) -> ModuleText:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from openwafer.diagnostics import error
 from openwafer.sdk.compat import runtime, sdk_utils
+from openwafer.sdk.compiler import compilations
 from openwafer.sdk.compiler.command_line import parse_command
 from openwafer.sdk.compiler.pipeline import compile_files
 
@@ -56,7 +57,8 @@ class SdkCompiler(_Place):
         """
         command = parse_command([str(Path(app_path) / csl_main), *shlex.split(options)])
         output = self._folder / command.output.name
-        compile_files(command.layout, command.options).write(output)
+        what = command.layout, command.options
+        (compilations.find(*what) or compile_files(*what)).write(output)
         archive = Path(out_path) / f"{output.name}.tar.gz"
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive, "w:gz") as file:

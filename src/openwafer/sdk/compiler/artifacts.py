@@ -1,20 +1,11 @@
 """The output folder: the program, and the JSON files that host scripts read."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from openwafer.sdk.compiler.compilations import Compilation
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import HostName, Program
-
-
-def write_artifacts(program: Program, folder: Path, output_json: Path | None = None) -> None:
-    """Write ``out.json``, ``bin/out_rpc.json`` and the program file below `folder`.
-
-    Raises OSError where the disk refuses.
-    """
-    compilation_of(program).write(folder, output_json)
 
 
 def compilation_of(program: Program) -> Compilation:

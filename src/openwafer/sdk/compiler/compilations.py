@@ -4,7 +4,6 @@ Imports little, since a compilation that is found here ends in the time that imp
 """
 
 import base64
-import functools
 import hashlib
 import json
 import sys
@@ -16,6 +15,7 @@ from typing import Final
 from openwafer.atomic_file import write_bytes
 from openwafer.sdk.codegen import cache
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.program.sources import source_digest
 
 _SUFFIX: Final = ".compilation"
 
@@ -88,13 +88,6 @@ def _key(layout: Path, options: CompileOptions) -> str:
     # Messages and symbols name files as they are seen from the working folder.
     places = str(Path.cwd()), str(layout.resolve())
     chosen = sorted((name, str(value)) for name, value in asdict(options).items())
-    return cache.key_of(_compiler_digest(), sys.version, *places, repr(chosen))
-
-
-@functools.cache
-def _compiler_digest() -> str:
-    """Stands for the sources of the compiler; the library's are files that a program reads."""
-    sdk = Path(__file__).parents[1]
-    folders = (sdk / name for name in ("arch", "program", "ir", "csl", "compiler"))
-    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    # The library's sources are files that a program reads.
+    compiler = source_digest("arch", "program", "ir", "csl", "compiler")
+    return cache.key_of(compiler, sys.version, *places, repr(chosen))

@@ -19,18 +19,16 @@ from openwafer.source import SourceText
 
 
 def compile_files(layout: Path, options: CompileOptions) -> Compilation:
-    """The files of a program: those of the same compilation before, else made and kept.
+    """The files of a program, made anew and kept for :func:`compilations.find`.
 
     Raises:
         OpenwaferError: the program is wrong, or a file is missing.
     """
     _check_file(layout)
-    found = compilations.find(layout, options)
-    if found is None:
-        imports = ImportPaths(layout.resolve().parent, options.import_paths)
-        found = compilation_of(compile_program(layout, options, imports))
-        compilations.keep(layout, options, imports.contents, found)
-    return found
+    imports = ImportPaths(layout.resolve().parent, options.import_paths)
+    made = compilation_of(compile_program(layout, options, imports))
+    compilations.keep(layout, options, imports.contents, made)
+    return made
 
 
 def compile_program(

@@ -10,11 +10,9 @@ What goes from one band into the next lies on lists of the one that it leaves.
 """
 
 import ctypes
-import hashlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
@@ -34,6 +32,7 @@ from openwafer.sdk.fabric.compiled import (
 from openwafer.sdk.fabric.one_unit import as_one_unit
 from openwafer.sdk.fabric.rows import core_row, mailbox_row, memory_row, thread_row
 from openwafer.sdk.fabric.state import Array, State
+from openwafer.sdk.program.sources import source_digest
 
 # Arguments are declared 64 bits wide; callees that take 32 read the low half of the register.
 RUN_TYPE: Final = types.int32(*[types.int64] * 5)
@@ -222,16 +221,8 @@ def begin_cycle(s: State, goal: int, limit: int) -> int:
     return w.STOP_NOT
 
 
-def source_stamp() -> str:
-    """A word that changes with the text of the compiled core."""
-    digest = hashlib.sha256()
-    for folder in ("fabric", "program", "arch"):
-        for path in sorted((Path(__file__).parent.parent / folder).glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-STAMP: Final = source_stamp()
+STAMP: Final = source_digest("fabric", "program", "arch")
+"""Changes with the text of the compiled core."""
 
 
 def _build_advance(stamp: str) -> Any:

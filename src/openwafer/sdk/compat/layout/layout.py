@@ -17,7 +17,7 @@ from openwafer.sdk.compat.layout.routes import Color, Position
 from openwafer.sdk.compat.layout.symbols import with_symbols
 from openwafer.sdk.compat.layout.wiring import HOST_INPUT, HOST_OUTPUT, ColorValues, Grid
 from openwafer.sdk.compat.platform import SdkCompileArtifacts, SdkExecutionPlatform, SdkTarget
-from openwafer.sdk.compiler.artifacts import write_artifacts
+from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.pipeline import compile_program
 from openwafer.sdk.csl.options import CompileOptions
 
@@ -121,7 +121,7 @@ class SdkLayout:
         program = compile_program(generated / "layout.csl", options)
         streams = (("MEMCPYH2D_1", HOST_INPUT), ("MEMCPYD2H_1", HOST_OUTPUT))
         program = replace(with_symbols(program, self._regions), streams=streams)
-        write_artifacts(program, folder)
+        compilation_of(program).write(folder)
         write_ports(wired.ports, folder / "bin")
         return SdkCompileArtifacts(out_prefix)
 
