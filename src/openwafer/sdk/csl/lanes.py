@@ -7,6 +7,7 @@ one, and the others are followed later from the beginning. So whoever knows noth
 the right number, and costs one more walk for each other one.
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
@@ -102,14 +103,6 @@ def _either(a: int, b: int) -> int:
     return 2 * max(a, b)
 
 
-def _sum(a: int, b: int) -> int:
-    return a + b
-
-
-def _product(a: int, b: int) -> int:
-    return a * b
-
-
 def _shifted(a: int, b: int) -> int:
     return a << b if b < 64 else _LARGEST
 
@@ -197,22 +190,22 @@ class Lanes:
     def __abs__(self) -> "Lanes":
         return Lanes(self.group, abs(self.numbers.astype(np.int64)))
 
-    __eq__ = _comparison(lambda a, b: a == b)
-    __ne__ = _comparison(lambda a, b: a != b)
-    __lt__ = _comparison(lambda a, b: a < b)
-    __le__ = _comparison(lambda a, b: a <= b)
-    __gt__ = _comparison(lambda a, b: a > b)
-    __ge__ = _comparison(lambda a, b: a >= b)
-    __add__, __radd__ = _either_way(lambda a, b: a + b, _sum)
-    __sub__, __rsub__ = _either_way(lambda a, b: a - b, _sum)
-    __mul__, __rmul__ = _either_way(lambda a, b: a * b, _product)
-    __floordiv__, __rfloordiv__ = _either_way(lambda a, b: a // b, _either)
-    __mod__, __rmod__ = _either_way(lambda a, b: a % b, _either)
-    __and__, __rand__ = _either_way(lambda a, b: a & b, _either)
-    __or__, __ror__ = _either_way(lambda a, b: a | b, _either)
-    __xor__, __rxor__ = _either_way(lambda a, b: a ^ b, _either)
-    __lshift__, __rlshift__ = _either_way(lambda a, b: a << b, _shifted)
-    __rshift__, __rrshift__ = _either_way(lambda a, b: a >> b, _either)
+    __eq__ = _comparison(operator.eq)
+    __ne__ = _comparison(operator.ne)
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __ge__ = _comparison(operator.ge)
+    __add__, __radd__ = _either_way(operator.add, operator.add)
+    __sub__, __rsub__ = _either_way(operator.sub, operator.add)
+    __mul__, __rmul__ = _either_way(operator.mul, operator.mul)
+    __floordiv__, __rfloordiv__ = _either_way(operator.floordiv, _either)
+    __mod__, __rmod__ = _either_way(operator.mod, _either)
+    __and__, __rand__ = _either_way(operator.and_, _either)
+    __or__, __ror__ = _either_way(operator.or_, _either)
+    __xor__, __rxor__ = _either_way(operator.xor, _either)
+    __lshift__, __rlshift__ = _either_way(operator.lshift, _shifted)
+    __rshift__, __rrshift__ = _either_way(operator.rshift, _either)
 
 
 def of_lanes(value: "int | Lanes", active: NDArray[np.bool_]) -> NDArray[np.int64]:
