@@ -51,9 +51,20 @@ def test_elements_of_two_bytes_are_refused_with_the_remedy() -> None:
         tensors.words_of(np.zeros(4, np.float16), 4, "src")
 
 
-def test_another_number_of_elements_is_refused_with_both() -> None:
-    with pytest.raises(OpenwaferError, match="src has 5 elements; the region takes 4"):
-        tensors.words_of(np.zeros(5, np.float32), 4, "src")
+def test_too_few_elements_are_refused_with_both_numbers() -> None:
+    with pytest.raises(OpenwaferError, match="src has 3 elements; the region takes 4"):
+        tensors.words_of(np.zeros(3, np.float32), 4, "src")
+
+
+def test_of_a_longer_array_the_first_elements_are_taken() -> None:
+    words = tensors.words_of(np.arange(6, dtype=np.uint32).reshape(2, 3), 4, "src")
+    assert words.tolist() == [0, 1, 2, 3]
+
+
+def test_of_a_longer_destination_the_first_elements_are_written() -> None:
+    dest = np.zeros((3, 2), np.int32).T
+    tensors.fill(dest, np.array([1, 2, 3, 4], np.uint32))
+    assert dest.tolist() == [[1, 2, 3], [4, 0, 0]]
 
 
 def test_a_destination_of_any_shape_and_layout_is_filled() -> None:

@@ -38,9 +38,10 @@ class DataType(IntEnum):
 
 
 def words_of(array: NDArray[Any], num_elements: int, name: str) -> NDArray[np.uint32]:
-    """Return the 32-bit words of a host array, a view where that is possible.
+    """Return the first 32-bit words of a host array, a view where that is possible.
 
-    Raises OpenwaferError when its elements do not have four bytes or their number is another.
+    Scripts pass what is left of a longer array, so there may be more elements than `num_elements`.
+    Raises OpenwaferError when there are fewer, or when an element does not have four bytes.
     """
     if array.dtype.itemsize != 4:
         raise error(
@@ -48,13 +49,13 @@ def words_of(array: NDArray[Any], num_elements: int, name: str) -> NDArray[np.ui
             f"{name} has elements of {array.dtype.itemsize} bytes ({array.dtype}), not of 4",
             help="widen 16-bit data first: input_array_to_u32(array, None, 1)",
         )
-    if array.size != num_elements:
+    if array.size < num_elements:
         raise error(
             "host-tensor-size",
             f"{name} has {array.size} elements; the region takes {num_elements}",
             help="the size is width * height * elements of one PE",
         )
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+    return np.ascontiguousarray(array).reshape(-1)[:num_elements].view(np.uint32)
 
 
 def check_writeable(array: NDArray[Any], name: str) -> None:
@@ -99,5 +100,5 @@ def from_memory(words: NDArray[np.uint16], data_type: DataType) -> NDArray[np.ui
 
 
 def fill(dest: NDArray[Any], words: NDArray[np.uint32]) -> None:
-    """Write words into a host array of elements of four bytes, whatever its shape and layout."""
-    dest[...] = words.view(dest.dtype).reshape(dest.shape)
+    """Write the first elements, of four bytes each, of a host array of any shape and layout."""
+    dest.flat[: words.size] = words.view(dest.dtype)
