@@ -59,12 +59,15 @@ def conform(  # noqa: PLR0913 - a command takes one for each option
         bool,
         typer.Option("--compare-engines", help="Native code and interpreter must do the same."),
     ] = False,
+    script: Annotated[
+        str, typer.Option(help="Name of the command files, if not commands_ARCH.sh.")
+    ] = "",
 ) -> None:
     """Run public programs by their own command files and report each."""
     from openwafer.atomic_file import write_text
     from openwafer.sdk.compat.conformance import FORMAT, VERSION, SuiteOptions, run_suite, totals
 
-    options = SuiteOptions(arch, name_filter, jobs, timeout, keep, is_compared)
+    options = SuiteOptions(arch, name_filter, jobs, timeout, keep, is_compared, script)
     outcomes = run_suite(suite, options, _tell)
     print(totals(outcomes))
     if json_file is not None:

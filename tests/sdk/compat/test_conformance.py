@@ -46,6 +46,14 @@ def test_the_suite_itself_stays_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "writer").iterdir()] == ["commands_wse3.sh"]
 
 
+def test_command_files_of_another_name_run_when_they_are_named(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/commands.sh").write_text("echo an older suite")
+    program(tmp_path, "new", "false")
+    found = outcomes(tmp_path, script="commands.sh")
+    assert {name: outcome.output for name, outcome in found.items()} == {"old": "an older suite\n"}
+
+
 def test_a_program_reaches_files_beside_its_folder(tmp_path: Path) -> None:
     program(tmp_path, "reader", "cat ../shared.txt")
     (tmp_path / "shared.txt").write_text("shared\n")

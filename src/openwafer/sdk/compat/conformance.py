@@ -69,6 +69,7 @@ class SuiteOptions:
         keep: folder that the programs' folders stay in; None removes them.
         is_compared: each program runs a second time in the reference interpreter, and has passed
             only if both runs leave the same state behind.
+        script: name of the command files; empty for ``commands_wse2.sh`` or ``commands_wse3.sh``.
     """
 
     arch: str
@@ -77,13 +78,19 @@ class SuiteOptions:
     timeout_seconds: float = 300.0
     keep: Path | None = None
     is_compared: bool = False
+    script: str = ""
 
 
 def find_programs(suite: Path, options: SuiteOptions) -> tuple[Path, ...]:
     """Return the command files of a suite. Raises OpenwaferError when there are none."""
-    found = sorted(suite.rglob(f"commands_{options.arch}.sh"))
+    name = options.script or f"commands_{options.arch}.sh"
+    found = sorted(suite.rglob(name))
     if not found:
-        raise error("suite-empty", f"{suite} has no commands_{options.arch}.sh at any depth")
+        raise error(
+            "suite-empty",
+            f"{suite} has no {name} at any depth",
+            help="name the command files that it has: --script commands.sh",
+        )
     chosen = tuple(
         path for path in found if options.name_filter in str(path.parent.relative_to(suite))
     )
