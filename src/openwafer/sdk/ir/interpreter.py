@@ -102,7 +102,7 @@ class Interpreter:
         arguments: list[Bits] = [
             raw[index] & ((1 << WIDTHS[kind]) - 1) for index, kind in enumerate(kinds)
         ]
-        frame = _Frame(self, machine, function, arguments, self._module.stack_base)
+        frame = Frame(self, machine, function, arguments, self._module.stack_base)
         yield from frame.run()
 
     def function_of(self, number: int) -> Function:
@@ -139,8 +139,13 @@ class Interpreter:
         return self._module
 
 
-class _Frame:
-    """One activation of a function."""
+class Frame:
+    """One activation of a function.
+
+    Attributes:
+        machine: the PE.
+        result: what the function returned.
+    """
 
     def __init__(
         self,
@@ -151,7 +156,7 @@ class _Frame:
         base: int,
     ) -> None:
         self._interpreter = interpreter
-        self._machine = machine
+        self.machine = machine
         self._function = function
         self._slots: dict[str, Bits] = {}
         self._values: dict[int, Bits] = {}
@@ -170,12 +175,13 @@ class _Frame:
             raise TrapError(Trap.STACK_OVERFLOW, self._end)
 
     def run(self) -> Run:
+        """Execute the function; stops at each request."""
         blocks = {block.label: block for block in self._function.blocks}
         block: Block | None = self._function.blocks[0]
         while block is not None:
             for instruction in block.instructions[:-1]:
                 yield from self._execute(instruction)
-            label = self._terminate(block.instructions[-1])
+            label = self.leave(block.instructions[-1])
             block = blocks[label] if label is not None else None
 
     def _bits(self, value: Value) -> Bits:
@@ -190,9 +196,10 @@ class _Frame:
         return bits
 
     def _pass(self, cycles: int) -> None:
-        self._machine.box[mailbox.CYCLE] += cycles
+        self.machine.box[mailbox.CYCLE] += cycles
 
-    def _terminate(self, instruction: Instruction) -> str | None:
+    def leave(self, instruction: Instruction) -> str | None:
+        """Execute the end of a block; gives the label of the next one."""
         match instruction.op:
             case "jump" | "branch" | "switch":
                 target = self._target(instruction)
@@ -203,7 +210,7 @@ class _Frame:
                 self.result = self._bits(instruction.args[0]) if instruction.args else 0
                 return None
             case _:
-                self._machine.box[mailbox.PLACE] = instruction.place
+                self.machine.box[mailbox.PLACE] = instruction.place
                 raise TrapError(Trap.UNREACHABLE, 0)
 
     def _target(self, instruction: Instruction) -> int:
@@ -220,14 +227,14 @@ class _Frame:
         if instruction.op in ("call", "call_indirect"):
             yield from self._call(instruction)
             return
-        self._machine.box[mailbox.PLACE] = instruction.place
+        self.machine.box[mailbox.PLACE] = instruction.place
         if instruction.op in _REQUESTS or self._is_request(instruction):
             args = [
                 arg if isinstance(arg, Resource) else self._bits(arg) for arg in instruction.args
             ]
-            fill_request(self._machine.box, instruction, args)
+            fill_request(self.machine.box, instruction, args)
             yield
-            result: Bits = int(self._machine.box[mailbox.RESULT]) & 0xFFFF
+            result: Bits = int(self.machine.box[mailbox.RESULT]) & 0xFFFF
         else:
             result = self._compute(instruction)
         if instruction.result >= 0:
@@ -244,7 +251,7 @@ class _Frame:
         else:
             callee = self._interpreter.function_of(self._scalar(args.pop(0)))
         bits = [self._bits(arg) for arg in args]
-        frame = _Frame(self._interpreter, self._machine, callee, bits, self._end)
+        frame = type(self)(self._interpreter, self.machine, callee, bits, self._end)
         yield from frame.run()
         if instruction.result >= 0:
             self._values[instruction.result] = frame.result
@@ -260,7 +267,7 @@ class _Frame:
             operands = [(arg.type, self._bits(arg)) for arg in args]
             self._pass(
                 run_inline(
-                    self._machine, instruction.names[0], operands, self._interpreter.generation
+                    self.machine, instruction.names[0], operands, self._interpreter.generation
                 )
             )
             return 1
@@ -304,16 +311,16 @@ class _Frame:
         return (base + int(decode(offset, instruction.args[1].type))) & 0xFFFF
 
     def _load(self, instruction: Instruction) -> Bits:
-        return self._machine.load(self._scalar(instruction.args[0]), instruction.type)
+        return self.machine.load(self._scalar(instruction.args[0]), instruction.type)
 
     def _store(self, instruction: Instruction) -> int:
         address, value = instruction.args
-        self._machine.store(self._scalar(address), value.type, self._bits(value))
+        self.machine.store(self._scalar(address), value.type, self._bits(value))
         return 0
 
     def _copy(self, instruction: Instruction) -> int:
         target, source, length = (self._scalar(arg) for arg in instruction.args)
-        self._machine.copy(target, source, length)
+        self.machine.copy(target, source, length)
         return 0
 
     def _dsd_word(self, instruction: Instruction) -> Bits:
@@ -327,11 +334,11 @@ class _Frame:
         return (*words[:index], new, *words[index + 1 :])
 
     def _schedule(self, instruction: Instruction) -> int:
-        self._machine.schedule(instruction.op, self._scalar(instruction.args[0]))
+        self.machine.schedule(instruction.op, self._scalar(instruction.args[0]))
         return 0
 
     def _of_the_machine(self, instruction: Instruction) -> int:
-        machine = self._machine
+        machine = self.machine
         match instruction.op:
             case "timestamp":
                 return machine.timestamp(int(instruction.names[0]))

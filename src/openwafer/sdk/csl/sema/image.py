@@ -21,6 +21,7 @@ from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
 from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
+from openwafer.sdk.ir.folding import folded
 
 # Importing the families registers what the engine evaluates.
 assert FAMILIES
@@ -138,13 +139,14 @@ def _raise_errors(sema: Sema) -> None:
 
 def _assembled(sema: Sema) -> ImageResult:
     state = sema.image
-    module = state.module
+    state.module.globals = state.globals()
+    state.module.stack_base = state.next_address
+    module = folded(state.module)
     functions = module.functions.values()
     blocks = [block for function in functions for block in function.blocks]
     # A parameter stands for a constant, which is part of the instruction that uses it.
     code_words = sum(one.op != "parameter" for block in blocks for one in block.instructions)
     _check_memory(state, module, code_words)
-    module.globals = state.globals()
     module.places = [ir.SourcePlace(*place) for place in state.places]
     module.stack_base = state.next_address + code_words
     module.entries = [entry.function for entry in state.entries]

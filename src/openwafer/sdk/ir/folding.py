@@ -1,0 +1,200 @@
+"""Calls whose result follows from constants are computed when the program is compiled.
+
+A call is folded when its arguments are constants and its function, with all that it calls, touches
+nothing but its own variables and constants of the image; so is what only computes from the results
+of folded calls. The reference interpreter does the computing, so folded code means what it meant.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.arch.generation import WSE3
+from openwafer.sdk.ir.function import (
+    Address,
+    Block,
+    Constant,
+    Function,
+    Instruction,
+    Module,
+    Register,
+    Type,
+    Value,
+)
+from openwafer.sdk.ir.interpreter import Bits, Frame, Interpreter
+from openwafer.sdk.ir.machine import Machine, TrapError
+from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, decode, num_words
+from openwafer.sdk.ir.suspension import callees, recursive_functions
+from openwafer.sdk.program import mailbox
+
+MOST_CYCLES: Final = 20_000
+"""Time on the PE of a call that is folded at most; it bounds the time of the compilation."""
+_COMPUTES: Final = frozenset(
+    (
+        *("add", "sub", "mul", "div", "rem", "and", "or", "xor", "shl", "shr"),
+        *("eq", "ne", "lt", "le", "gt", "ge", "neg", "not", "bitnot", "cast", "bitcast", "math"),
+    )
+)
+_KEEPS_TO_ITSELF: Final = _COMPUTES | frozenset(
+    ("get", "set", "slot_address", "ptr_add", "load", "store", "copy", "call", "assert")
+)
+_TERMINATORS: Final = frozenset(("jump", "branch", "switch", "return", "unreachable"))
+_NUMBERS: Final = FLOATS | INTEGERS | {Type.BOOL}
+
+
+def folded(module: Module) -> Module:
+    """The module without calls that give what is known; functions that nothing calls stay."""
+    closed = _closed_functions(module)
+    if not any(_may_fold(one, closed) for one in _instructions(module)):
+        return module
+    folder = _Folder(module, closed)
+    functions = {name: folder.function(one) for name, one in module.functions.items()}
+    return replace(module, functions=functions)
+
+
+def _instructions(module: Module) -> Iterator[Instruction]:
+    for function in module.functions.values():
+        for block in function.blocks:
+            yield from block.instructions
+
+
+def _closed_functions(module: Module) -> frozenset[str]:
+    """Functions without effects, which return a number that depends on memory at most."""
+    allowed = _KEEPS_TO_ITSELF | _TERMINATORS
+    found = {
+        function.name
+        for function in module.functions.values()
+        if all(one.op in allowed for block in function.blocks for one in block.instructions)
+    } - recursive_functions(module)
+    while True:
+        others = {
+            name
+            for name in found
+            for block in module.functions[name].blocks
+            for one in block.instructions
+            if not found.issuperset(callees(module, one))
+        }
+        if not others:
+            return frozenset(found)
+        found -= others
+
+
+def _may_fold(one: Instruction, closed: frozenset[str]) -> bool:
+    """Whether an instruction is a call that gives a number, of constants."""
+    is_call = one.op == "call" and one.names[0] in closed and one.type in _NUMBERS
+    return is_call and all(isinstance(arg, Constant | Address) for arg in one.args)
+
+
+class _UnknownError(Exception):
+    """What was to be folded needs the PE."""
+
+
+@dataclass(frozen=True)
+class _Constants(Machine):
+    """A PE of which only the stack and constants are known."""
+
+    is_known: NDArray[np.bool_] = field(kw_only=True)
+    stack_base: int = field(kw_only=True)
+
+    def load(self, address: int, kind: Type) -> Bits:
+        self._check(address, num_words(kind))
+        return super().load(address, kind)
+
+    def store(self, address: int, kind: Type, bits: Bits) -> None:
+        self._check(address, num_words(kind), is_written=True)
+        super().store(address, kind, bits)
+
+    def copy(self, target: int, source: int, length: int) -> None:
+        self._check(source, length)
+        self._check(target, length, is_written=True)
+        super().copy(target, source, length)
+
+    def _check(self, address: int, length: int, *, is_written: bool = False) -> None:
+        is_own = address >= self.stack_base
+        if not is_own and (is_written or not self.is_known[address : address + length].all()):
+            raise _UnknownError
+
+
+class _BoundedFrame(Frame):
+    """An activation that gives up after some time."""
+
+    def leave(self, instruction: Instruction) -> str | None:
+        if self.machine.box[mailbox.CYCLE] > MOST_CYCLES:
+            raise _UnknownError
+        return super().leave(instruction)
+
+
+class _Folder:
+    """Folds the functions of a module."""
+
+    def __init__(self, module: Module, closed: frozenset[str]) -> None:
+        self._closed = closed
+        only = {name: one for name, one in module.functions.items() if name in closed}
+        self._interpreter = Interpreter(replace(module, functions=only, entries=[]), (), WSE3)
+        self._memory = np.zeros(module.memory_words, np.uint16)
+        self._is_known = np.zeros(module.memory_words, bool)
+        self._stack_base = module.stack_base
+        for constant in module.globals:
+            if not constant.is_mutable:
+                end = constant.address + constant.num_words
+                self._memory[constant.address : constant.address + len(constant.initial)] = (
+                    constant.initial
+                )
+                self._is_known[constant.address : end] = True
+        self._results: dict[tuple[object, ...], Constant | None] = {}
+
+    def function(self, function: Function) -> Function:
+        """A function without what can be folded."""
+        return replace(function, blocks=[self._block(block) for block in function.blocks])
+
+    def _block(self, block: Block) -> Block:
+        known: dict[int, Constant] = {}
+        kept = []
+        for one in block.instructions:
+            args = tuple(_known(arg, known) for arg in one.args)
+            result = self._result(replace(one, args=args), has_folded=args != one.args)
+            if result is not None:
+                known[one.result] = result
+            else:
+                kept.append(replace(one, args=args) if args != one.args else one)
+        return replace(block, instructions=kept) if known else block
+
+    def _result(self, one: Instruction, *, has_folded: bool) -> Constant | None:
+        computes = has_folded and one.op in _COMPUTES and one.type in _NUMBERS
+        are_known = all(isinstance(arg, Constant) for arg in one.args)
+        if not _may_fold(one, self._closed) and not (computes and are_known):
+            return None
+        key = (one.op, one.args, one.type, one.names)
+        if key not in self._results:
+            self._results[key] = self._computed(one)
+        return self._results[key]
+
+    def _computed(self, one: Instruction) -> Constant | None:
+        """The result of one instruction, run in a function of its own."""
+        last = Instruction("return", (Register(0, one.type),), cycles=(0,))
+        alone = Block("alone", [replace(one, result=0, cycles=()), last])
+        function = Function("alone", 0, one.type, [], [alone])
+        box = np.zeros(mailbox.MAILBOX_WORDS, np.int64)
+        machine = _Constants(
+            box, self._memory.copy(), is_known=self._is_known, stack_base=self._stack_base
+        )
+        frame = _BoundedFrame(self._interpreter, machine, function, [], self._stack_base)
+        try:
+            list(frame.run())
+        except (_UnknownError, TrapError):
+            return None
+        assert isinstance(frame.result, int)
+        return _constant(frame.result, one.type)
+
+
+def _constant(bits: int, kind: Type) -> Constant:
+    value = bits if kind in FLOATS else decode(bits, kind)
+    assert isinstance(value, int)
+    return Constant(value, kind)
+
+
+def _known(value: Value, known: dict[int, Constant]) -> Value:
+    return known.get(value.number, value) if isinstance(value, Register) else value
