@@ -1,5 +1,8 @@
+import resource
+
 import torch
 
+from openwafer.training.store.host_buffer import HUGE_BYTES
 from openwafer.training.store.layout import Part
 from openwafer.training.store.part_state import PartState, Tier
 from openwafer.training.store.ring import Ring
@@ -63,3 +66,42 @@ def test_buffers_of_other_sizes_make_way() -> None:
     for name in "ab":
         filled_part(ring, name, 2)
     assert ring.take(3 * PAGE).tensor.shape == torch.Size([3 * PAGE])
+
+
+def page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def test_pages_move_to_buffers_of_other_sizes() -> None:
+    ring = Ring(12 * HUGE_BYTES)
+    for name in "ab":
+        part = filled_part(ring, name, 6 * HUGE_BYTES // PAGE)
+        part.held_buffer().tensor.fill_(1)
+    big, small = ring.take(8 * HUGE_BYTES), ring.take(4 * HUGE_BYTES)
+    before = page_faults()
+    for buffer in (big, small):
+        buffer.tensor.fill_(2)
+    assert page_faults() - before < 6
+
+
+def test_what_is_left_of_a_buffer_is_room_again() -> None:
+    ring = Ring(4 * HUGE_BYTES)
+    filled_part(ring, "old", 4 * HUGE_BYTES // PAGE)
+    ring.take(3 * HUGE_BYTES)
+    assert ring.has_room([wanted_part(HUGE_BYTES // PAGE)], [])
+
+
+def test_pages_that_nobody_can_take_over_are_given_back() -> None:
+    ring = Ring(4 * HUGE_BYTES)
+    filled_part(ring, "old", 4 * HUGE_BYTES // PAGE)
+    ring.take(4 * HUGE_BYTES - PAGE)
+    assert ring.mapped_bytes == 4 * HUGE_BYTES - PAGE
+
+
+def test_a_buffer_that_took_pages_over_keeps_its_bytes_when_the_giver_is_gone() -> None:
+    ring = Ring(3 * HUGE_BYTES)
+    filled_part(ring, "old", 3 * HUGE_BYTES // PAGE)
+    first, second = ring.take(2 * HUGE_BYTES), ring.take(HUGE_BYTES)
+    first.tensor.fill_(1)
+    second.tensor.fill_(2)
+    assert first.tensor.unique().tolist() + second.tensor.unique().tolist() == [1, 2]

@@ -2,13 +2,14 @@
 
 Buffers have the exact size of their part and are mapped one by one, so the bound is a sum of bytes
 and nothing is lost to fragments. Layers of a model mostly have equal sizes; a buffer that comes
-free is reused for the next part of that size without new pages.
+free is reused for the next part of that size, and its pages for parts of other sizes.
 """
 
 from collections.abc import Sequence
 
 from openwafer.training.store.host_buffer import HostBuffer
 from openwafer.training.store.part_state import PartState
+from openwafer.training.store.spare_pages import SparePages
 
 
 class Ring:
@@ -18,6 +19,7 @@ class Ring:
         self.num_bytes = num_bytes
         self.mapped_bytes = 0
         self._spare: list[HostBuffer] = []
+        self._spare_pages = SparePages()
         self._idle: dict[PartState, None] = {}
 
     def has_room(self, parts: Sequence[PartState], kept: Sequence[PartState]) -> bool:
@@ -25,6 +27,7 @@ class Ring:
         reusable = [part for part in self._idle if part not in kept]
         reusable_bytes = sum(part.num_bytes for part in reusable)
         reusable_bytes += sum(buffer.num_bytes for buffer in self._spare)
+        reusable_bytes += self._spare_pages.num_bytes
         free_bytes = self.num_bytes - self.mapped_bytes + reusable_bytes
         return sum(part.num_bytes for part in parts) <= free_bytes
 
@@ -35,13 +38,21 @@ class Ring:
                 if buffer.num_bytes == num_bytes:
                     self._spare.remove(buffer)
                     return buffer
-            if self.mapped_bytes + num_bytes <= self.num_bytes:
-                self.mapped_bytes += num_bytes
-                return HostBuffer(num_bytes)
+            if self.mapped_bytes - self._spare_pages.num_bytes + num_bytes <= self.num_bytes:
+                return self._new_buffer(num_bytes)
             if self._spare:
-                self.mapped_bytes -= self._spare.pop().num_bytes
+                buffer = self._spare.pop()
+                self._spare_pages.add(buffer)
+                self.mapped_bytes -= buffer.num_bytes - buffer.num_huge_bytes
             else:
                 self.drop(next(iter(self._idle)))
+
+    def _new_buffer(self, num_bytes: int) -> HostBuffer:
+        buffer = HostBuffer(num_bytes)
+        self.mapped_bytes += num_bytes - self._spare_pages.move_to(buffer)
+        while self.mapped_bytes > self.num_bytes:
+            self.mapped_bytes -= self._spare_pages.give_back()
+        return buffer
 
     def keep_idle(self, part: PartState) -> None:
         """Keep a clean part until its space is needed, the longest idle going first."""
