@@ -22,6 +22,8 @@ from openwafer.sdk.host.engine import Engine, EngineKind, build_engine
 from openwafer.sdk.host.symbols import HostSymbols
 
 HERE: Final = Path(__file__).parent
+_QUEUE: Final = 3
+"""An output queue that lets a word a cycle through, on both generations."""
 
 
 @dataclass(frozen=True)
@@ -155,27 +157,38 @@ def fabric_rows(arch: Arch) -> Iterator[Row]:
             yield Row(name, arch, "fabric", ours, 1.001 * extent + 16.1)
     else:
         yield Row("chain sum, a PE", arch, "fabric", _a_hop(arch, 20, is_sum=True), 6)
+        for queue, published in _SENDING:
+            own, _ = _landings(arch, extent=196, out_queue=queue)
+            name = f"196 words from output queue {queue}"
+            yield Row(name, arch, "fabric", own[-1] - own[0], published)
         for num, published in _LOOP_BACK:
             ours = run("loop_back", arch, extent=num, has_task=False).elapsed()
             yield Row(f"ramp loop-back of {num} words", arch, "ramp", ours, published)
 
 
+_SENDING: Final = ((2, 195), (4, 487))
 _LOOP_BACK: Final = ((1, 34), (10, 66), (100, 387), (1000, 3537))
 
 
 def _link_rows(arch: Arch) -> Iterator[Row]:
-    device = run("chain", arch, has_log=True, width=2, extent=8, is_sum=False)
-    own, other = (
-        [landing.cycle for landing in device.simulator.landings() if landing.x == x] for x in (0, 1)
-    )
+    own, other = _landings(arch, extent=8, out_queue=_QUEUE)
     yield Row("hop", arch, "fabric", other[0] - own[0], 1 if arch is WSE2 else 2)
     yield Row("link, wavelets a cycle", arch, "fabric", 7 / (own[-1] - own[0]), 1)
+
+
+def _landings(arch: Arch, *, extent: int, out_queue: int) -> tuple[list[int], list[int]]:
+    """Cycles of the landings at the sender's router and at its neighbour's."""
+    device = run(
+        "chain", arch, has_log=True, width=2, extent=extent, is_sum=False, out_queue=out_queue
+    )
+    at = [(landing.x, landing.cycle) for landing in device.simulator.landings()]
+    return [cycle for x, cycle in at if x == 0], [cycle for x, cycle in at if x == 1]
 
 
 def _a_hop(arch: Arch, extent: int, *, is_sum: bool) -> float:
     """What a PE more adds to a chain."""
     short, long = (
-        run("chain", arch, width=width, extent=extent, is_sum=is_sum).elapsed(
+        run("chain", arch, width=width, extent=extent, is_sum=is_sum, out_queue=_QUEUE).elapsed(
             (0, 0), (width - 1, 2)
         )
         for width in (5, 9)
@@ -185,7 +198,7 @@ def _a_hop(arch: Arch, extent: int, *, is_sum: bool) -> float:
 
 def chain_reduction(num_pes: int, num_elements: int) -> Row:
     """The sum of a vector over a row of PEs; 56 of the published cycles are the program's."""
-    device = run("chain", WSE2, width=num_pes, extent=num_elements, is_sum=True)
+    device = run("chain", WSE2, width=num_pes, extent=num_elements, is_sum=True, out_queue=_QUEUE)
     ours = device.elapsed((0, 0), (num_pes - 1, 2))
     published = num_elements + 6 * (num_pes - 1) + 56
     return Row(

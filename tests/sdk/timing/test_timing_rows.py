@@ -41,7 +41,16 @@ def test_a_long_chain_reduction_takes_the_published_cycles() -> None:
 @pytest.mark.parametrize("is_sum", [False, True])
 def test_the_interpreter_takes_the_cycles_of_native_code(arch: Arch, is_sum: bool) -> None:
     native, oracle = (
-        run("chain", arch, engine=engine, has_log=True, width=3, extent=4, is_sum=is_sum)
+        run(
+            "chain",
+            arch,
+            engine=engine,
+            has_log=True,
+            width=3,
+            extent=4,
+            is_sum=is_sum,
+            out_queue=4,
+        )
         for engine in EngineKind
     )
     assert native.simulator.landings() == oracle.simulator.landings()

@@ -41,6 +41,7 @@ class Generation:
         switch_colors: colors that may have switch positions.
         hop_cycles: from landing at one router to landing at the next.
         ramp_cycles: from a core to the landing at its router.
+        place_known_cycles: from that landing until the core may use the place in the output queue.
         arrival_cycles: from the landing at a router to what its core does with the wavelet.
         branch_cycles: cost of a branch that is not taken, and of one that is.
         loop_cycles: cost of a loop's back edge.
@@ -57,6 +58,7 @@ class Generation:
     switch_colors: frozenset[int]
     hop_cycles: int
     ramp_cycles: int
+    place_known_cycles: int
     arrival_cycles: int
     branch_cycles: tuple[int, int]
     loop_cycles: int
@@ -74,6 +76,7 @@ WSE2: Final = Generation(
     switch_colors=frozenset(range(NUM_COLORS)),
     hop_cycles=1,
     ramp_cycles=2,
+    place_known_cycles=3,
     arrival_cycles=3,
     branch_cycles=(3, 6),
     loop_cycles=9,
@@ -90,6 +93,7 @@ WSE3: Final = Generation(
     switch_colors=frozenset((*range(10), 12, 13, 16, 17, 20, 21)),
     hop_cycles=2,
     ramp_cycles=2,
+    place_known_cycles=3,
     arrival_cycles=3,
     branch_cycles=(3, 6),
     loop_cycles=9,

@@ -125,7 +125,7 @@ def next_to_memory(s: State, pe: int, row: int, num_words: int, value: int) -> N
 def send(s: State, pe: int, thread: int, plan: int) -> int:
     """One word from memory to the fabric."""
     queue = (plan >> QUEUE_SHIFT) & 15
-    if not queues.has_output_space(s, pe, queue):
+    if not queues.may_send(s, pe, thread, queue):
         return WAITS
     value = operand.load(s, pe, s[thread + w.T_ADDRESS], element_words(plan, 1))
     s[thread + w.T_ADDRESS] += s[thread + w.T_STRIDE]
@@ -176,7 +176,7 @@ def compute(s: State, element: Element, pe: int, thread: int) -> int:
     if wavelet < 0:
         return WAITS
     is_sent = s[destination + w.O_KIND] == w.FABOUT
-    if is_sent and not queues.has_output_space(s, pe, s[destination + w.O_QUEUE]):
+    if is_sent and not queues.may_send(s, pe, thread, s[destination + w.O_QUEUE]):
         return WAITS
     if wavelet & w.CONTROL_BIT:
         return UNPLANNED

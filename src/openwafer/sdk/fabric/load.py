@@ -92,6 +92,7 @@ def _fill_globals(state: Array, program: Program) -> None:
     g[w.G_HOP] = generation.hop_cycles
     g[w.G_RAMP_IN] = generation.arrival_cycles - generation.hop_cycles
     g[w.G_RAMP_OUT] = generation.ramp_cycles
+    g[w.G_PLACE_KNOWN] = generation.place_known_cycles
     g[w.G_IS_WSE3] = program.arch is Arch.WSE3
     for queue, depth in enumerate(generation.input_queue_words):
         g[w.G_DEPTHS + queue] = depth

@@ -175,9 +175,22 @@ def bind_input(s: State, pe: int, color: int, queue: int) -> None:
 
 
 @inlined
-def has_output_space(s: State, pe: int, queue: int) -> bool:
-    """Whether an output queue takes one more wavelet."""
-    return count_in(s[core_row(pe) + w.C_OUT], queue) < s[w.G_DEPTHS + w.QUEUES + queue]
+def may_send(s: State, pe: int, thread: int, queue: int) -> bool:
+    """Whether a thread can put a wavelet into an output queue.
+
+    The core hears of a place some cycles after its wavelet has left, and the thread waits for that.
+    """
+    word = s[core_row(pe) + w.C_OUT]
+    count, depth = count_in(word, queue), s[w.G_DEPTHS + w.QUEUES + queue]
+    if count >= depth:
+        return False
+    # The place is that of the wavelet `depth` before, whose slot says since when it is free.
+    before = (head_in(word, queue) + count - depth) & SLOT_MASK
+    free = s[output_slot(pe, queue, before) + 1]
+    if free <= s[w.G_NOW]:
+        return True
+    s[thread + w.T_NEXT] = free
+    return False
 
 
 @inlined
@@ -202,7 +215,9 @@ def pop_output(s: State, pe: int, queue: int) -> int:
         s[router_row(pe) + w.R_BUSY] &= ~(1 << (w.COLORS + queue))
     s[core_row(pe) + w.C_OUT] = without_head(word, queue)
     wake_core(s, pe)
-    return s[output_slot(pe, queue, head_in(word, queue))]
+    slot = output_slot(pe, queue, head_in(word, queue))
+    s[slot + 1] = s[w.G_NOW] + s[w.G_PLACE_KNOWN]
+    return s[slot]
 
 
 @compiled

@@ -322,7 +322,7 @@ def is_available(s: State, pe: int, thread: int, num: int) -> int:
             if queues.input_ready(s, pe, s[row + w.O_QUEUE]) > now or not has_color(s, pe, row):
                 return 0
         elif kind == w.FABOUT:
-            if not queues.has_output_space(s, pe, s[row + w.O_QUEUE]):
+            if not queues.may_send(s, pe, thread, s[row + w.O_QUEUE]):
                 return 0
         elif kind == w.FIFO:
             buffer = fifo_row(pe, s[row + w.O_QUEUE])
@@ -423,7 +423,7 @@ def ends_on_control(s: State, thread: int) -> bool:
 def send_advance(s: State, pe: int, thread: int) -> bool:
     """Send a command to the own router behind the last wavelet; false while the queue is full."""
     row = operand_row(thread, 0)
-    if not queues.has_output_space(s, pe, s[row + w.O_QUEUE]):
+    if not queues.may_send(s, pe, thread, s[row + w.O_QUEUE]):
         return False
     wavelet = control.ADVANCE_WAVELET | w.CONTROL_BIT | w.OWN_ROUTER_BIT
     wavelet |= s[row + w.O_COLOR] << w.COLOR_SHIFT

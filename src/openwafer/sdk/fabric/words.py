@@ -95,7 +95,8 @@ C_ROTATED: Final = 26
 """Counters of the pairs of tasks that take turns."""
 CORE_WORDS: Final = 32
 
-# Queue rows: a slot is a wavelet and the cycle it is ready at.
+# Queue rows: a slot is a wavelet and the cycle it is ready at; once a wavelet has left an output
+# queue, the cycle from which its place can be used.
 SLOT_WORDS: Final = 2
 QUEUE_WORDS: Final = QUEUE_SLOTS * SLOT_WORDS
 
@@ -264,6 +265,8 @@ G_IS_WSE3: Final = 9
 G_SINK_COLORS: Final = 10
 G_SOURCE_ROWS: Final = 11
 G_BANDS: Final = 12
+G_PLACE_KNOWN: Final = 13
+"""Cycles until the core knows that a wavelet has left its output queue."""
 G_STEPS: Final = 16
 """By direction: how far away the next PE's number is."""
 G_DEPTHS: Final = 32

@@ -147,8 +147,10 @@ class _Folder:
         self._results: dict[tuple[object, ...], Constant | None] = {}
 
     def function(self, function: Function) -> Function:
-        """A function without what can be folded."""
-        return replace(function, blocks=[self._block(block) for block in function.blocks])
+        """A function without what can be folded; itself where that is nothing."""
+        blocks = [self._block(block) for block in function.blocks]
+        is_same = all(new is old for new, old in zip(blocks, function.blocks, strict=True))
+        return function if is_same else replace(function, blocks=blocks)
 
     def _block(self, block: Block) -> Block:
         known: dict[int, Constant] = {}
