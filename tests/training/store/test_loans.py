@@ -11,6 +11,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.options import StoreOptions, Transfer
 from openwafer.training.store.parameter_store import Loan, ParameterStore, Tier
+from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.store.example_records import (
     IMPATIENT,
     QUICK,
@@ -357,3 +358,54 @@ def test_a_loan_with_half_its_room_gives_it_back(tmp_path: Path) -> None:
         held.release()
         store.borrow("layer2", (W, S)).wait()
         assert store.ring_mapped_bytes <= store.ring_bytes
+
+
+def test_a_part_that_was_foreseen_is_read_before_it_is_borrowed(tmp_path: Path) -> None:
+    store, gate = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        store.foresee([("layer0", (W,))])
+        store.drain()
+        num_before = len(gate.offsets_read)
+        read_part(store, "layer0", W)
+        assert (num_before, len(gate.offsets_read)) == (2, 2)
+
+
+def test_what_is_foreseen_takes_no_room_from_a_loan(tmp_path: Path) -> None:
+    store, _ = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        store.foresee([("layer0", KEPT_PARTS)])
+        store.drain()
+        assert torch.equal(read_part(store, "layer1", S), content(store.layouts["layer1"], S, 0))
+
+
+def test_what_is_foreseen_first_stays_when_the_ring_is_full(tmp_path: Path) -> None:
+    store, gate = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        store.foresee([(f"layer{i}", (W,)) for i in range(3)])
+        store.drain()
+        num_before = len(gate.offsets_read)
+        read_part(store, "layer0", W)
+        assert (num_before, len(gate.offsets_read)) == (4, 4)
+
+
+def test_a_foreseen_part_that_was_never_written_is_zero(tmp_path: Path) -> None:
+    with make_store(tmp_path / "store") as store:
+        store.foresee([("layer0", (W,))])
+        assert not read_part(store, "layer0", W).any()
+
+
+def test_a_record_that_is_not_there_cannot_be_foreseen(tmp_path: Path) -> None:
+    with (
+        make_store(tmp_path / "store") as store,
+        pytest.raises(OpenwaferError, match="has no record 'layer9'"),
+    ):
+        store.foresee([("layer9", (W,))])
+
+
+def test_a_foreseen_read_that_fails_is_made_again_for_the_loan(tmp_path: Path) -> None:
+    gated_store(tmp_path / "store")[0].close()
+    failing = dataclasses.replace(QUICK, file_io=FailingIo(Call.READ, 0, Fault.REFUSE))
+    with ParameterStore.open(tmp_path / "store", ring_bytes=1 << 20, options=failing) as store:
+        store.foresee([("layer0", (W,))])
+        store.drain()
+        assert torch.equal(read_part(store, "layer0", W), content(store.layouts["layer0"], W, 0))

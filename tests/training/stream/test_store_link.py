@@ -60,6 +60,17 @@ def test_the_order_goes_on_after_a_demand_out_of_order(make_link: MakeLink) -> N
     assert torch.equal(torch.stack(fetched[1:]), torch.stack(small.weights))
 
 
+def test_the_end_of_a_pass_reads_for_the_next(make_link: MakeLink) -> None:
+    small = make_link(timing=UpdateTiming.ON_PUSH, ring_records=1 / 3)
+    small.link.begin_pass(fetches([0, 1]))
+    for index in range(2):
+        small.fetch(index)
+        small.link.advance(index + 1)
+    small.store.drain()
+    num_read = small.store.traffic.num_reads
+    assert (torch.equal(small.fetch(0), small.weights[0]), num_read) == (True, 3)
+
+
 def test_an_update_on_push_is_in_the_store_at_once(make_link: MakeLink) -> None:
     small = make_link(timing=UpdateTiming.ON_PUSH)
     small.link.begin_pass(fetches([1]))

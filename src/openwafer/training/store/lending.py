@@ -1,7 +1,7 @@
 """Loans of records: granted in order, from memory where possible, read ahead where not."""
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -50,7 +50,8 @@ class Lending:
     If a later request could take bytes while an earlier one waits for room, the two could wait for
     each other. In order, a request is granted once its bytes and those lent before it fit the ring.
     A part is read as soon as there is room for it alone, so that in a ring of less than two records
-    a part of the next one is read while the last one is in use or being written.
+    a part of the next one is read while the last one is in use or being written. What is foreseen is
+    read behind all requests, into room that a request takes away again.
     All methods want the store's lock held.
     """
 
@@ -62,6 +63,8 @@ class Lending:
         self._commits = commits
         self._meter = meter
         self._waiting: deque[Request] = deque()
+        self._foreseen: deque[PartState] = deque()
+        self._kept: list[PartState] = []
         self._lent: dict[PartState, None] = {}
         self._num_requests = 0
         self.read_ahead = ReadAhead(monitor, meter, unit_bytes, self._settle)
@@ -82,6 +85,11 @@ class Lending:
         self._num_requests += 1
         request.number = self._num_requests
         self._waiting.append(request)
+        self._grant_in_order()
+
+    def foresee(self, parts: Iterable[PartState]) -> None:
+        """Read parts into the ring while it has room; forget those foreseen before."""
+        self._foreseen, self._kept = deque(parts), []
         self._grant_in_order()
 
     def wait(self, request: Request) -> None:
@@ -140,6 +148,23 @@ class Lending:
             if not self._waiting[0].is_granted:
                 break
             self._waiting.popleft()
+        while self._foreseen and not self._waiting and self._read_foreseen(self._foreseen[0]):
+            self._kept.append(self._foreseen.popleft())
+
+    def _read_foreseen(self, part: PartState) -> bool:
+        """Have a part read unless it is in memory; False when only parts foreseen make room."""
+        if part.buffer is not None:
+            return True
+        if not self._ring.has_room([part], kept=self._kept):
+            return False
+        for kept in self._kept:
+            if kept.is_evictable and kept.buffer is not None:
+                self._ring.keep_idle(kept)
+        part.buffer = self._ring.take(part.num_bytes)
+        self.load(part)
+        if part.is_evictable:
+            self._ring.keep_idle(part)
+        return True
 
     def _grant_parts(self, request: Request) -> None:
         passing = [part for part in request.parts.values() if not part.is_resident]

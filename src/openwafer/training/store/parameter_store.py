@@ -3,7 +3,7 @@
 The design and its reasons are told in docs/design/parameter-store.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -196,6 +196,19 @@ class ParameterStore:
             request = Request(layout, states, frozenset(fresh), read_only, epoch)
             self._lending.submit(request)
         return Loan(self._monitor, self._lending, request)
+
+    def foresee(self, wanted: Sequence[tuple[str, Collection[Part]]]) -> None:
+        """Say what will be borrowed next, in that order, to have it read while the disk is free.
+
+        It takes no room that a loan needs, so that some of it may have to be read again. Replaces
+        what was foreseen before. Raises `store-unknown-record`.
+        """
+        for record, _ in wanted:
+            self._layout_of(record)
+        parts = [self._parts[record, part] for record, of in wanted for part in Part if part in of]
+        with self._monitor.changed:
+            self._monitor.require_alive()
+            self._lending.foresee(parts)
 
     def commit_begin(self, step: int, state: Mapping[str, Json]) -> None:
         """Make all changes of the loans borrowed so far the committed step, in the background.

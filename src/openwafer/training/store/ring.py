@@ -56,6 +56,7 @@ class Ring:
 
     def keep_idle(self, part: PartState) -> None:
         """Keep a clean part until its space is needed, the longest idle going first."""
+        self.claim(part)
         self._idle[part] = None
 
     def claim(self, part: PartState) -> None:

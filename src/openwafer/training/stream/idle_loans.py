@@ -76,6 +76,11 @@ class IdleLoans:
                     break
                 read.loan = self._borrow(read.action.target, read.action.keeps_loan)
 
+    @property
+    def has_asked_for_all(self) -> bool:
+        """Whether no read of the pass is left to ask for."""
+        return all(read.loan is not None for read in self._reads)
+
     def is_lent(self, record: str) -> bool:
         """Whether a record has been read ahead."""
         return any(read.action.target == record and read.loan for read in self._reads)

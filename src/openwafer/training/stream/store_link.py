@@ -20,9 +20,9 @@ from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import UpdateRule
 from openwafer.training.stream.device import Device, Submitted, Transfer
-from openwafer.training.stream.idle_loans import IdleLoans
+from openwafer.training.stream.idle_loans import READ_AHEAD, IdleLoans
 from openwafer.training.stream.recorder import Recorder
-from openwafer.training.stream.schedule import Action, UpdateTiming
+from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from openwafer.training.stream.updates import Updater
 
 KEPT = frozenset({Part.WEIGHTS, Part.STATES})
@@ -106,6 +106,7 @@ class StoreLink:
         self._recorder = recorder
         self._pending = PendingUpdate()
         self._idle = IdleLoans(self._borrow)
+        self._next_fetches: Sequence[str] = ()
         self._queue: deque[_Fetch] = deque()
         self._threads = (
             {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("fetch", "push")}
@@ -119,6 +120,8 @@ class StoreLink:
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
         self._idle.begin_pass(actions)
+        fetches = [action.target for action in actions if action.kind is Kind.FETCH]
+        self._next_fetches = fetches[:READ_AHEAD]
         self.advance(0)
 
     def advance(self, position: int) -> None:
@@ -127,6 +130,14 @@ class StoreLink:
             self._idle.drop_passed(position)
             self._idle.read_ahead(self._must_wait)
             self._serve_ready()
+            if self._next_fetches and self._idle.has_asked_for_all:
+                self._foresee_next_pass()
+
+    def _foresee_next_pass(self) -> None:
+        """The disk has nothing left to read for this pass: let it begin with the next."""
+        parts = KEPT if self._timing is UpdateTiming.ON_FETCH else (Part.WEIGHTS,)
+        self.store.foresee([(record, parts) for record in self._next_fetches])
+        self._next_fetches = ()
 
     def _must_wait(self, record: str) -> bool:
         """Whether a loan for the record's update is out, so that the next one is to follow it."""
