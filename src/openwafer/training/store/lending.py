@@ -50,8 +50,8 @@ class Lending:
     If a later request could take bytes while an earlier one waits for room, the two could wait for
     each other. In order, a request is granted once its bytes and those lent before it fit the ring.
     A part is read as soon as there is room for it alone, so that in a ring of less than two records
-    a part of the next one is read while the last one is in use or being written. What is foreseen is
-    read behind all requests, into room that a request takes away again.
+    a part of the next one is read while the last one is in use or being written. What is foreseen
+    is read behind all requests, into room that a request takes away again.
     All methods want the store's lock held.
     """
 
