@@ -138,3 +138,13 @@ def test_more_colors_than_there_are_is_said() -> None:
         values.add(Color(f"c{number}"))
     with pytest.raises(OpenwaferError, match="needs more than 22 colors"):
         values.assign([], WSE3)
+
+
+def test_colors_get_their_values_in_the_order_of_adding() -> None:
+    colors = [Color(f"c{number}") for number in range(8)]
+    # Neither the order of their addresses in memory nor its reverse.
+    added = colors[3:] + colors[:3][::-1]
+    values = ColorValues()
+    for color in added:
+        values.add(color)
+    assert [values.assign([], WSE3)[color] for color in added] == list(range(8))

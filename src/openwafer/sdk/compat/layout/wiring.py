@@ -47,10 +47,13 @@ class ColorValues:
         self._parents[other] = one
 
     def assign(self, switched: Iterable[Color], generation: Generation) -> dict[Color, int]:
-        """Return a value for each color; those of `switched` get one that may have switches."""
+        """Return a value for each color; those of `switched` get one that may have switches.
+
+        They choose before the others, and among themselves in the order in which they were added.
+        """
         needs_switch = {self.add(color) for color in switched}
         classes = sorted(
-            {self.add(color) for color in self._parents},
+            dict.fromkeys(self.add(color) for color in self._parents),
             key=lambda color: (color.get_value() is None, color not in needs_switch),
         )
         values: dict[Color, int] = {}
