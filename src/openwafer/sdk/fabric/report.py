@@ -9,6 +9,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.senders import OPPOSITE, RAMP, STEPS, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.waiting import waiting_work
 from openwafer.sdk.program import mailbox as mb
@@ -18,9 +19,6 @@ DIRECTION_NAMES = ("West", "East", "South", "North", "Ramp")
 MAX_NOTES = 12
 Lost: TypeAlias = tuple[int, int, int]
 """Where wavelets left the rectangle: PE, color, direction."""
-_RAMP = 4
-_STEPS = ((-1, 0), (1, 0), (0, 1), (0, -1))
-_OPPOSITE = (1, 0, 3, 2)
 _TRAPS = {
     mb.Trap.ASSERTION: "an assertion failed",
     mb.Trap.OUT_OF_BOUNDS: "word {value:#06x} lies outside of the PE's memory",
@@ -76,6 +74,8 @@ class Report:
                 notes=notes,
                 help="check the descriptor's base address, stride and extent",
             )
+        if code == w.ERROR_UNBOUND_CONTROL:
+            notes = tuple(self._control_senders(pe, b))
         return _misuse(code, who, (a, b), notes)
 
     def deadlock(self, awaited: str) -> OpenwaferError:
@@ -126,7 +126,18 @@ class Report:
         """Operations that send on a color now."""
         with_thread = np.flatnonzero(self._tables.core[:, w.C_THREADS]).tolist()
         threads = [found for pe in with_thread for found in self._threads(pe)]
-        return [f"{who} sends{at}" for who, at, row in threads if _sends(row, color)][:MAX_NOTES]
+        return [f"{who} sends{at}" for who, at, row in threads if sends(row, color)][:MAX_NOTES]
+
+    def _control_senders(self, pe: int, color: int) -> list[str]:
+        """The last operations of PEs that sent control wavelets to a PE, nearest first."""
+        size = self._program.width, self._program.height
+        return [
+            f"{who} sends control wavelets{at}"
+            for sender in senders_of(self._tables, size, color, pe)
+            for slot in range(w.SLOTS)
+            if sends_control(self._tables.thread[slot, sender], slot, color)
+            for who, at, _ in (self._thread(sender, slot),)
+        ][:MAX_NOTES]
 
     def _name(self, pe: int) -> str:
         return f"PE ({pe % self._program.width}, {pe // self._program.width})"
@@ -157,16 +168,16 @@ class Report:
 
     def _threads(self, pe: int) -> list[tuple[str, str, Array]]:
         """Operations of a PE that are not done: who, where in the source, and their row."""
-        found = []
-        for slot in range(w.SLOTS):
-            if (int(self._tables.core[pe, w.C_THREADS]) >> slot) & 1:
-                thread = self._tables.thread[slot, pe]
-                name = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
-                op = VECTOR_OPS_BY_CODE[int(thread[w.T_OP])].name
-                place = self._place(pe, int(thread[w.T_PLACE]))
-                at = f", at {place}" if place else ""
-                found.append((f"{self._name(pe)}, {name}: @{op}", at, thread))
-        return found
+        active = int(self._tables.core[pe, w.C_THREADS])
+        return [self._thread(pe, slot) for slot in range(w.SLOTS) if (active >> slot) & 1]
+
+    def _thread(self, pe: int, slot: int) -> tuple[str, str, Array]:
+        """The same for the operation that a slot had last."""
+        thread = self._tables.thread[slot, pe]
+        name = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
+        op = VECTOR_OPS_BY_CODE[int(thread[w.T_OP])].name
+        place = self._place(pe, int(thread[w.T_PLACE]))
+        return f"{self._name(pe)}, {name}: @{op}", f", at {place}" if place else "", thread
 
     def _waiting_threads(self, pe: int) -> list[str]:
         return [
@@ -210,7 +221,7 @@ class Report:
         return notes
 
     def _blocked(self, pe: int, color: int, direction: int) -> str:
-        if direction == _RAMP:
+        if direction == RAMP:
             queue = int(self._tables.core[pe, w.C_QUEUE_OF :].view(np.uint8)[color]) - 1
             if queue < 0:
                 return "goes to the core, but no input queue has that color"
@@ -218,10 +229,10 @@ class Report:
             return f"goes to the core, whose input queue {queue} is full" if is_full else ""
         where = DIRECTION_NAMES[direction].lower()
         y, x = divmod(pe, self._program.width)
-        x, y = x + _STEPS[direction][0], y + _STEPS[direction][1]
+        x, y = x + STEPS[direction][0], y + STEPS[direction][1]
         if not (0 <= x < self._program.width and 0 <= y < self._program.height):
             return ""
-        reason = self._refused(y * self._program.width + x, color, _OPPOSITE[direction])
+        reason = self._refused(y * self._program.width + x, color, OPPOSITE[direction])
         return f"goes {where}, where {reason}" if reason else ""
 
     def _refused(self, pe: int, color: int, direction: int) -> str:
@@ -236,11 +247,6 @@ class Report:
         return f"{self._name(pe)} is full" if is_full else ""
 
 
-def _sends(thread: Array, color: int) -> bool:
-    operands = thread[w.T_OPERANDS :].reshape(-1, w.OPERAND_WORDS)
-    return bool(((operands[:, w.O_KIND] == w.FABOUT) & (operands[:, w.O_COLOR] == color)).any())
-
-
 def _length(word: int, queue: int) -> int:
     return (word >> (8 * queue + w.COUNT_SHIFT)) & w.COUNT_MASK
 
@@ -252,6 +258,7 @@ def _misuse(code: int, who: str, values: tuple[int, int], notes: tuple[str, ...]
             "fabric-unbound-control-task",
             f"a control wavelet of color {second} at {who} names task {first},"
             " which is bound to nothing",
+            notes=notes,
             help="bind a control task to that id, or send the id 31 for none",
         )
     if code == w.ERROR_FIFO:

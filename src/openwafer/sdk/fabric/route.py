@@ -25,6 +25,8 @@ from openwafer.sdk.program.routing import ColorConfig, SwitchPosition
 
 RAMP_BIT: Final = 16
 DIRECTIONS_MASK: Final = 31
+RECEIVE_SHIFT: Final = 5
+"""From the bits of what a position transmits to, to those of what it receives from."""
 POSITION_SHIFT: Final = 40
 VALID_SHIFT: Final = 42
 RING_BIT: Final = 1 << 45

@@ -1,0 +1,59 @@
+"""Where wavelets of a color can have come from, against the routes, for reports."""
+
+from collections.abc import Iterator
+
+from openwafer.sdk.fabric import route
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.state import Array, Tables
+from openwafer.sdk.program.descriptor import DsdFlag
+from openwafer.sdk.program.mailbox import Option
+
+RAMP = 4
+STEPS = ((-1, 0), (1, 0), (0, 1), (0, -1))
+"""Columns and rows to the neighbour, by direction."""
+OPPOSITE = (1, 0, 3, 2)
+_MARKS_CONTROL = int(DsdFlag.CONTROL | DsdFlag.HAS_CONTROL_TRANSFORM)
+
+
+def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> Iterator[int]:
+    """PEs whose core a color is routed from to a PE, at any position of switches; nearest first."""
+    waiting, seen = [pe], {pe}
+    while waiting:
+        here = waiting.pop(0)
+        taken = _directions(int(tables.router[here, w.R_ROUTE + color]), route.RECEIVE_SHIFT)
+        if (taken >> RAMP) & 1:
+            yield here
+        for direction, (columns, rows) in enumerate(STEPS):
+            x, y = here % size[0] + columns, here // size[0] + rows
+            other = y * size[0] + x
+            is_inside = 0 <= x < size[0] and 0 <= y < size[1]
+            if not is_inside or other in seen or not (taken >> direction) & 1:
+                continue
+            sent = _directions(int(tables.router[other, w.R_ROUTE + color]), 0)
+            if (sent >> OPPOSITE[direction]) & 1:
+                seen.add(other)
+                waiting.append(other)
+
+
+def sends(thread: Array, color: int) -> bool:
+    """Whether an operation's destination is a color."""
+    operand = thread[w.T_OPERANDS : w.T_OPERANDS + w.OPERAND_WORDS]
+    return bool(operand[w.O_KIND] == w.FABOUT and operand[w.O_COLOR] == color)
+
+
+def sends_control(thread: Array, slot: int, color: int) -> bool:
+    """Whether the operation that a slot had last may have sent control wavelets there."""
+    flags, options = int(thread[w.T_OPERANDS + w.O_FLAGS]), int(thread[w.T_OPTIONS])
+    # The main thread's slot keeps a copy of what it handed to a microthread.
+    is_copy = slot == w.MAIN_SLOT and options & Option.ASYNC
+    return sends(thread, color) and flags & _MARKS_CONTROL != 0 and not is_copy
+
+
+def _directions(word: int, shift: int) -> int:
+    """Directions of a color's route at all of its positions, from that bit of each on."""
+    valid = 1 | (word >> route.VALID_SHIFT & 7) << 1
+    found = 0
+    for position in range(4):
+        if (valid >> position) & 1:
+            found |= word >> (10 * position + shift)
+    return found & route.DIRECTIONS_MASK
