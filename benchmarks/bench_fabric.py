@@ -22,12 +22,13 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
-from openwafer.sdk.program.image import Entry, Image, QueueBinding, TaskBinding, TaskKind
+from openwafer.sdk.program.image import Entry, Image, QueueBinding, Symbol, TaskBinding, TaskKind
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import ColorConfig
 
 WEST, EAST, RAMP = 1, 2, 16
 LENGTH, ROUNDS, TASK = 100, 20, 9
+SENT, RECEIVED = 1000, 2000
 MOVE = VECTOR_OPS["mov32"].code
 FABIN, FABOUT, MEM1D = (int(k) for k in (dsd.DsdKind.FABIN, dsd.DsdKind.FABOUT, dsd.DsdKind.MEM1D))
 STATE = mb.ARGUMENTS + 8
@@ -48,7 +49,7 @@ def fill(box: Any, is_send: bool, color: int) -> None:
     box[fabric] = box[memory] = 2
     box[fabric + 1] = (FABOUT if is_send else FABIN) | color << 16 | LENGTH << 32
     box[fabric + 2] = 1 | 2 << 16
-    box[memory + 1] = MEM1D | (1000 if is_send else 2000) << 16 | LENGTH << 32
+    box[memory + 1] = MEM1D | (SENT if is_send else RECEIVED) << 16 | LENGTH << 32
     box[memory + 2] = 2 | 2 << 16
 
 
@@ -81,11 +82,15 @@ def pairs(size: int, busy_rows: int) -> Program:
             name=f"column{own}",
             code="",
             data=b"",
-            stack_base=0,
+            stack_base=RECEIVED + 2 * LENGTH,
             code_words=0,
             entries=(Entry("round"),),
             tasks=(TaskBinding(TaskKind.LOCAL, TASK, 0),),
             queues=(QueueBinding(True, 1, 1 - own),),
+            symbols=(
+                Symbol("sent", SENT, 2 * LENGTH, "u32", (LENGTH,)),
+                Symbol("received", RECEIVED, 2 * LENGTH, "u32", (LENGTH,)),
+            ),
         )
         for own in (0, 1, 2)
     ]

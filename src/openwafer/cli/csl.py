@@ -85,8 +85,9 @@ def conform(  # noqa: PLR0913 - a command takes one for each option
 def _tell(outcome: "Outcome") -> None:
     cycles = "-" if outcome.cycles is None else f"{outcome.cycles:,}"
     word = "pass" if outcome.has_passed else "FAIL"
+    overruns = f"overruns: {outcome.overruns}  " if outcome.overruns else ""
     print(
         f"{word}  {outcome.name:{_NAME_WIDTH}} {outcome.seconds:7.1f} s {cycles:>12} cycles"
-        f"  {outcome.reason}".rstrip(),
+        f"  {overruns}{outcome.reason}".rstrip(),
         flush=True,
     )

@@ -198,7 +198,7 @@ head:
 
 def test_the_pe_knows_its_place_parameters_and_random_numbers() -> None:
     record = np.array([-5, 0x3FC00000], np.int64)
-    box = {mailbox.X: 3, mailbox.FABRIC_Y: 9, mailbox.PARAMS: record.ctypes.data}
+    box = {mailbox.X: 3, mailbox.Y: 9 << mailbox.FABRIC_SHIFT, mailbox.PARAMS: record.ctypes.data}
     trail = assert_agrees(_PLACE, box=box)
     assert list(trail.data[16:21]) == [3, 9, 65531, 0, 0x3FC0]
 

@@ -122,6 +122,16 @@ def test_a_folder_without_programs_says_what_it_lacks(tmp_path: Path) -> None:
         outcomes(tmp_path)
 
 
+def test_warnings_of_overruns_are_counted(tmp_path: Path) -> None:
+    program(tmp_path, "far", "echo 'warning[fabric-overrun]: one'; echo 'note[fabric-overrun]'")
+    assert outcomes(tmp_path)["far"].overruns == 1
+
+
 def test_totals_count_what_passed() -> None:
     good, bad = (Outcome("p", code, 1.5, None, "", "") for code in (0, 1))
     assert totals([good, bad]) == "1 of 2 passed, 3.0 s in all"
+
+
+def test_totals_count_overruns() -> None:
+    far = Outcome("p", 0, 1.5, None, "", "", 2)
+    assert totals([far, far]) == "2 of 2 passed, 3.0 s in all, 4 warnings of overruns"

@@ -1,9 +1,9 @@
-"""Programs that cannot end, each with the report that says why.
+"""Programs that cannot end, or do what they hardly mean, each with the report that says so.
 
 A file is the code of all PEs. Lines that begin with `//!` come first: `width N`, `arch wse2`, `host
-CALL` for what the host does in place of launching `main`, and lines of the layout block. The report
-stands as a comment at the end, behind `// report:`; cycles are left out of it. What every program
-needs stands in `_TAIL`, so that lines of the report are lines of the file.
+CALL` for what the host does in place of launching `main`, `overruns error`, and lines of the layout
+block. The report stands as a comment at the end, behind `// report:`; cycles are left out of it.
+What every program needs stands in `_TAIL`, so that lines of the report are lines of the file.
 """
 
 import re
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import Diagnostic, OpenwaferError, render
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
@@ -59,13 +59,12 @@ class ReportFile:
     expected: str
 
     def reported(self) -> str:
-        """What the host gets to read, as comment lines; "" when the program ends."""
+        """What the host gets to read, as comment lines."""
         try:
-            self._run()
+            text = "\n\n".join(map(render, self._run()))
         except OpenwaferError as error:
             text = _CYCLE.sub("cycle N", str(error))
-            return "".join(f"// {line}".rstrip() + "\n" for line in text.splitlines())
-        return ""
+        return "".join(f"// {line}".rstrip() + "\n" for line in text.splitlines())
 
     def rewrite(self) -> None:
         """Replace the report by what is reported now."""
@@ -75,7 +74,7 @@ class ReportFile:
         found = [line.removeprefix(name) for line in self.options if line.startswith(name)]
         return found[0].strip() if found else default
 
-    def _run(self) -> None:
+    def _run(self) -> tuple[Diagnostic, ...]:
         layout = _LAYOUT.format(
             width=self._option("width", "2"),
             name=self.path.name,
@@ -87,7 +86,8 @@ class ReportFile:
             Path(self.path.name).write_text(self.program + _TAIL, encoding="utf-8")
             Path("layout.csl").write_text(layout, encoding="utf-8")
             program = build_program(Path("layout.csl"), CompileOptions(arch=arch, is_memcpy=True))
-        runtime = Runtime(program, RuntimeOptions(log_folder=None))
+        stops = self._option("overruns", "warning") == "error"
+        runtime = Runtime(program, RuntimeOptions(log_folder=None, stops_at_overrun=stops))
         runtime.load()
         runtime.run()
         match self._option("host", "launch"):
@@ -100,6 +100,7 @@ class ReportFile:
                 runtime.launch("main")
                 runtime.launch("main")
         runtime.stop()
+        return runtime.overruns()
 
 
 def read(path: Path) -> ReportFile:

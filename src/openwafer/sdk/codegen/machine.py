@@ -7,16 +7,10 @@ from openwafer.sdk.codegen.floats import from_raw_bits, raw_bits, resize
 from openwafer.sdk.codegen.functions import FunctionWriter
 from openwafer.sdk.codegen.mailboxes import field, load, read, store, word_address, write
 from openwafer.sdk.ir.function import Address, Instruction, Type, Value
+from openwafer.sdk.ir.machine import COORDINATES
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import BlockKind, Trap
-
-_COORDINATES: Final = {
-    "x": mailbox.X,
-    "y": mailbox.Y,
-    "fabric_x": mailbox.FABRIC_X,
-    "fabric_y": mailbox.FABRIC_Y,
-}
 
 
 def load_value(writer: FunctionWriter, instruction: Instruction) -> str:
@@ -165,7 +159,8 @@ def seed_random(writer: FunctionWriter, instruction: Instruction) -> str:
 
 def coordinate(writer: FunctionWriter, instruction: Instruction) -> str:
     """``coordinate``"""
-    wide = read(writer.body, _COORDINATES[instruction.names[0]])
+    number, shift = COORDINATES[instruction.names[0]]
+    wide = writer.body.value(f"lshr i64 {read(writer.body, number)}, {shift}")
     word = writer.body.value(f"trunc i64 {wide} to i16")
     return resize(writer.body, word, Type.U16, instruction.type)
 

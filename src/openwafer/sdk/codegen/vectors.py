@@ -4,6 +4,7 @@ An operation runs element by element, in order, as :mod:`openwafer.sdk.ir.vector
 checked once, before the first element: either all elements lie in memory, or none is touched.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,10 +117,11 @@ class _KernelWriter:
         some = body.fresh_label()
         body.branch(body.value(f"icmp eq i64 {length}, 0"), "end", some)
         body.begin(some)
-        for dsd in self._dsds.values():
-            self._check_bounds(dsd, length)
+        lasts = {place: self._check_bounds(dsd, length) for place, dsd in self._dsds.items()}
         if self._form[0] == "p":
             self._check_address("%o0", element_words(self._op.destination))
+        self._show(lasts)
+        if self._form[0] == "p":
             self._reduction(length)
         else:
             self._loops(length)
@@ -160,13 +162,46 @@ class _KernelWriter:
             length = self._body.select(is_empty, "i64", other, length)
         return length
 
-    def _check_bounds(self, dsd: _Dsd, length: str) -> None:
+    def _check_bounds(self, dsd: _Dsd, length: str) -> str:
+        """Trap where an element lies outside of the memory; gives the last one's address."""
         body = self._body
         steps = body.value(f"sub i64 {length}, 1")
         way = body.value(f"mul i64 {steps}, {dsd.stride}")
         last = body.value(f"add i64 {dsd.base}, {way}")
         for address in (dsd.base, last):
             self._check_i64(address, dsd.element_words)
+        return last
+
+    def _show(self, lasts: Mapping[int, str]) -> None:
+        """Show the simulator the operands in memory that leave the variable they begin in."""
+        body = self._body
+        memory_map, mapped, end = read(body, mailbox.MAP), body.fresh_label(), body.fresh_label()
+        body.branch(body.value(f"icmp eq i64 {memory_map}, 0"), end, mapped)
+        body.begin(mapped)
+        head = body.value(f"inttoptr i64 {memory_map} to ptr")
+        numbers = body.value(f"getelementptr i64, ptr {head}, i64 1")
+        for place, last in lasts.items():
+            dsd = self._dsds[place]
+            end_word = body.value(f"add i64 {last}, {dsd.element_words - 1}")
+            first, final = (self._variable(numbers, at) for at in (dsd.base, end_word))
+            is_same = body.value(f"icmp eq i16 {first}, {final}")
+            is_one = body.value(f"icmp ne i16 {first}, {mailbox.NO_VARIABLE}")
+            good, bad = body.fresh_label(), body.fresh_label()
+            body.branch(body.value(f"and i1 {is_same}, {is_one}"), good, bad)
+            body.begin(bad)
+            look, state = body.value(f"load ptr, ptr {head}"), read(body, mailbox.MAP_STATE)
+            operand = mailbox.operand_of(self._op.code, place)
+            where = f"i64 %place, i64 {operand}, i64 {dsd.base}, i64 {last}"
+            body.do(f"call void {look}(i64 {state}, ptr %mailbox, {where})")
+            body.jump(good)
+            body.begin(good)
+        body.jump(end)
+        body.begin(end)
+
+    def _variable(self, numbers: str, address: str) -> str:
+        """Number of the variable that a word of memory belongs to."""
+        place = self._body.value(f"getelementptr i16, ptr {numbers}, i64 {address}")
+        return self._body.value(f"load i16, ptr {place}")
 
     def _check_address(self, address: str, num_words: int) -> None:
         self._check_i64(self._body.value(f"zext i16 {address} to i64"), num_words)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import Severity, error
+from openwafer.sdk.fabric import overruns
 from openwafer.sdk.host.engine import ENGINE_VARIABLE, EngineKind
 from openwafer.sdk.host.final_state import difference, read
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 FORMAT: Final = "openwafer-conformance"
-VERSION: Final = 1
+VERSION: Final = 2
 
 _COMMANDS: Final = {"cslc": "openwafer.cli.cslc", "cs_python": "openwafer.cli.cs_python"}
 # Some published suites name the host script's interpreter by a placeholder of their test harness.
@@ -29,6 +30,7 @@ _CYCLES: Final = re.compile(r'"cycle_count": (\d+)')
 _REASON: Final = re.compile(
     r"^(error\b.*|\w*(?:Error|Exception)\b.*|Segmentation fault.*)$", re.MULTILINE
 )
+_OVERRUN: Final = re.compile(rf"^{Severity.WARNING}\[{overruns.CODE}\]", re.MULTILINE)
 _EXIT_TIMEOUT: Final = 124
 
 
@@ -42,6 +44,7 @@ class Outcome:
         cycles: of its last simulation; None when there was none.
         reason: first line of the diagnostic; empty when it passed.
         output: all that it printed.
+        overruns: warnings about vector operations that went over the end of a variable.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Outcome:
     cycles: int | None
     reason: str
     output: str
+    overruns: int = 0
 
     @property
     def has_passed(self) -> bool:
@@ -165,7 +169,8 @@ def _run_program(
         exit_code, output = _shell(script.name, place, environment, options.timeout_seconds)
         reason = _reason(exit_code, output) if exit_code else _compare(states)
         exit_code = exit_code or int(reason != "")
-    return Outcome(str(name), exit_code, time.monotonic() - start, cycles, reason, output)
+    seconds, found = time.monotonic() - start, len(_OVERRUN.findall(output))
+    return Outcome(str(name), exit_code, seconds, cycles, reason, output, found)
 
 
 def _environment(commands: Path, states: Path, engine: EngineKind | None) -> dict[str, str]:
@@ -242,4 +247,6 @@ def totals(outcomes: Sequence[Outcome]) -> str:
     """Return the last line of a report."""
     passed = sum(outcome.has_passed for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
-    return f"{passed} of {len(outcomes)} passed, {seconds:.1f} s in all"
+    num = sum(outcome.overruns for outcome in outcomes)
+    found = f", {num} warning{'s' if num > 1 else ''} of overruns" if num else ""
+    return f"{passed} of {len(outcomes)} passed, {seconds:.1f} s in all{found}"

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
 from numba import njit, types
 
-from openwafer.sdk.fabric import operand, processor, queues, registers, router, thread
+from openwafer.sdk.fabric import operand, overrun, processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import (
     cells_at,
@@ -263,10 +263,22 @@ def _build_set_register(stamp: str) -> Any:
     return set_register
 
 
+def _build_look(stamp: str) -> Any:
+    @njit(cache=True)
+    def look(state: int, mailbox: int, place: int, operand: int, first: int, last: int) -> None:
+        len(stamp)
+        overrun.look_from_code(cells_at(state), mailbox, place, operand, first, last)
+
+    return look
+
+
 advance: Final = _build_advance(STAMP)
 """Run a band until a goal is reached, all sleeps, the limit comes or the host has to look."""
 
 set_register: Final = _build_set_register(STAMP)
+
+look: Final = _build_look(STAMP)
+"""What compiled code shows its vector operations to."""
 
 _give_way = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 PAUSE: Final = NativeFunction(_give_way, PAUSE_TYPE)
@@ -282,6 +294,13 @@ def prepare(function: Any, kinds: Sequence[object]) -> None:
     with as_one_unit(function):
         function.compile(tuple(kinds))
     timer.cancel()
+
+
+def look_address() -> int:
+    """Native address of :data:`look`."""
+    prepare(look, [types.int64] * 6)
+    (made,) = look.overloads.values()
+    return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
 
 
 def write_register(state: int, pe: int, address: int, value: int) -> None:

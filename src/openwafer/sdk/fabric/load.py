@@ -16,6 +16,7 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import channel, engine, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables, allocate, band_of
+from openwafer.sdk.fabric.variables import fill_maps
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.descriptor import DsdKind
@@ -47,6 +48,7 @@ def load(program: Program, num_bands: int = 1) -> list[Array]:
         _check(image)
         _fill_tables(tables.image[number], image)
         _fill_pes(tables, program, number)
+    fill_maps(states, program)
     _fill_routers(tables, program, kinds, kind_of)
     flags = tables.router[:, w.R_FLAGS].reshape(program.height, program.width)
     flags[:, 0] |= 1 << (w.EDGE_SHIFT + Direction.WEST)
@@ -195,9 +197,8 @@ def _fill_mailboxes(tables: Tables, program: Program, image: Image, pes: Array) 
     row[mb.RANDOM] = _FIRST_RANDOM_STATE
     tables.mailbox[pes] = row
     y, x = np.divmod(pes, program.width)
-    tables.mailbox[pes, mb.X], tables.mailbox[pes, mb.Y] = x, y
-    tables.mailbox[pes, mb.FABRIC_X] = x + program.offset[0]
-    tables.mailbox[pes, mb.FABRIC_Y] = y + program.offset[1]
+    tables.mailbox[pes, mb.X] = x | (x + program.offset[0]) << mb.FABRIC_SHIFT
+    tables.mailbox[pes, mb.Y] = y | (y + program.offset[1]) << mb.FABRIC_SHIFT
     if program.parameters.size:
         num_bytes = 8 * program.parameters.shape[-1]
         tables.mailbox[pes, mb.PARAMS] = program.parameters.ctypes.data + pes * num_bytes

@@ -77,6 +77,12 @@ def image_row(image: int) -> int:
 
 
 @inlined
+def map_row(number: int) -> int:
+    """The map of a PE's memory."""
+    return w.MAP + number * w.MAP_WORDS
+
+
+@inlined
 def vector_row(operation: int) -> int:
     """A vector operation."""
     return w.VECTOR + operation * w.VECTOR_WORDS

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.load import load
+from openwafer.sdk.fabric.overruns import Overrun, diagnostic, distinct, read_event
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.state import Array, Tables, events_of
 from openwafer.sdk.program import mailbox as mb
@@ -29,11 +30,13 @@ class SimulatorOptions:
         max_cycles: cycles that one wait of the host may take.
         threads: bands of rows of PEs that are simulated side by side, at most one a row; results
             do not depend on it.
+        stops_at_overrun: a vector operation that goes over the end of a variable is an error.
     """
 
     landing_log: bool = False
     max_cycles: int = 2_000_000_000
     threads: int = 1
+    stops_at_overrun: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,13 @@ class Simulator:
         self._state = self._states[0]
         self._tables = Tables(self._state)
         self._state[w.G_LOG] = options.landing_log
+        self._state[w.G_STOPS_AT_OVERRUN] = options.stops_at_overrun
         self._collected: dict[tuple[int, int], deque[int]] = {}
         self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
         self._prints: list[Print] = []
         self._landings: list[Landing] = []
         self._lost: Counter[Lost] = Counter()
+        self._overruns: list[Overrun] = []
         self._wake(np.arange(program.width * program.height))
 
     @property
@@ -235,6 +240,15 @@ class Simulator:
             sorted(self._landings, key=lambda e: (e.cycle, e.y, e.x, e.color, e.link, e.data))
         )
 
+    def overruns(self) -> tuple[Diagnostic, ...]:
+        """A warning for each operation so far that went over the end of a variable.
+
+        One for each operand, place in the source and image: the first one, by PE in a cycle. Where
+        they are errors there are no warnings.
+        """
+        found = distinct(() if self._options.stops_at_overrun else self._overruns, self._program)
+        return tuple(diagnostic(one, self._program, Severity.WARNING) for one in found)
+
     def statistics(self) -> Statistics:
         """Counts since the start."""
         g, core = self._state, self._tables.core
@@ -291,9 +305,16 @@ class Simulator:
             for state in self._states:
                 self._drain(state)
             if stop == w.STOP_ERROR:
-                raise Report(self._program, self._state, self._lost).stopped()
+                raise self._stopped()
             if stop != w.STOP_DRAIN:
                 return stop
+
+    def _stopped(self) -> OpenwaferError:
+        if self._state[w.G_ERROR] != w.ERROR_OVERRUN:
+            return Report(self._program, self._state, self._lost).stopped()
+        pe = int(self._state[w.G_ERROR_PE])
+        first = next(one for one in distinct(self._overruns, self._program) if one.pe == pe)
+        return OpenwaferError(diagnostic(first, self._program, Severity.ERROR))
 
     def _place_sources(self) -> None:
         """Hand what waits to be injected to the compiled core, as one table."""
@@ -338,6 +359,8 @@ class Simulator:
             elif kind == w.E_PRINT:
                 text = "".join(chr(c) for c in state[w.TEXT + a : w.TEXT + a + b].tolist())
                 self._prints.append(Print(cycle, x, y, text))
+            elif kind == w.E_OVERRUN:
+                self._overruns.append(read_event(cycle, pe, a, b))
             else:
                 link = LINK_LETTERS[a & 7]
                 is_control = bool(b & w.CONTROL_BIT)

@@ -108,6 +108,7 @@ class Tables:
         self.sink = self._rows(w.SINK, num_pes * w.SINKS, 2)
         self.filter = self._rows(w.FILTER, w.MAX_FILTERS, w.FILTER_WORDS)
         self.image = self._rows(w.IMAGE, w.MAX_IMAGES, w.IMAGE_WORDS)
+        self.map = self._rows(w.MAP, w.MAX_MAPS, w.MAP_WORDS)
         self.vector = self._rows(w.VECTOR, w.NUM_VECTOR_CODES, w.VECTOR_WORDS)
         self.source = self._rows(w.SOURCE, w.MAX_SOURCES, w.SOURCE_WORDS)
         memory = self._rows(w.MEMORY_ROWS, num_pes, w.MEMORY_WORDS)

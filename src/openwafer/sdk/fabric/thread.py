@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.fabric import beat as planned
-from openwafer.sdk.fabric import queues, vector
+from openwafer.sdk.fabric import overrun, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -86,6 +86,7 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
     """End an operation: what it activates, unblocks, stores; the main thread goes on."""
     thread = thread_row(pe, slot)
     planned.end_plan(s, thread)
+    overrun.look_at(s, pe, slot)
     if result:
         vector.store_accumulator(s, pe, thread)
     vector.save_addresses(s, pe, thread)

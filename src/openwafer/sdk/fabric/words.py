@@ -229,6 +229,8 @@ ROTATIONS: Final = 2
 ROTATION_WORDS: Final = 3
 I_OFFSETS: Final = I_ROTATION + ROTATIONS * ROTATION_WORDS
 """By input queue: added to the ids of control tasks."""
+I_MAP: Final = I_OFFSETS + QUEUES
+"""Number of its memory's map + 1."""
 IMAGE_WORDS: Final = 256
 
 # Rows of the vector operations.
@@ -267,6 +269,7 @@ G_SOURCE_ROWS: Final = 11
 G_BANDS: Final = 12
 G_PLACE_KNOWN: Final = 13
 """Cycles until the core knows that a wavelet has left its output queue."""
+G_STOPS_AT_OVERRUN: Final = 14
 G_STEPS: Final = 16
 """By direction: how far away the next PE's number is."""
 G_DEPTHS: Final = 32
@@ -302,6 +305,8 @@ G_ERROR: Final = 176
 G_ERROR_PE: Final = 177
 G_ERROR_A: Final = 178
 G_ERROR_B: Final = 179
+G_SEEN: Final = 180
+"""How many overruns the band has told of."""
 
 # Scalars of each band that count for their sum.
 G_COMMANDS: Final = 184
@@ -329,6 +334,9 @@ E_SINK: Final = 2
 E_PRINT: Final = 3
 E_LOST: Final = 4
 """A wavelet left the rectangle."""
+E_OVERRUN: Final = 5
+"""A vector operation went over the end of a variable; :mod:`~openwafer.sdk.fabric.overrun` packs
+it."""
 EVENT_WORDS: Final = 6
 
 # Errors that stop the machine.
@@ -340,6 +348,7 @@ ERROR_NO_QUEUE: Final = 5
 ERROR_BAD_OPERAND: Final = 6
 ERROR_REGISTER: Final = 7
 ERROR_FIFO: Final = 8
+ERROR_OVERRUN: Final = 9
 
 # Why the compiled core comes back.
 STOP_GOAL: Final = 0
@@ -362,6 +371,12 @@ MAX_IMAGES: Final = 1 << 20
 MAX_FILTERS: Final = 1 << 22
 MAX_EVENTS: Final = 1 << 24
 MAX_TEXT: Final = 1 << 20
+MAX_MAPS: Final = 1 << 14
+MAP_WORDS: Final = 1 + 6144
+"""As :mod:`openwafer.sdk.program.mailbox` has it."""
+MAX_SEEN: Final = 1 << 10
+SEEN_WORDS: Final = 2
+"""Where in the program an overrun was, and when and at which PE."""
 MAX_SOURCES: Final = 1 << 21
 MAX_SOURCE_WORDS: Final = 1 << 28
 REGISTERS: Final = 4096
@@ -383,7 +398,8 @@ CROSSINGS: Final = MOVES + 8 * MAX_PES
 CALLS: Final = CROSSINGS + 2 * MAX_CROSSINGS * CROSSING_WORDS
 EVENT: Final = CALLS + 2 * MAX_CALLS
 TEXT: Final = EVENT + MAX_EVENTS * EVENT_WORDS
-OWN_WORDS: Final = -(-(TEXT + MAX_TEXT) // PAGE_WORDS) * PAGE_WORDS
+SEEN: Final = TEXT + MAX_TEXT
+OWN_WORDS: Final = -(-(SEEN + MAX_SEEN * SEEN_WORDS) // PAGE_WORDS) * PAGE_WORDS
 
 # Regions that bands share. Where a PE has many rows, its first ones lie beside those of other PEs,
 # so that rows that no PE uses take no memory.
@@ -401,6 +417,7 @@ REGISTER: Final = SINK + SINKS * MAX_PES * 2
 FILTER: Final = REGISTER + REGISTERS // 4 * MAX_PES
 VECTOR: Final = FILTER + MAX_FILTERS * FILTER_WORDS
 IMAGE: Final = VECTOR + NUM_VECTOR_CODES * VECTOR_WORDS
-SOURCE: Final = IMAGE + MAX_IMAGES * IMAGE_WORDS
+MAP: Final = IMAGE + MAX_IMAGES * IMAGE_WORDS
+SOURCE: Final = MAP + MAX_MAPS * MAP_WORDS
 SOURCE_DATA: Final = SOURCE + MAX_SOURCES * SOURCE_WORDS
 MEMORY_ROWS: Final = SOURCE_DATA + MAX_SOURCE_WORDS

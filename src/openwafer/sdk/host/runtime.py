@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, error
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
@@ -32,6 +32,7 @@ from openwafer.sdk.host.engine import (
 )
 from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
+from openwafer.sdk.host.overruns import stops_at_overrun_by_environment, tell_overruns
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.sim_log import SimLog, wants_landings
 from openwafer.sdk.host.symbols import HostSymbols
@@ -51,6 +52,8 @@ class RuntimeOptions:
     Attributes:
         engine: what runs PE code; None asks the environment.
         threads: the most threads that simulate the fabric; results do not depend on it.
+        stops_at_overrun: a vector operation that goes over the end of a variable is an error, and
+            not a warning; None asks the environment.
         log_folder: where ``sim.log`` and ``sim_stats.json`` go; None writes none.
         can_idle: the program goes on by itself without commands, as those of a layout in Python
             do: stopping waits until it is at rest, however long that takes.
@@ -58,6 +61,7 @@ class RuntimeOptions:
 
     engine: EngineKind | None = None
     threads: int = MAX_THREADS
+    stops_at_overrun: bool | None = None
     log_folder: Path | None = Path()
     can_idle: bool = False
 
@@ -125,12 +129,17 @@ class Runtime:
         landings = self._options.log_folder is not None and wants_landings()
         # The simulator calls the engine by address: it has to live as long.
         self._engine = engine
+        stops = self._options.stops_at_overrun
         threads = num_threads(self._options.threads, self.program.width * self.program.height)
         self._simulator = Simulator(
             self.program,
             engine.run_address,
             engine.element_address,
-            SimulatorOptions(landing_log=landings, threads=threads),
+            SimulatorOptions(
+                landing_log=landings,
+                threads=threads,
+                stops_at_overrun=stops_at_overrun_by_environment() if stops is None else stops,
+            ),
         )
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)
@@ -152,7 +161,12 @@ class Runtime:
         self._is_running = False
         self._is_stopped = True
         self._write_log()
+        tell_overruns(simulator)
         write_if_asked(self.program, simulator)
+
+    def overruns(self) -> tuple[Diagnostic, ...]:
+        """A warning for each place where a vector operation went over the end of a variable."""
+        return self._loaded().overruns()
 
     def get_id(self, name: str) -> int:
         """Return the id of an exported name; the program need not be loaded."""
@@ -379,6 +393,7 @@ class Runtime:
             action()
         except OpenwaferError:
             self._write_log()
+            tell_overruns(self._loaded())
             raise
 
     def _write_log(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 import openwafer
 from openwafer.atomic_file import write_text
+from openwafer.diagnostics import render
 from openwafer.sdk.fabric import Landing, Print, Simulator
 from openwafer.sdk.program.program import Program
 
@@ -43,6 +44,8 @@ class SimLog:
         yield "Create from program"
         yield f"dimX={columns}, dimY={rows}"
         yield from self._events()
+        for warning in self._simulator.overruns():
+            yield from render(warning).splitlines()
         counts = self._statistics()
         yield (
             f"CTF Stats: num_wavelets={counts['num_wavelets']}, "

@@ -2,6 +2,7 @@
 
 import ctypes
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,14 @@ from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import BlockKind, Trap
 
 _DSDS = (Type.DSD, Type.DSD4)
-_COORDINATES = {
-    "x": mailbox.X,
-    "y": mailbox.Y,
-    "fabric_x": mailbox.FABRIC_X,
-    "fabric_y": mailbox.FABRIC_Y,
+COORDINATES: Final = {
+    "x": (mailbox.X, 0),
+    "y": (mailbox.Y, 0),
+    "fabric_x": (mailbox.X, mailbox.FABRIC_SHIFT),
+    "fabric_y": (mailbox.Y, mailbox.FABRIC_SHIFT),
 }
+"""By name: word of the mailbox, and the first of its 16 bits there."""
+_LOOK = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)
 _WORD = (1 << 64) - 1
 
 
@@ -110,7 +113,15 @@ class Machine:
 
     def coordinate(self, axis: str) -> int:
         """A coordinate of the PE."""
-        return int(self.box[_COORDINATES[axis]]) & 0xFFFF
+        word, shift = COORDINATES[axis]
+        return (int(self.box[word]) >> shift) & 0xFFFF
+
+    def show(self, operand: int, first: int, last: int) -> None:
+        """Show the simulator what an operand of a vector operation touches."""
+        memory_map, state = int(self.box[mailbox.MAP]), int(self.box[mailbox.MAP_STATE])
+        if memory_map:
+            look = _LOOK(ctypes.c_int64.from_address(memory_map).value)
+            look(state, self.box.ctypes.data, int(self.box[mailbox.PLACE]), operand, first, last)
 
     def parameter(self, number: int) -> int:
         """Raw bits of the PE's own value of a parameter."""

@@ -10,6 +10,7 @@ from openwafer.sdk.ir.machine import Machine
 from openwafer.sdk.ir.numbers import decode
 from openwafer.sdk.ir.timing import VectorShape, shares_port, vector_cycles
 from openwafer.sdk.program import descriptor as words
+from openwafer.sdk.program import mailbox
 
 _BY_WORDS = {1: Type.U16, 2: Type.U32}
 
@@ -41,6 +42,7 @@ def run_inline(
     length = next((extent for extent in extents if extent), 0 if extents else 1)
     accumulates = not isinstance(target, tuple) and not isinstance(sources[0][1], tuple)
     result = 0
+    _show(machine, op, [bits for _, bits in operands], length)
     for index in range(length):
         for place, (_, bits) in enumerate(sources):
             values[place] = (
@@ -55,6 +57,21 @@ def run_inline(
         machine.store(target, _BY_WORDS[sizes[0]], result)
     shape = _shape(op, [bits for _, bits in operands])
     return vector_cycles(op, length, generation, shape)
+
+
+def _show(
+    machine: Machine, op: VectorOp, operands: Sequence[int | tuple[int, ...]], length: int
+) -> None:
+    """Show the simulator what the operands in memory touch, unless one of them leaves it."""
+    sizes = [element_words(kind) for kind in (op.destination, *op.sources)]
+    ends = {
+        place: (bits[words.WORD_BASE], bits[words.WORD_BASE] + (length - 1) * _step(bits, size))
+        for place, (bits, size) in enumerate(zip(operands, sizes, strict=True))
+        if length and isinstance(bits, tuple)
+    }
+    if all(0 <= end <= len(machine.memory) - sizes[place] for place in ends for end in ends[place]):
+        for place, (first, last) in ends.items():
+            machine.show(mailbox.operand_of(op.code, place), first, last)
 
 
 def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]]) -> VectorShape:

@@ -15,6 +15,16 @@ activation, blocking) happens inside compiled code.
 A second native function computes one element of a vector operation, on raw bits::
 
     int64 element(int32 operation, int64 source0, int64 source1, int64 source2)
+
+A third one belongs to the simulator. Code that runs a vector operation by itself shows it each
+operand that does not begin and end in the same variable, as the memory's map has them (others may
+be shown, too), before the first element::
+
+    void look(int64 state, int64 *mailbox, int64 place, int64 operand, int64 first, int64 last)
+
+``operand`` is :func:`operand_of` the operation; ``first`` and ``last`` are the addresses of its
+first and last element, both inside the memory. A map is the address of ``look`` and, from byte 8
+on, for each word of memory the number of its variable, 16 bits; :data:`NO_VARIABLE` is none.
 """
 
 from enum import IntEnum, IntFlag
@@ -43,12 +53,15 @@ TIMESTAMP_BASE: Final = 9
 TIMESTAMP_IS_ON: Final = 10
 X: Final = 11
 Y: Final = 12
-"""Coordinates in the rectangle."""
+"""Coordinates: in bits 0-15 those in the rectangle, from FABRIC_SHIFT on those on the fabric."""
+FABRIC_SHIFT: Final = 16
 PARAMS: Final = 13
 """Native address of the PE's record of run-time parameters (64-bit raw bits each)."""
-FABRIC_X: Final = 14
-FABRIC_Y: Final = 15
-"""Coordinates on the whole fabric."""
+MAP: Final = 14
+"""Native address of the memory's map; 0 is none."""
+MAP_STATE: Final = 15
+"""First argument of its ``look``."""
+NO_VARIABLE: Final = 0xFFFF
 
 ARGUMENTS: Final = 16
 """Raw bits of an entry's arguments; a wavelet's 32 bits are the first."""
@@ -80,10 +93,18 @@ OPERANDS: Final = 44
 """Destination, then sources: each an :class:`OperandKind` and four words of value."""
 OPERAND_WORDS: Final = 5
 NUM_OPERANDS: Final = 4
+OPERAND_SHIFT: Final = 2
+"""Where an operation's code begins in the number of its operand."""
+OPERAND_MASK: Final = (1 << OPERAND_SHIFT) - 1
 RANDOM_SEED: Final = 0xDEADBEEF
 RANDOM_STEPS: Final = 128
 """Shifts after each draw, which takes the low 16 bits."""
 MAILBOX_WORDS: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
+
+
+def operand_of(operation: int, place: int) -> int:
+    """Number of an operand: `place` 0 is the destination, the sources come behind it."""
+    return operation << OPERAND_SHIFT | place
 
 
 class Outcome(IntEnum):

@@ -1,0 +1,125 @@
+"""Vector operations that went over the end of a variable, as data and in words."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
+from openwafer.sdk.fabric import overrun
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.variables import Stretch, stretch_at, stretches
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import Symbol
+from openwafer.sdk.program.program import Program
+
+CODE: Final = "fabric-overrun"
+_HELP: Final = (
+    "an operation is as long as its first source, else as its destination:"
+    " make that extent, or the stride, fit the array"
+)
+_STOPPED: Final = "{help}; without OPENWAFER_OVERRUNS=error the run goes on as the machine would"
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """A vector operation touched memory beyond the variable that its first element lies in.
+
+    Attributes:
+        cycle: in which it was found.
+        pe: row-major number in the rectangle.
+        place: number of its place in the source, in the program.
+        operation: its code.
+        operand: 0 is the destination, the sources come behind it.
+        slot: microthread; 8 is the main thread.
+        entry: of the image: what the main thread ran.
+        first: first word of the first element.
+        low: lowest word touched.
+        high: highest word touched.
+    """
+
+    cycle: int
+    pe: int
+    place: int
+    operation: int
+    operand: int
+    slot: int
+    entry: int
+    first: int
+    low: int
+    high: int
+
+
+def read_event(cycle: int, pe: int, a: int, b: int) -> Overrun:
+    """An overrun from its event."""
+    operand = a & overrun.OPERAND_MASK
+    return Overrun(
+        cycle=cycle,
+        pe=pe,
+        place=a >> overrun.PLACE_SHIFT,
+        operation=operand >> mb.OPERAND_SHIFT,
+        operand=operand & mb.OPERAND_MASK,
+        slot=(a >> overrun.SLOT_SHIFT) & overrun.SLOT_MASK,
+        entry=(a >> overrun.ENTRY_SHIFT) & overrun.ENTRY_MASK,
+        first=b & overrun.WORD_MASK,
+        low=(b >> overrun.LOW_SHIFT) & overrun.WORD_MASK,
+        high=b >> overrun.HIGH_SHIFT,
+    )
+
+
+def distinct(found: Iterable[Overrun], program: Program) -> tuple[Overrun, ...]:
+    """The first one of each image, place and operand, by cycle, then by PE."""
+    first: dict[tuple[int, int, int], Overrun] = {}
+    for one in sorted(found, key=lambda one: (one.cycle, one.pe)):
+        image = int(program.image_of.ravel()[one.pe])
+        first.setdefault((image, one.place, one.operand), one)
+    return tuple(first.values())
+
+
+def diagnostic(one: Overrun, program: Program, severity: Severity) -> Diagnostic:
+    """An overrun in words."""
+    y, x = divmod(one.pe, program.width)
+    image = program.images[int(program.image_of[y, x])]
+    known = stretches(image)
+    op = VECTOR_OPS_BY_CODE[one.operation]
+    own = stretch_at(known, one.first)
+    size = element_words((op.destination, *op.sources)[one.operand])
+    below = -(-max(0, own.begin - one.low) // size)
+    above = -(-max(0, one.high + 1 - own.end) // size)
+    verb = "read" if one.operand else "wrote"
+    sides = ((above, "behind the end", one.high), (below, "before the start", one.low))
+    num, where, word = max(sides)
+    message = f"@{op.name} of PE ({x}, {y}) {verb} up to {_elements(num)} {where} of {_name(own)}"
+    if own.symbol is None and not own.is_stack:
+        message = f"@{op.name} of PE ({x}, {y}) {verb} memory in which no variable lies"
+    there = stretch_at(known, word)
+    who = f"in microthread {one.slot}"
+    if one.slot == w.MAIN_SLOT:
+        who = f"in '{image.entries[one.entry].function}'"
+    notes = [f"{_at(program, one.place)}{who}"]
+    if there != own:
+        notes.append(f"what lies there is {_name(there)}")
+    text = _HELP if severity is Severity.WARNING else _STOPPED.format(help=_HELP)
+    return Diagnostic(severity, CODE, message, notes=tuple(notes), help=text)
+
+
+def _elements(num: int) -> str:
+    return f"{num} element{'s' if num > 1 else ''}"
+
+
+def _at(program: Program, number: int) -> str:
+    if not number < len(program.places):
+        return ""
+    place = program.places[number]
+    return f"at {place.file}:{place.line} ({place.function}), "
+
+
+def _name(stretch: Stretch) -> str:
+    if stretch.symbol is not None:
+        return f"'{stretch.symbol.name}' ({_type(stretch.symbol)})"
+    return "the stack" if stretch.is_stack else "no variable"
+
+
+def _type(symbol: Symbol) -> str:
+    dims = ", ".join(map(str, symbol.shape))
+    return f"[{dims}]{symbol.element_type}" if dims else symbol.element_type
