@@ -109,13 +109,13 @@ class Floats:
     """
 
     def __init__(self, *, has_f16: bool) -> None:
-        self._has_f16 = has_f16
+        self.has_f16 = has_f16
 
     def to_float(self, body: Body, value: str, kind: Type) -> str:
         """A float value of any format as LLVM ``float``; exact."""
         if kind is Type.F32:
             return value
-        if kind is Type.F16 and self._has_f16:
+        if kind is Type.F16 and self.has_f16:
             half = body.value(f"bitcast i16 {value} to half")
             return body.value(f"fpext half {half} to float")
         return body.value(f"fptrunc double {self._decode(body, value, kind)} to float")
@@ -124,7 +124,7 @@ class Floats:
         """An LLVM ``float`` rounded to a format."""
         if kind is Type.F32:
             return value
-        if kind is Type.F16 and self._has_f16:
+        if kind is Type.F16 and self.has_f16:
             half = body.value(f"fptrunc float {value} to half")
             return body.value(f"bitcast half {half} to i16")
         wide = body.value(f"fpext float {value} to double")
@@ -132,7 +132,7 @@ class Floats:
 
     def to_double(self, body: Body, value: str, kind: Type) -> str:
         """A float value of any format as LLVM ``double``; exact."""
-        if kind is Type.F32 or (kind is Type.F16 and self._has_f16):
+        if kind is Type.F32 or (kind is Type.F16 and self.has_f16):
             return body.value(f"fpext float {self.to_float(body, value, kind)} to double")
         return self._decode(body, value, kind)
 
@@ -140,7 +140,7 @@ class Floats:
         """An LLVM ``double`` rounded to a format."""
         if kind is Type.F32:
             return body.value(f"fptrunc double {value} to float")
-        if kind is Type.F16 and self._has_f16:
+        if kind is Type.F16 and self.has_f16:
             odd = body.value(f"call float @round_to_odd(double {value})")
             return self.from_float(body, odd, kind)
         return self._encode(body, value, kind)

@@ -1,6 +1,6 @@
 """The body of a function: blocks, slots, time, and what outlives a suspension."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from openwafer.sdk.codegen.floats import Floats
@@ -53,6 +53,13 @@ class Unit:
     addresses: dict[str, int]
     numbers: dict[str, int]
     kernels: dict[Kernel, None] = field(default_factory=dict)
+
+    def seen_by_callers(self, name: str) -> Hashable:
+        """All that the text of a caller has of a function."""
+        function = self.module.functions[name]
+        kinds = tuple(slot.type for slot in function.parameters)
+        frame = self.frames[name].num_words
+        return name, self.numbers[name], name in self.suspending, kinds, function.return_type, frame
 
     def spell_constant(self, value: Value) -> str:
         """LLVM's spelling of a value that is no register."""

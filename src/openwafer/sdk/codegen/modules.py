@@ -20,12 +20,13 @@ from openwafer.sdk.codegen.functions import Unit, native_name, result_type
 from openwafer.sdk.codegen.instructions import function_text
 from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, store, trap, word_address, write
 from openwafer.sdk.codegen.text import Body, llvm_type
-from openwafer.sdk.codegen.vectors import kernel_declaration, kernel_function
+from openwafer.sdk.codegen.vectors import Kernel, kernel_declaration, kernel_function
 from openwafer.sdk.ir.cost import timed
-from openwafer.sdk.ir.function import Function, Instruction, Module, Type
+from openwafer.sdk.ir.function import Address, Function, FunctionName, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.suspension import (
     callees,
+    calls,
     functions_in_loops,
     is_request,
     isolate,
@@ -72,7 +73,7 @@ def module_text(
     """
     unit = _unit(timed(module, generation), Floats(has_f16=has_f16))
     functions = {
-        native_name(name): function_text(unit, one) for name, one in unit.module.functions.items()
+        native_name(name): _function_text(unit, one) for name, one in unit.module.functions.items()
     }
     for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True)):
         text = _entry(unit, number, unit.module.functions[name], splits=splits)
@@ -88,6 +89,36 @@ def module_text(
     return ModuleText(functions, in_loops, kernels)
 
 
+def _function_text(unit: Unit, function: Function) -> str:
+    """LLVM text of a function, written once for all modules where it says the same."""
+
+    def write(one: Function) -> tuple[str, tuple[Kernel, ...]]:
+        alone = replace(unit, kernels={})
+        return function_text(alone, one), tuple(alone.kernels)
+
+    called = {name for one in calls(function) for name in callees(unit.module, one)}
+    text, kernels = function.once(
+        (
+            *(function_text, unit.floats.has_f16, unit.module.memory_words),
+            tuple(map(unit.spell_constant, _external(function))),
+            tuple(map(unit.seen_by_callers, sorted(called))),
+        ),
+        write,
+    )
+    unit.kernels.update(dict.fromkeys(kernels))
+    return text
+
+
+def _external(function: Function) -> tuple[Address | FunctionName, ...]:
+    """What a function names of its module, but for its calls."""
+
+    def find(one: Function) -> tuple[Address | FunctionName, ...]:
+        args = (arg for block in one.blocks for i in block.instructions for arg in i.args)
+        return tuple(dict.fromkeys(arg for arg in args if isinstance(arg, Address | FunctionName)))
+
+    return function.once(_external, find)
+
+
 def element_text(*, has_f16: bool) -> str:
     """LLVM text of the function that computes one element of any operation."""
     return SUPPORT + "\n" + element_function(Floats(has_f16=has_f16))
@@ -101,13 +132,16 @@ def _unit(module: Module, floats: Floats) -> Unit:
             name in suspending for name in callees(module, instruction)
         )
 
+    def isolated(function: Function) -> tuple[Function, Frame]:
+        whole = isolate(function, suspends)
+        return whole, suspending_frame(whole, saved_slots(whole, suspends))
+
     functions: dict[str, Function] = {}
     frames: dict[str, Frame] = {}
     for name, function in module.functions.items():
         if name in suspending:
-            functions[name] = isolate(function, suspends)
-            saved = saved_slots(functions[name], suspends)
-            frames[name] = suspending_frame(functions[name], saved)
+            waits = tuple(map(suspends, calls(function)))
+            functions[name], frames[name] = function.once((isolate, waits), isolated)
         else:
             functions[name] = function
             frames[name] = plain_frame(function, is_recursive=name in recursive)

@@ -1,5 +1,6 @@
 """An analysed image as the record that a program holds."""
 
+import struct
 from dataclasses import replace
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
@@ -64,7 +65,7 @@ def _data(module: Module) -> bytes:
     words = [0] * end
     for variable in module.globals:
         words[variable.address : variable.address + len(variable.initial)] = variable.initial
-    return b"".join((word & 0xFFFF).to_bytes(2, "little") for word in words)
+    return struct.pack(f"<{end}H", *(word & 0xFFFF for word in words))
 
 
 def _symbol(variable: Variable) -> Symbol:

@@ -54,6 +54,7 @@ class Cell:
         variable: its copy in a PE's memory, once a constant was needed there.
         runtime_depth: branches and loops of the PE around its declaration.
         num_together: loops around its declaration that are followed together.
+        is_global: a constant at the top of a file, whose name no other one of the image has.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Cell:
     variable: Variable | None = None
     runtime_depth: int = 0
     num_together: int = 0
+    is_global: bool = False
 
 
 @dataclass(eq=False)
@@ -75,6 +77,7 @@ class Module:
         params: values given by the importer.
         globals: what each name stands for, once it was asked for; None for what was wrong.
         pending: names whose declarations are being evaluated.
+        keys: numbers that what the names stand for is compared by, with other images.
     """
 
     path: Path
@@ -84,6 +87,7 @@ class Module:
     declarations: dict[str, ast.Declaration] = field(default_factory=dict)
     globals: dict[str, "Operand | None"] = field(default_factory=dict)
     pending: list[str] = field(default_factory=list)
+    keys: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.path.name

@@ -42,7 +42,7 @@ from openwafer.sdk.ir.prices import (
     price,
     shortcuts,
 )
-from openwafer.sdk.ir.suspension import is_request, successors
+from openwafer.sdk.ir.suspension import calls, is_request, successors
 from openwafer.sdk.program.descriptor import WORD_EXTENT
 
 Number: TypeAlias = int
@@ -69,10 +69,20 @@ def timed(module: Module, generation: Generation) -> Module:
     """The module with the cycles of every instruction."""
     inlined = inlined_functions(module)
     functions = {
-        name: replace(function, blocks=list(_timed_blocks(function, generation, inlined)))
+        name: _timed_function(function, generation, inlined)
         for name, function in module.functions.items()
     }
     return replace(module, functions=functions)
+
+
+def _timed_function(
+    function: Function, generation: Generation, inlined: frozenset[str]
+) -> Function:
+    here = inlined.intersection(one.names[0] for one in calls(function) if one.op == "call")
+    return function.once(
+        (_timed_function, generation.arch, here),
+        lambda one: replace(one, blocks=list(_timed_blocks(one, generation, here))),
+    )
 
 
 def _timed_blocks(

@@ -5,7 +5,6 @@ nothing but its own variables and constants of the image; so is what only comput
 of folded calls. The reference interpreter does the computing, so folded code means what it meant.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +26,7 @@ from openwafer.sdk.ir.function import (
 from openwafer.sdk.ir.interpreter import Bits, Frame, Interpreter
 from openwafer.sdk.ir.machine import Machine, TrapError
 from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, decode, num_words
-from openwafer.sdk.ir.suspension import callees, recursive_functions
+from openwafer.sdk.ir.suspension import callees, calls, recursive_functions
 from openwafer.sdk.program import mailbox
 
 MOST_CYCLES: Final = 20_000
@@ -48,38 +47,40 @@ _NUMBERS: Final = FLOATS | INTEGERS | {Type.BOOL}
 def folded(module: Module) -> Module:
     """The module without calls that give what is known; functions that nothing calls stay."""
     closed = _closed_functions(module)
-    if not any(_may_fold(one, closed) for one in _instructions(module)):
+    if not any(_folds(function, closed) for function in module.functions.values()):
         return module
     folder = _Folder(module, closed)
     functions = {name: folder.function(one) for name, one in module.functions.items()}
     return replace(module, functions=functions)
 
 
-def _instructions(module: Module) -> Iterator[Instruction]:
-    for function in module.functions.values():
-        for block in function.blocks:
-            yield from block.instructions
+def _folds(function: Function, closed: frozenset[str]) -> bool:
+    return any(_may_fold(one, closed) for one in calls(function))
 
 
 def _closed_functions(module: Module) -> frozenset[str]:
     """Functions without effects, which return a number that depends on memory at most."""
-    allowed = _KEEPS_TO_ITSELF | _TERMINATORS
     found = {
-        function.name
-        for function in module.functions.values()
-        if all(one.op in allowed for block in function.blocks for one in block.instructions)
+        function.name for function in module.functions.values() if _keeps_to_itself(function)
     } - recursive_functions(module)
     while True:
         others = {
             name
             for name in found
-            for block in module.functions[name].blocks
-            for one in block.instructions
+            for one in calls(module.functions[name])
             if not found.issuperset(callees(module, one))
         }
         if not others:
             return frozenset(found)
         found -= others
+
+
+def _keeps_to_itself(function: Function) -> bool:
+    allowed = _KEEPS_TO_ITSELF | _TERMINATORS
+    return function.once(
+        _keeps_to_itself,
+        lambda one: all(i.op in allowed for block in one.blocks for i in block.instructions),
+    )
 
 
 def _may_fold(one: Instruction, closed: frozenset[str]) -> bool:
@@ -148,9 +149,14 @@ class _Folder:
 
     def function(self, function: Function) -> Function:
         """A function without what can be folded; itself where that is nothing."""
+        if not _folds(function, self._closed):
+            return function
         blocks = [self._block(block) for block in function.blocks]
-        is_same = all(new is old for new, old in zip(blocks, function.blocks, strict=True))
-        return function if is_same else replace(function, blocks=blocks)
+        if all(new is old for new, old in zip(blocks, function.blocks, strict=True)):
+            return function
+        # What is left tells what it was made of: images that fold the same share the result.
+        key = tuple(tuple(block.instructions) for block in blocks)
+        return function.once((_Folder, key), lambda one: replace(one, blocks=blocks))
 
     def _block(self, block: Block) -> Block:
         known: dict[int, Constant] = {}

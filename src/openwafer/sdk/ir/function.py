@@ -13,9 +13,12 @@ address. Every element takes whole words: 8-bit types and bool take one.
 Signed and unsigned integers wrap around. Float operations round once each, to nearest even.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 
 class Type(StrEnum):
@@ -163,12 +166,15 @@ class Slot:
 class Function:
     """A function; its parameters are the first register slots.
 
+    Nothing changes it once it is whole, and several modules may have it.
+
     Attributes:
         name: unique in the module.
         num_parameters: how many of the slots are parameters.
         return_type: VOID for none.
         slots: variables.
         blocks: the first is the entry.
+        made: what :meth:`once` made of it.
     """
 
     name: str
@@ -176,11 +182,19 @@ class Function:
     return_type: Type
     slots: list[Slot] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
+    made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def parameters(self) -> list[Slot]:
         """The slots that arguments come in."""
         return self.slots[: self.num_parameters]
+
+    def once(self, key: Hashable, make: Callable[["Function"], T]) -> T:
+        """What `make` gives of it, called once for each key, which says all else it depends on."""
+        if key not in self.made:
+            self.made[key] = make(self)
+        made: T = self.made[key]
+        return made
 
 
 @dataclass(frozen=True, slots=True)

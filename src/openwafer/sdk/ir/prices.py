@@ -5,12 +5,13 @@ four cycles, a float operation's after two, an integer operation's after one. Wi
 instruction for each 16 bits. Figures that are estimates stand here, each with its reason.
 """
 
+from collections import Counter
 from typing import Final, NamedTuple
 
 from openwafer.sdk.arch.generation import Generation
-from openwafer.sdk.ir.function import Constant, Function, FunctionName, Instruction, Module, Type
+from openwafer.sdk.ir.function import Constant, Function, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import FLOATS, num_words
-from openwafer.sdk.ir.suspension import callees, recursive_functions
+from openwafer.sdk.ir.suspension import calls, recursive_functions
 from openwafer.sdk.ir.timing import FLOAT_LATENCY
 
 
@@ -135,21 +136,20 @@ def shortcuts(function: Function) -> dict[str, str]:
 
 def inlined_functions(module: Module) -> frozenset[str]:
     """Functions that the machine's compiler puts in the place of their calls."""
-    calls: dict[str, int] = {}
-    taken: set[str] = set()
-    for function in module.functions.values():
-        for block in function.blocks:
-            for one in block.instructions:
-                for name in callees(module, one) if one.op == "call" else ():
-                    calls[name] = calls.get(name, 0) + 1
-                taken |= {arg.name for arg in one.args if isinstance(arg, FunctionName)}
+    counts = Counter(
+        one.names[0]
+        for function in module.functions.values()
+        for one in calls(function)
+        if one.op == "call"
+    )
     recursive = recursive_functions(module)
     return frozenset(
         name
-        for name, count in calls.items()
+        for name, count in counts.items()
         if name not in recursive and (count == 1 or _is_short(module.functions[name]))
     )
 
 
 def _is_short(function: Function) -> bool:
-    return sum(len(block.instructions) for block in function.blocks) <= _INLINED_INSTRUCTIONS
+    length = function.once(_is_short, lambda one: sum(len(b.instructions) for b in one.blocks))
+    return length <= _INLINED_INSTRUCTIONS

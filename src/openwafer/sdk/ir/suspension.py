@@ -7,6 +7,7 @@ the block behind it.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from openwafer.sdk.ir.function import (
     Block,
@@ -19,6 +20,8 @@ from openwafer.sdk.ir.function import (
     Type,
 )
 from openwafer.sdk.ir.operations import OPERATIONS
+
+_CALLS: Final = frozenset(("call", "call_indirect"))
 
 
 def is_request(instruction: Instruction) -> bool:
@@ -48,15 +51,11 @@ def callees(module: Module, instruction: Instruction) -> tuple[str, ...]:
 
 def suspending_functions(module: Module) -> frozenset[str]:
     """Names of the functions that may suspend, by themselves or through what they call."""
-    found = {
-        function.name
-        for function in module.functions.values()
-        if any(map(is_request, _all(function)))
-    }
-    calls = _call_graph(module)
+    found = {function.name for function in module.functions.values() if _requests(function)}
+    graph = _call_graph(module)
     grows = True
     while grows:
-        more = {name for name, called in calls.items() if name not in found and called & found}
+        more = {name for name, called in graph.items() if name not in found and called & found}
         found |= more
         grows = bool(more)
     return frozenset(found)
@@ -64,15 +63,20 @@ def suspending_functions(module: Module) -> frozenset[str]:
 
 def recursive_functions(module: Module) -> frozenset[str]:
     """Names of the functions that may call themselves, at whatever distance."""
-    calls = _call_graph(module)
-    return frozenset(name for name in calls if name in _reachable(calls, name))
+    graph = _call_graph(module)
+    return frozenset(name for name in graph if name in _reachable(graph, name))
 
 
 def functions_in_loops(module: Module) -> frozenset[str]:
     """Names of the functions that have a loop, and of all that these call."""
-    calls = _call_graph(module)
-    looping = {name for name, one in module.functions.items() if any(_jumps_back(one))}
-    return frozenset(looping.union(*(_reachable(calls, name) for name in looping)))
+    graph = _call_graph(module)
+    looping = {name for name, one in module.functions.items() if has_loop(one)}
+    return frozenset(looping.union(*(_reachable(graph, name) for name in looping)))
+
+
+def has_loop(function: Function) -> bool:
+    """Whether a block of the function leads back to itself or to one before it."""
+    return function.once(has_loop, lambda one: any(_jumps_back(one)))
 
 
 def _jumps_back(function: Function) -> Iterator[bool]:
@@ -82,22 +86,29 @@ def _jumps_back(function: Function) -> Iterator[bool]:
         yield not seen.isdisjoint(successors(block))
 
 
-def _reachable(calls: dict[str, set[str]], start: str) -> set[str]:
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     seen: set[str] = set()
-    waiting = list(calls[start])
+    waiting = list(graph[start])
     while waiting:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += calls[name]
+            waiting += graph[name]
     return seen
+
+
+def _requests(function: Function) -> bool:
+    return function.once(_requests, lambda one: any(map(is_request, _all(one))))
+
+
+def calls(function: Function) -> tuple[Instruction, ...]:
+    """Its calls, in the order of the text."""
+    return function.once(calls, lambda one: tuple(i for i in _all(one) if i.op in _CALLS))
 
 
 def _call_graph(module: Module) -> dict[str, set[str]]:
     return {
-        function.name: {
-            name for instruction in _all(function) for name in callees(module, instruction)
-        }
+        function.name: {name for one in calls(function) for name in callees(module, one)}
         for function in module.functions.values()
     }
 

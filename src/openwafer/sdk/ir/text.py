@@ -59,14 +59,13 @@ def render(module: Module) -> str:
         lines.append(f"place {where} {json.dumps(place.function)}")
     lines += map(_render_global, module.globals)
     lines += (f"entry &{_name(entry)}" for entry in module.entries)
-    for function in module.functions.values():
-        lines += _render_function(function)
+    lines += map(render_function, module.functions.values())
     return "\n".join(lines) + "\n"
 
 
 def render_function(function: Function) -> str:
-    """Return the text of one function."""
-    return "\n".join(_render_function(function)) + "\n"
+    """Return the text of one function, without the newline at its end."""
+    return function.once(render_function, lambda one: "\n".join(_render_function(one)))
 
 
 def _name(name: str) -> str:

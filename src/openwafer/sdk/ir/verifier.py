@@ -1,6 +1,8 @@
 """What every module must satisfy; a compiler that breaks it has a fault."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
@@ -40,9 +42,10 @@ def verify(module: Module) -> None:
     """
     findings = [*_check_module(module)]
     for function in module.functions.values():
-        wrong = next(_Checker(module, function).check(), None)
+        wrong, links = function.once(_checked, _checked)
+        wrong = wrong or next(_check_links(module, links), None)
         if wrong is not None:
-            findings.append(f"&{function.name}: {wrong}\n{render_function(function)}")
+            findings.append(f"&{function.name}: {wrong}\n{render_function(function)}\n")
     if findings:
         raise OpenwaferError(
             *(Diagnostic(Severity.ERROR, "ir-invalid", finding) for finding in findings)
@@ -64,15 +67,72 @@ def _check_module(module: Module) -> Iterator[str]:
         yield f"data ends at {end}, stack begins at {module.stack_base} of {module.memory_words}"
 
 
-class _Checker:
-    """Walks one function; yields what is wrong, the first finding first."""
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """What a function takes a module to have.
 
-    def __init__(self, module: Module, function: Function) -> None:
-        self._module = module
+    Attributes:
+        value: a global or a function; None for a call.
+        callee: what is called; empty where nothing is.
+        parameters: types that the callee takes.
+        result: type that it returns.
+    """
+
+    value: Address | FunctionName | None
+    callee: str = ""
+    parameters: tuple[Type, ...] = ()
+    result: Type = Type.VOID
+
+
+_Links: TypeAlias = dict[_Link, str]
+"""With the place of the first instruction that says so."""
+
+
+def _checked(function: Function) -> tuple[str | None, _Links]:
+    """What is wrong with a function in any module, and what else depends on the module."""
+    checker = _Checker(function)
+    return next(checker.check(), None), checker.links
+
+
+def _check_links(module: Module, links: _Links) -> Iterator[str]:
+    names = {variable.name for variable in module.globals}
+    for link, where in links.items():
+        match link.value:
+            case Address(symbol) if symbol not in names:
+                yield f"{where}there is no global @{symbol}"
+            case FunctionName(name) if name not in module.functions:
+                yield f"{where}there is no function &{name}"
+            case None:
+                yield from (where + wrong for wrong in _check_call(module, link))
+            case _:
+                pass
+
+
+def _check_call(module: Module, link: _Link) -> Iterator[str]:
+    callee = module.functions.get(link.callee)
+    if callee is None:
+        yield f"there is no function &{link.callee}"
+        return
+    want = tuple(slot.type for slot in callee.parameters)
+    if want != link.parameters:
+        yield f"&{callee.name} takes {want}, is given {link.parameters}"
+    if link.result is not callee.return_type:
+        yield f"&{callee.name} returns {callee.return_type}, not {link.result}"
+
+
+class _Checker:
+    """Walks one function; yields what is wrong, the first finding first.
+
+    Attributes:
+        links: what the walk has met that only a module can say.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.links: _Links = {}
         self._function = function
         self._slots: dict[str, Slot] = {slot.name: slot for slot in function.slots}
         self._labels = {block.label for block in function.blocks}
-        self._globals = {variable.name for variable in module.globals}
+        self._where = ""
         self._defined: dict[int, Type] = {}
 
     def check(self) -> Iterator[str]:
@@ -89,7 +149,7 @@ class _Checker:
     def _check_block(self, block: Block) -> Iterator[str]:
         visible: dict[int, Type] = {}
         for index, instruction in enumerate(block.instructions):
-            where = f"{block.label}, instruction {index} ({instruction.op}): "
+            self._where = where = f"{block.label}, instruction {index} ({instruction.op}): "
             yield from (where + wrong for wrong in self._check_instruction(instruction, visible))
             is_last = index == len(block.instructions) - 1
             if OPERATIONS[instruction.op].is_terminator is not is_last:
@@ -122,11 +182,9 @@ class _Checker:
             case Constant(number, kind):
                 yield from _check_constant(number, kind)
             case Address(symbol):
-                if symbol not in self._globals:
-                    yield f"there is no global @{symbol}"
-            case FunctionName(name):
-                if name not in self._module.functions:
-                    yield f"there is no function &{name}"
+                self.links.setdefault(_Link(Address(symbol)), self._where)
+            case FunctionName():
+                self.links.setdefault(_Link(value), self._where)
             case _:
                 pass
 
@@ -145,7 +203,9 @@ class _Checker:
                 missing = [name for name in instruction.names if name not in self._labels]
                 yield from (f"there is no block {name}" for name in missing)
             case "call":
-                yield from self._check_call(instruction)
+                kinds = tuple(arg.type for arg in instruction.args)
+                link = _Link(None, instruction.names[0], kinds, instruction.type)
+                self.links.setdefault(link, self._where)
             case "return":
                 yield from self._check_return(tuple(arg.type for arg in instruction.args))
             case "math" if instruction.names[0] not in MATH_FUNCTIONS:
@@ -170,18 +230,6 @@ class _Checker:
             kind = instruction.args[0].type if instruction.op == "set" else instruction.type
             if kind is not slot.type:
                 yield f"${slot.name} is {slot.type}, not {kind}"
-
-    def _check_call(self, instruction: Instruction) -> Iterator[str]:
-        callee = self._module.functions.get(instruction.names[0])
-        if callee is None:
-            yield f"there is no function &{instruction.names[0]}"
-            return
-        want = tuple(slot.type for slot in callee.parameters)
-        have = tuple(arg.type for arg in instruction.args)
-        if want != have:
-            yield f"&{callee.name} takes {want}, is given {have}"
-        if instruction.type is not callee.return_type:
-            yield f"&{callee.name} returns {callee.return_type}, not {instruction.type}"
 
 
 def _check_constant(value: int | tuple[int, ...], kind: Type) -> Iterator[str]:

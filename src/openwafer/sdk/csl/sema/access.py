@@ -72,7 +72,7 @@ def _symbol(sema: Sema, module: Module, name: str, span: Span) -> Operand:
             span,
             help=did_you_mean(name, module.declarations),
         )
-    return sema.find_global(module, name, span)
+    return sema.global_of(module, name, span)
 
 
 @evaluates(ast.Dereference)

@@ -1,9 +1,9 @@
 """State of an analysis: where it is, what it has found, and the function that it emits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import Arch
@@ -12,6 +12,7 @@ from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
+from openwafer.sdk.csl.sema.recording import Question, Recording, answered
 from openwafer.sdk.csl.types import Type, ir_type, is_aggregate, num_words
 from openwafer.sdk.csl.values import (
     FunctionValue,
@@ -105,12 +106,47 @@ class Context:
     addressed: frozenset[str] = frozenset()
 
 
+@dataclass(eq=False, slots=True)
+class _NewConstant:
+    """The question for a place in memory: two that are alike have two places."""
+
+    name: str
+    kind: Type
+    words: tuple[int, ...]
+
+    def answer(self, analysis: "Analysis") -> Variable:
+        """A new variable."""
+        variable = analysis.image.new_variable(self.name, self.kind, list(self.words))
+        variable.is_mutable = False
+        return variable
+
+    def key(self, _analysis: "Analysis", answer: Variable) -> Hashable:
+        """Its name."""
+        return answer.name
+
+
+@dataclass(frozen=True, slots=True)
+class _VariableOf:
+    """The question for the variable of a name."""
+
+    symbol: str
+
+    def answer(self, analysis: "Analysis") -> Variable:
+        """The variable."""
+        return analysis.image.variables[self.symbol]
+
+    def key(self, _analysis: "Analysis", answer: Variable) -> Hashable:
+        """Its type; an address is a question of its own."""
+        return answer.type
+
+
 class Analysis:
     """See the module. One object analyses one image, or one layout.
 
     Attributes:
         group: what the integers that differ are the lanes of.
         num_together: loops around this place that are followed together.
+        recording: what the body asks that is analysed; None where it has another way to look.
     """
 
     def __init__(
@@ -124,15 +160,29 @@ class Analysis:
         self.options = options
         self.group = group or Group()
         self.num_together = 0
-        self.image = image
+        self.recording: Recording | None = None
+        self._image = image
         self.layout = layout
         self.diagnostics: list[Diagnostic] = []
         self.printed: list[str] = []
         self.call_depth = 0
-        self._num_steps = 0
+        self.num_steps = 0
         self._last_place: Span | None = None
         self.name_function: Callable[[FunctionValue, Span], str]
         self.context = Context(root, Scope())
+
+    def ask(self, question: Question) -> Any:
+        """What the image answers; recorded while a body is."""
+        recording, self.recording = self.recording, None
+        answer = answered(self, question, recording)
+        self.recording = recording
+        return answer
+
+    @property
+    def image(self) -> ImageState:
+        """What the analysis has collected; who asks for it without a question is not recorded."""
+        self.recording = None
+        return self._image
 
     @property
     def arch(self) -> Arch:
@@ -200,15 +250,20 @@ class Analysis:
 
     def spend_step(self, span: Span) -> None:
         """Count a call or an iteration that is followed at compile time."""
-        self._num_steps += 1
         limit = self.options.comptime_step_limit
-        if self._num_steps > limit:
+        if not self.spend_steps(1):
             self.fail(
                 "too-many-steps",
                 f"exceeded the maximum of {limit} calls and iterations at compile time",
                 span,
                 help="look for a loop without an end, or raise it with --comptime-step-limit",
             )
+
+    def spend_steps(self, count: int) -> bool:
+        """Count several; False, and nothing counted, where they are too many."""
+        is_enough = self.num_steps + count <= self.options.comptime_step_limit
+        self.num_steps += count * is_enough
+        return is_enough
 
     @contextmanager
     def in_all_lanes(self) -> Iterator[None]:
@@ -225,6 +280,7 @@ class Analysis:
 
     def in_order(self) -> None:
         """What comes next has its turn: loops around it are followed iteration by iteration."""
+        self.recording = None
         if self.num_together:
             raise Separately
 
@@ -245,6 +301,7 @@ class Analysis:
 
     def report(self, error: OpenwaferError) -> None:
         """Keep the errors of a statement that was given up; each is kept once."""
+        self.recording = None
         if not isinstance(error, Poisoned):
             new = (d for d in error.diagnostics if d not in self.diagnostics)
             self.diagnostics.extend(new)
@@ -252,6 +309,7 @@ class Analysis:
     @property
     def has_errors(self) -> bool:
         """Whether anything found forbids a program."""
+        self.recording = None
         return any(found.severity is Severity.ERROR for found in self.diagnostics)
 
     # Emission
@@ -285,7 +343,8 @@ class Analysis:
             return
         position = span.source.position(span.start)
         key = (span.source.name, position.line, position.column, context.function)
-        context.builder.place = self.image.places.setdefault(key, len(self.image.places))
+        places = self._image.places
+        context.builder.place = places.setdefault(key, len(places))
 
     def new_slot(self, kind: Type, hint: str = "value") -> SlotPlace:
         """A register slot of the function."""
@@ -319,7 +378,12 @@ class Analysis:
         """End the current block with a choice."""
         self.builder.branch(condition, then, otherwise)
 
-    def new_variable(self, name: str, kind: Type, words: list[int] | None = None) -> Variable:
-        """A global of the image, named in the current module; zeros without `words`."""
-        content = words if words is not None else []
-        return self.image.new_variable(self.module.prefix + name, kind, content)
+    def new_constant(self, name: str, kind: Type, words: list[int]) -> Variable:
+        """A global of the image that nothing assigns to."""
+        variable: Variable = self.ask(_NewConstant(name, kind, tuple(words)))
+        return variable
+
+    def variable(self, symbol: str) -> Variable:
+        """The global of a name."""
+        variable: Variable = self.ask(_VariableOf(symbol))
+        return variable

@@ -19,6 +19,7 @@ from openwafer.sdk.csl.sema.functions import (
 )
 from openwafer.sdk.csl.sema.join import Returning, join
 from openwafer.sdk.csl.sema.places import in_memory, store
+from openwafer.sdk.csl.sema.recording import NotPortableError
 from openwafer.sdk.csl.types import Function, Pointer, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -92,8 +93,38 @@ def call(sema: Sema, function: FunctionValue, arguments: Sequence[Argument], spa
 def _run(
     sema: Sema, function: FunctionValue, bound: list[Bound], result: Type, span: Span
 ) -> Operand:
-    """Follow the body at compile time."""
+    """Value of a call at compile time, from another image where one has the same."""
     _check_depth(sema, span)
+    if sema.layout is not None:
+        return _follow(sema, function, bound, result, span)
+    try:
+        arguments = tuple((one.type, sema.key_of(one.operand)) for one in bound)
+        key = (sema.key_of(function), arguments, result, sema.call_depth)
+    except NotPortableError:
+        return _follow(sema, function, bound, result, span)
+    operand: Operand = sema.moved(
+        sema.memo.recall(sema, key, lambda: _portable(sema, function, bound, result, span))
+    )
+    return operand
+
+
+def _portable(
+    sema: Sema, function: FunctionValue, bound: list[Bound], result: Type, span: Span
+) -> Operand:
+    """Value of a call; other images do not get it where they cannot have it."""
+    operand = _follow(sema, function, bound, result, span)
+    try:
+        sema.key_of(operand)
+    except NotPortableError:
+        if sema.recording is not None:
+            sema.recording.is_lost = True
+    return operand
+
+
+def _follow(
+    sema: Sema, function: FunctionValue, bound: list[Bound], result: Type, span: Span
+) -> Operand:
+    """Follow the body at compile time."""
     scope = Scope()
     for one in bound:
         scope.names[one.name] = temporary(one.type, sema.known(one.operand, one.span).value)

@@ -3,19 +3,21 @@
 Each family of constructs registers how its nodes are evaluated; builtins register by name.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
 
 from openwafer.diagnostics import OpenwaferError, did_you_mean
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.csl.sema import coercion, lowering, places
+from openwafer.sdk.csl.sema import coercion, lowering, places, portable
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
+from openwafer.sdk.csl.sema.recording import Memo
 from openwafer.sdk.csl.types import Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -68,6 +70,26 @@ def builtin(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
+@dataclass(frozen=True, slots=True)
+class _GlobalOf:
+    """The question for what a name stands for."""
+
+    prefix: str
+    name: str
+    span: Span = field(compare=False)
+
+    def answer(self, sema: "Sema") -> Operand:
+        """What it stands for."""
+        return sema.global_of(sema.image.modules[self.prefix], self.name, self.span)
+
+    def key(self, sema: "Sema", answer: Operand) -> Hashable:
+        """A number for it."""
+        keys = sema.image.modules[self.prefix].keys
+        if self.name not in keys:
+            keys[self.name] = sema.memo.number(sema.key_of(answer))
+        return keys[self.name]
+
+
 class Sema(Analysis):
     """Analyses one image, or the layout."""
 
@@ -82,6 +104,7 @@ class Sema(Analysis):
     ) -> None:
         super().__init__(options, image, root, layout, group)
         self.imports = imports
+        self.memo = Memo()
         self.call: Callable[[FunctionValue, list[Operand], Span], Operand]
         self.find_global: Callable[[Module, str, Span], Operand]
 
@@ -227,10 +250,7 @@ class Sema(Analysis):
                 raise Poisoned(*self.diagnostics[-1:])
             return operand
         if name in self.module.declarations:
-            known_global = self.module.globals.get(name)
-            if known_global is not None:
-                return known_global
-            return self.find_global(self.module, name, span)
+            return self.global_of(self.module, name, span)
         if name in _LANGUAGE:
             return _LANGUAGE[name]
         integer = types.integer_named(name)
@@ -243,6 +263,27 @@ class Sema(Analysis):
             span,
             help=did_you_mean(name, known) if _is_close(name, known) else "",
         )
+
+    def global_of(self, module: Module, name: str, span: Span) -> Operand:
+        """What a name stands for at the top of a module."""
+        if self.recording is None or self._image.modules.get(module.prefix) is not module:
+            self.recording = None
+            found = module.globals.get(name)
+            return self.find_global(module, name, span) if found is None else found
+        operand: Operand = self.ask(_GlobalOf(module.prefix, name, span))
+        return operand
+
+    def key_of(self, value: object) -> Hashable:
+        """What is equal for values that are the same in two images.
+
+        Raises:
+            NotPortableError: nothing is.
+        """
+        return portable.key_of(self._image, value)
+
+    def moved(self, value: Any) -> Any:
+        """A value that another image has, too, as this one has it."""
+        return portable.moved(self._image, value)
 
     def _local_names(self) -> Iterator[str]:
         scope: Scope | None = self.context.scope

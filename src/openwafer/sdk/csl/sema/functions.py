@@ -1,7 +1,7 @@
 """Functions: their types, their instances for the PE, and their bodies."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
@@ -12,6 +12,7 @@ from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import arrive
 from openwafer.sdk.csl.sema.linking import check_linked, defined_function
 from openwafer.sdk.csl.sema.places import store
+from openwafer.sdk.csl.sema.recording import NotPortableError
 from openwafer.sdk.csl.types import Function, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -22,6 +23,7 @@ from openwafer.sdk.csl.values import (
     Operand,
     Runtime,
     SlotPlace,
+    Value,
 )
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.program.image import Entry
@@ -49,6 +51,22 @@ class Bound:
     operand: Loaded
     is_value: bool
     span: Span
+
+    @property
+    def value(self) -> Value:
+        """What is part of the instance's identity."""
+        operand = self.operand
+        return operand.value if self.is_value and isinstance(operand, Comptime) else None
+
+    def key(self, sema: Sema) -> Hashable:
+        """What is equal for equal arguments of two images."""
+        return self.name, self.type, self.is_value, sema.key_of(self.value)
+
+    def moved(self, sema: Sema) -> "Bound":
+        """The same argument in the image that is analysed."""
+        if not self.is_value:
+            return self
+        return replace(self, operand=sema.moved(self.operand))
 
 
 def function_type(sema: Sema, function: FunctionValue) -> Function:
@@ -132,17 +150,38 @@ def instantiate(
     sema: Sema, function: FunctionValue, bound: Sequence[Bound], result: Type, span: Span
 ) -> str:
     """Name of the IR function for these argument types and known values; made when it is new."""
-    key = (
-        function,
-        *(
-            (b.type, b.operand.value if isinstance(b.operand, Comptime) and b.is_value else None)
-            for b in bound
-        ),
-    )
+    name: str = sema.ask(_InstanceOf(function, tuple(bound), result, span))
+    return name
+
+
+@dataclass(eq=False, slots=True)
+class _InstanceOf:
+    """The question for an instance's name."""
+
+    function: FunctionValue
+    bound: tuple[Bound, ...]
+    result: Type
+    span: Span
+
+    def answer(self, sema: Sema) -> str:
+        """Name of the IR function."""
+        return _instance(sema, self)
+
+    def key(self, sema: Sema, answer: str) -> Hashable:
+        """The name, where the arguments can be had in another image."""
+        for one in self.bound:
+            one.key(sema)
+        return answer
+
+
+def _instance(sema: Sema, wanted: _InstanceOf) -> str:
+    function, result = sema.moved(wanted.function), wanted.result
+    bound = [one.moved(sema) for one in wanted.bound]
+    key = (function, *((one.type, one.value) for one in bound))
     found = sema.image.instances.get(key)
     if found is not None:
         return found[0]
-    _check_runnable(sema, result, span)
+    _check_runnable(sema, result, wanted.span)
     functions = sema.image.module.functions
     plain = function.declaration.name.text
     name = sema.image.unique_name(function.module.prefix + plain, functions)
@@ -153,7 +192,7 @@ def instantiate(
     returned = ir.Type.VOID if types.is_aggregate(result) else types.ir_type(result)
     functions[name] = ir.Function(name, len(slots), returned, slots)
     sema.image.instances[key] = (name, result)
-    sema.image.pending.append(lambda: _analyze(sema, function, bound, result, functions[name]))
+    sema.image.pending.append(lambda: _recall(sema, function, bound, result, name))
     return name
 
 
@@ -170,6 +209,25 @@ def _check_runnable(sema: Sema, result: Type, span: Span) -> None:
             span,
             help="write 'comptime' before the call",
         )
+
+
+def _recall(
+    sema: Sema, function: FunctionValue, bound: Sequence[Bound], result: Type, name: str
+) -> None:
+    """The body of a new instance, from another image where one has the same."""
+    functions = sema.image.module.functions
+
+    def analyze() -> ir.Function:
+        _analyze(sema, function, bound, result, functions[name])
+        return functions[name]
+
+    try:
+        arguments = tuple(one.key(sema) for one in bound)
+        key = sema.memo.number((name, sema.key_of(function), arguments, result))
+    except NotPortableError:
+        analyze()
+    else:
+        functions[name] = sema.memo.recall(sema, key, analyze)
 
 
 def _analyze(

@@ -109,7 +109,8 @@ def _fitted(sema: Sema, given: Comptime, kind: Type, node: ast.Variable) -> Oper
 
 def _constant(module: Module, node: ast.Variable, value: Comptime) -> CellPlace:
     value = named(value, node.name.text)
-    cell = Cell(module.prefix + node.name.text, value.type, thaw(value.value), is_const=True)
+    name, content = module.prefix + node.name.text, thaw(value.value)
+    cell = Cell(name, value.type, content, is_const=True, is_global=True)
     return CellPlace(value.type, cell, (), is_const=True)
 
 

@@ -98,6 +98,7 @@ def analyze_image(
     sema.image.surroundings = surroundings
     if surroundings is not None:
         sema.image.places = surroundings.places
+        sema.memo = surroundings.memo
     with deep_recursion():
         start_module(sema, sema.module)
         while sema.image.pending:

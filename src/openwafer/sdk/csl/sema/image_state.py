@@ -35,6 +35,7 @@ class ImageState:
         places: source places by number; the images of a program share them.
         definitions: what modules export, by the name that links it with extern declarations.
         parameters: numbers that each PE has its own of, with their types.
+        modules: every import of a file, by the prefix of its symbols.
     """
 
     module: ir.Module
@@ -50,6 +51,7 @@ class ImageState:
     places: dict[Place, int] = field(default_factory=dict)
     definitions: dict[str, tuple[Module, ast.Declaration]] = field(default_factory=dict)
     parameters: list[tuple[Lanes, ir.Type]] = field(default_factory=list)
+    modules: dict[str, Module] = field(default_factory=dict)
 
     def parameter(self, value: Lanes, kind: ir.Type) -> int:
         """Number of the parameter that holds a value."""

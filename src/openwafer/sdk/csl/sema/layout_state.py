@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.csl.sema.layout_numbers import Shape
+from openwafer.sdk.csl.sema.recording import Memo
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.program.program import HostName
 from openwafer.sdk.program.routing import ColorConfig
@@ -53,11 +54,13 @@ class Surroundings:
     Attributes:
         names: exported to the host, by name.
         places: in the source, of all images, in the order of their numbers.
+        memo: what the analyses of images have in common.
     """
 
     rectangle: Rectangle
     names: dict[str, HostName]
     places: dict[Place, int] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
 
 
 @dataclass

@@ -1,11 +1,13 @@
 """Known values as the PE holds them: words of memory and operands of instructions."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.analysis import Analysis
+from openwafer.sdk.csl.sema.portable import moved
 from openwafer.sdk.csl.types import Array, Function, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
@@ -22,7 +24,7 @@ from openwafer.sdk.csl.values import (
     freeze,
 )
 from openwafer.sdk.ir import function as ir
-from openwafer.sdk.ir.numbers import encode
+from openwafer.sdk.ir.numbers import WIDTHS, encode
 from openwafer.source import Span
 
 
@@ -106,13 +108,65 @@ def _words_of_elements(
     if element == types.F32 and UNDEFINED not in value:
         packed = struct.pack(f"<{len(value)}f", *value)
         return list(struct.unpack(f"<{2 * len(value)}H", packed))
-    if isinstance(element, types.Int) and element.num_bits == 16 and UNDEFINED not in value:
-        return [int(item) & 0xFFFF for item in value]
+    if isinstance(element, types.Int) and UNDEFINED not in value:
+        num_words, bits = types.num_words(element), WIDTHS[types.ir_type(element)]
+        mask = (1 << bits) - 1
+        packed = b"".join((int(item) & mask).to_bytes(2 * num_words, "little") for item in value)
+        return list(struct.unpack(f"<{num_words * len(value)}H", packed))
     return [word for item in value for word in words_of(analysis, element, item, span)]
+
+
+@dataclass(frozen=True, slots=True)
+class _CopyOf:
+    """The question for a constant's place in memory."""
+
+    cell: Cell
+    span: Span = field(compare=False)
+
+    def answer(self, analysis: Analysis) -> Variable:
+        """The copy."""
+        return materialize(analysis, moved(analysis.image, self.cell), self.span)
+
+    def key(self, _analysis: Analysis, answer: Variable) -> Hashable:
+        """Its name."""
+        return answer.name
+
+
+@dataclass(frozen=True, slots=True)
+class _AddressOf:
+    """The question for a variable's address."""
+
+    symbol: str
+
+    def answer(self, analysis: Analysis) -> int:
+        """The first word."""
+        return analysis.image.variables[self.symbol].address
+
+    def key(self, _analysis: Analysis, answer: int) -> Hashable:
+        """The same."""
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberOf:
+    """The question for a function's number."""
+
+    name: str
+
+    def answer(self, analysis: Analysis) -> int:
+        """Its place among the functions."""
+        return list(analysis.image.module.functions).index(self.name)
+
+    def key(self, _analysis: Analysis, answer: int) -> Hashable:
+        """The same."""
+        return answer
 
 
 def materialize(analysis: Analysis, cell: Cell, span: Span) -> Variable:
     """The constant's copy in the PE's memory, made when first needed."""
+    if cell.is_global and analysis.recording is not None:
+        copy: Variable = analysis.ask(_CopyOf(cell, span))
+        return copy
     if cell.variable is None:
         if types.is_comptime_only(cell.type):
             analysis.fail(
@@ -124,8 +178,7 @@ def materialize(analysis: Analysis, cell: Cell, span: Span) -> Variable:
         if analysis.layout is not None:
             analysis.fail("no-memory", "there is no PE memory in the layout", span)
         words = words_of(analysis, cell.type, freeze(cell.content), span)
-        cell.variable = analysis.image.new_variable(cell.name, cell.type, words)
-        cell.variable.is_mutable = False
+        cell.variable = analysis.new_constant(cell.name, cell.type, words)
     return cell.variable
 
 
@@ -147,9 +200,11 @@ def word_address(analysis: Analysis, kind: Pointer, pointer: PointerValue, span:
     """A known pointer as a number."""
     match address(analysis, kind, pointer, span):
         case ir.Address(symbol, offset):
-            return (analysis.image.variables[symbol].address + offset) & 0xFFFF
+            place: int = analysis.ask(_AddressOf(symbol))
+            return (place + offset) & 0xFFFF
         case ir.FunctionName(name):
-            return list(analysis.image.module.functions).index(name)
+            number: int = analysis.ask(_NumberOf(name))
+            return number
         case ir.Constant(value) if isinstance(value, int):
             return value
         case other:

@@ -214,8 +214,7 @@ def _store_known(
     if len(set(words)) == 1:
         _fill(analysis, address, words[0], len(words))
         return
-    variable = analysis.new_variable("constant", kind, words)
-    variable.is_mutable = False
+    variable = analysis.new_constant(f"{analysis.module.prefix}constant", kind, words)
     count = ir.Constant(len(words), ir.Type.U16)
     analysis.emit("copy", address, ir.Address(variable.name), count)
 
@@ -332,7 +331,7 @@ def address_of(analysis: Analysis, operand: Operand, span: Span) -> Operand:
                 in_memory(analysis, operand, span)
             return Comptime(Pointer(kind, is_const), PointerValue(cell, path))
         case MemoryPlace(kind, ir.Address(symbol, offset), is_const):
-            target = analysis.image.variables[symbol]
+            target = analysis.variable(symbol)
             return Comptime(Pointer(kind, is_const), PointerValue(target, (), offset))
         case MemoryPlace(kind, ir.Constant(int() as value), is_const):
             return Comptime(Pointer(kind, is_const), PointerValue(None, (), value))

@@ -1,6 +1,7 @@
 """`@get_dsd`: descriptors of memory and of the fabric."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
@@ -288,12 +289,28 @@ def _note_queue(sema: Sema, color: Word, queue: Word) -> None:
     """The compiler of WSE-2 programs binds input queues to the colors that descriptors name."""
     if sema.arch is not Arch.WSE2 or not isinstance(color, int) or not isinstance(queue, int):
         return
-    if color == NO_COLOR:
-        return
-    if queue == NO_QUEUE:
-        sema.image.machine.queueless_colors.add(color)
-    else:
-        sema.image.machine.used_queues.setdefault(queue, set()).add(color)
+    if color != NO_COLOR:
+        sema.ask(_QueueOf(int(color), int(queue)))
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueOf:
+    """The question for a queue that brings a color."""
+
+    color: int
+    queue: int
+
+    def answer(self, sema: Sema) -> None:
+        """None: queues are bound when all colors are known."""
+        machine = sema.image.machine
+        if self.queue == NO_QUEUE:
+            machine.queueless_colors.add(self.color)
+        else:
+            machine.used_queues.setdefault(self.queue, set()).add(self.color)
+
+    def key(self, sema: Sema, answer: None) -> Hashable:
+        """The same."""
+        return answer
 
 
 def _output_flags(options: Options) -> int:

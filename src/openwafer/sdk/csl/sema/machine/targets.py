@@ -1,13 +1,14 @@
 """What is activated, blocked and unblocked: ids, queues, and tasks by their names."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine.words import as_word, plus, value_of
-from openwafer.sdk.csl.sema.machine_state import Target, block_kind
+from openwafer.sdk.csl.sema.machine_state import Bound, Target, block_kind
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand
 from openwafer.sdk.ir.function import Value
 from openwafer.sdk.program.image import TaskKind
@@ -45,8 +46,23 @@ def target_value(sema: Sema, operand: Operand, span: Span, *, is_block: bool) ->
     return value_of(plus(sema, as_word(sema, operand, span), kind << 8))
 
 
+@dataclass(frozen=True, slots=True)
+class _BindingOf:
+    """The question for a task's id."""
+
+    task: FunctionValue
+
+    def answer(self, sema: Sema) -> Bound | None:
+        """The first id that it was bound to."""
+        return sema.image.machine.binding_of(sema.moved(self.task))
+
+    def key(self, sema: Sema, answer: Bound | None) -> Hashable:
+        """Kind and number."""
+        return None if answer is None else (answer.kind, answer.task_id)
+
+
 def _number_of_task(sema: Sema, task: FunctionValue, span: Span, *, is_block: bool) -> int:
-    bound = sema.image.machine.binding_of(task)
+    bound: Bound | None = sema.ask(_BindingOf(task))
     if bound is None:
         sema.fail(
             "unbound-task",

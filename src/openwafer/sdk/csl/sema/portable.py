@@ -1,0 +1,147 @@
+"""Known values as all images of a program understand them.
+
+Modules, functions, variables and constants are objects of one image; in another one the same names
+stand for other objects.
+"""
+
+from array import array
+from collections.abc import Callable, Hashable
+from typing import Any, Final
+
+from openwafer.sdk.csl import types
+from openwafer.sdk.csl.lanes import Lanes
+from openwafer.sdk.csl.sema.image_state import ImageState
+from openwafer.sdk.csl.sema.recording import NotPortableError
+from openwafer.sdk.csl.values import (
+    Cell,
+    CellPlace,
+    Comptime,
+    FunctionValue,
+    MemoryPlace,
+    Module,
+    PointerValue,
+    Undefined,
+    Variable,
+)
+from openwafer.sdk.ir import function as ir
+
+
+def key_of(image: ImageState, value: Any) -> Hashable:
+    """What is equal for values that are the same in two images.
+
+    Raises:
+        NotPortableError: nothing is.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value  # type: ignore[no-any-return]
+    if kind is tuple or kind is list:
+        return _key_of_items(image, value)
+    find = _KEYS.get(kind)
+    if find is None:
+        raise NotPortableError
+    return find(image, value)
+
+
+def moved(image: ImageState, value: Any) -> Any:
+    """A value of another image, that has a key, as `image` has it."""
+    match value:
+        case Lanes():
+            return value.one()
+        case tuple():
+            items = tuple(moved(image, item) for item in value)
+            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        case FunctionValue(declaration, module):
+            return FunctionValue(declaration, image.modules[module.prefix])
+        case Module():
+            return image.modules[value.prefix]
+        case Variable():
+            return image.variables[value.name]
+        case Cell():
+            return _constant(image, value)
+        case PointerValue(target, path, offset):
+            return PointerValue(moved(image, target), path, offset)
+        case Comptime(kind, known):
+            return Comptime(kind, moved(image, known))
+        case CellPlace(kind, cell, path, is_const):
+            return CellPlace(kind, moved(image, cell), path, is_const)
+        case _:
+            return value
+
+
+def _key_of_items(image: ImageState, items: tuple[Any, ...] | list[Any]) -> Hashable:
+    kinds = set(map(type, items))
+    if kinds <= _INTEGERS:
+        return tuple(items)
+    if kinds == _FLOATS:
+        # Zero has two signs, and no number is less like itself than NaN.
+        return array("d", items).tobytes()
+    return tuple(key_of(image, item) for item in items)
+
+
+def _lanes(_image: ImageState, value: Lanes) -> Hashable:
+    if not value.is_one():
+        raise NotPortableError
+    return value.one()
+
+
+def _module(image: ImageState, value: Module) -> Hashable:
+    if image.modules.get(value.prefix) is not value:
+        raise NotPortableError
+    return Module, value.prefix, value.path
+
+
+def _cell(image: ImageState, value: Cell) -> Hashable:
+    if not value.is_global or _constant(image, value) is not value:
+        raise NotPortableError
+    return Cell, value.name, value.type, key_of(image, value.content)
+
+
+def _constant(image: ImageState, cell: Cell) -> Cell | None:
+    """The constant of an image that has the name of another image's one."""
+    prefix, dot, name = cell.name.rpartition(".")
+    place = image.modules[prefix + dot].globals.get(name)
+    return place.cell if isinstance(place, CellPlace) else None
+
+
+def _variable(image: ImageState, value: Variable) -> Hashable:
+    if image.variables.get(value.name) is not value:
+        raise NotPortableError
+    return Variable, value.name, value.type
+
+
+def _memory(_image: ImageState, value: MemoryPlace) -> Hashable:
+    if isinstance(value.address, ir.Register):
+        raise NotPortableError
+    return value
+
+
+_PLAIN: Final = frozenset(
+    (
+        *(int, bool, str, bytes, type(None), Undefined, types.Simple, types.Int, types.Array),
+        *(types.Pointer, types.Function, types.Struct, types.Enum),
+    )
+)
+_INTEGERS: Final = frozenset((int, bool))
+_FLOATS: Final = frozenset((float,))
+_KEYS: Final[dict[type, Callable[[ImageState, Any], Hashable]]] = {
+    float: lambda image, value: value.hex(),
+    Lanes: _lanes,
+    Module: _module,
+    FunctionValue: lambda image, value: (
+        *(FunctionValue, id(value.declaration)),
+        key_of(image, value.module),
+    ),
+    Variable: _variable,
+    Cell: _cell,
+    PointerValue: lambda image, value: (
+        *(PointerValue, key_of(image, value.target)),
+        *(value.path, value.offset),
+    ),
+    Comptime: lambda image, value: (Comptime, value.type, key_of(image, value.value)),
+    CellPlace: lambda image, value: (
+        *(CellPlace, value.type, key_of(image, value.cell)),
+        *(value.path, value.is_const),
+    ),
+    MemoryPlace: _memory,
+}
