@@ -83,9 +83,9 @@ head:
 def test_a_program_names_its_code_and_its_vector_operations(folder: Path) -> None:
     compile_images([_IMAGE, _IMAGE], Arch.WSE2)
     (listed,) = folder.rglob("*.list")
-    first, *runs = listed.read_bytes()[32:].decode().split("\n")
+    first, *ways = listed.read_bytes()[32:].decode().split("\n")
     names = first.split()
-    assert (len(names), len(runs)) == (3, 2)
+    assert (len(names), len(ways)) == (3, 2)
     assert {f"{name}.o" for name in names} < {file.name for file in _files(folder)}
 
 

@@ -9,7 +9,7 @@ from openwafer.atomic_file import write_bytes
 
 _FORMAT: Final = "openwafer-native-cache"
 # A change of what makes files from texts needs another version: old files would pass for new ones.
-_VERSION: Final = 3
+_VERSION: Final = 4
 _DIGEST_BYTES: Final = 32
 
 OBJECT: Final = ".o"

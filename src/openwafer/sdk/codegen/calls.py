@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from openwafer.sdk.codegen.floats import resize
 from openwafer.sdk.codegen.frames import FIRST_PARAMETER, STATE, result_place, result_words
 from openwafer.sdk.codegen.functions import FunctionWriter, native_name, result_type
-from openwafer.sdk.codegen.mailboxes import ARGUMENTS, load, store, trap
+from openwafer.sdk.codegen.mailboxes import CODE_ARGUMENTS, load, store, trap
 from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.ir.function import Function, Instruction, Type
 from openwafer.sdk.ir.numbers import num_words
@@ -47,7 +47,7 @@ def _plain_call(writer: FunctionWriter, callee: Function, args: list[str]) -> st
         f", {llvm_type(slot.type)} {arg}" for slot, arg in zip(callee.parameters, args, strict=True)
     )
     writer.flush_cycles()
-    target = f"{native_name(callee.name)}({ARGUMENTS}, i32 {_callee_base(writer)}{values})"
+    target = f"{native_name(callee.name)}({CODE_ARGUMENTS}, i32 {_callee_base(writer)}{values})"
     whole = result_type(callee)
     pair = body.value(f"call {whole} {target}")
     writer.reload_cycles()
@@ -152,7 +152,7 @@ def _call_through_frame(writer: FunctionWriter, callee: Function, done: str) -> 
             store(body, writer.frame_address(place, base), value, callee.return_type)
         body.jump(done)
         return
-    outcome = body.value(f"call i32 {native_name(callee.name)}({ARGUMENTS}, i32 {base})")
+    outcome = body.value(f"call i32 {native_name(callee.name)}({CODE_ARGUMENTS}, i32 {base})")
     ways = f"i32 {Outcome.FINISHED.value}, label %{done}"
     ways += f" i32 {Outcome.TRAPPED.value}, label %trapped"
     body.do(f"switch i32 {outcome}, label %suspended [ {ways} ]")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.frames import STATE, Frame
 from openwafer.sdk.codegen.mailboxes import (
-    PARAMETERS,
+    CODE_PARAMETERS,
     load,
     read,
     store,
@@ -110,12 +110,12 @@ class FunctionWriter:
     def _signature(self) -> str:
         name = native_name(self.function.name)
         if self.may_suspend:
-            return f"define hidden i32 {name}({PARAMETERS}, i32 %fp) nounwind"
+            return f"define hidden i32 {name}({CODE_PARAMETERS}, i32 %fp) nounwind"
         kinds = ", ".join(
             f"{llvm_type(slot.type)} %p{index}"
             for index, slot in enumerate(self.function.parameters)
         )
-        head = f"define hidden {result_type(self.function)} {name}({PARAMETERS}, i32 %fp"
+        head = f"define hidden {result_type(self.function)} {name}({CODE_PARAMETERS}, i32 %fp"
         return f"{head}{', ' if kinds else ''}{kinds}) nounwind"
 
     def begin(self) -> None:

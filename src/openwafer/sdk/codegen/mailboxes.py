@@ -11,6 +11,9 @@ from openwafer.sdk.program.mailbox import Trap
 
 PARAMETERS: Final = "ptr noalias %mailbox, ptr noalias %memory"
 ARGUMENTS: Final = "ptr %mailbox, ptr %memory"
+CODE_PARAMETERS: Final = f"{PARAMETERS}, ptr noalias %links"
+"""Of an image's functions: the table that they find those callees in that images differ in."""
+CODE_ARGUMENTS: Final = f"{ARGUMENTS}, ptr %links"
 
 SUPPORT: Final = f"""\
 define internal void @trap(ptr %mailbox, i64 %kind, i64 %value, i64 %place) cold noinline {{

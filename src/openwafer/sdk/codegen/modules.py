@@ -18,7 +18,7 @@ from openwafer.sdk.codegen.frames import (
 )
 from openwafer.sdk.codegen.functions import Unit, native_name, result_type
 from openwafer.sdk.codegen.instructions import function_text
-from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, store, trap, word_address, write
+from openwafer.sdk.codegen.mailboxes import CODE_PARAMETERS, read, store, trap, word_address, write
 from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, kernel_declaration, kernel_function
 from openwafer.sdk.ir.cost import timed
@@ -42,7 +42,7 @@ SUPPORT: Final = scalars.DECLARATIONS + floats_module.SUPPORT + mailboxes.SUPPOR
 # Ten seconds of the wafer's time: far above any task, and over in a second here.
 _MOST_CYCLES: Final = 1 << 33
 RUN: Final = "image_run"
-"""Name of a module's function: mailbox, memory, number of the entry, whether to resume."""
+"""Name of a module's function: mailbox, memory, links, entry's number, whether to resume."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _unit(module: Module, floats: Floats) -> Unit:
 
 def _entry(unit: Unit, number: int, function: Function, *, splits: bool) -> str:
     """A function without arguments: they come from the mailbox; word 0 of the stack is `number`."""
-    body = Body(f"define internal i32 @entry.{number}({PARAMETERS}, i32 %fp) nounwind")
+    body = Body(f"define internal i32 @entry.{number}({CODE_PARAMETERS}, i32 %fp) nounwind")
     body.begin_entry()
     args = _entry_arguments(body, function, splits=splits)
     name, end = native_name(function.name), unit.module.stack_base + 1
@@ -174,7 +174,7 @@ def _entry(unit: Unit, number: int, function: Function, *, splits: bool) -> str:
             place += num_words(slot.type)
         state = body.value(f"add i32 %fp, {STATE}")
         store(body, word_address(body, state, "i32"), "0", Type.U16)
-        call = f"call i32 {name}({mailboxes.ARGUMENTS}, i32 %fp)"
+        call = f"call i32 {name}({mailboxes.CODE_ARGUMENTS}, i32 %fp)"
         body.do(f"ret i32 {body.value(call)}")
         return body.text()
     values = "".join(
@@ -182,7 +182,7 @@ def _entry(unit: Unit, number: int, function: Function, *, splits: bool) -> str:
         for slot, arg in zip(function.parameters, args, strict=True)
     )
     whole = result_type(function)
-    trapped = body.value(f"call {whole} {name}({mailboxes.ARGUMENTS}, i32 %fp{values})")
+    trapped = body.value(f"call {whole} {name}({mailboxes.CODE_ARGUMENTS}, i32 %fp{values})")
     if function.return_type is not Type.VOID:
         trapped = body.value(f"extractvalue {whole} {trapped}, 0")
     outcomes = str(Outcome.TRAPPED.value), str(Outcome.FINISHED.value)
@@ -206,7 +206,7 @@ def _entry_arguments(body: Body, function: Function, *, splits: bool) -> list[st
 def _run(unit: Unit) -> str:
     """The module's way in; the number of the running entry lies at the stack's base."""
     base, entries = unit.module.stack_base, unit.module.entries
-    body = Body(f"define i32 @{RUN}({PARAMETERS}, i32 %number, i32 %is_resume) nounwind")
+    body = Body(f"define i32 @{RUN}({CODE_PARAMETERS}, i32 %number, i32 %is_resume) nounwind")
     body.begin_entry()
     limit = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {_MOST_CYCLES}")
     write(body, mailbox.LIMIT, limit)
@@ -222,7 +222,7 @@ def _run(unit: Unit) -> str:
     number = body.value(f"load i16, ptr {running}, align 2")
     cases = " ".join(f"i16 {number}, label %resume{number}" for number, _ in resumable)
     body.do(f"switch i16 {number}, label %bad [ {cases} ]")
-    arguments = f"({mailboxes.ARGUMENTS}, i32 {base + 1})"
+    arguments = f"({mailboxes.CODE_ARGUMENTS}, i32 {base + 1})"
     for index in range(len(entries)):
         body.begin(f"start{index}")
         body.do(f"ret i32 {body.value(f'call i32 @entry.{index}{arguments}')}")

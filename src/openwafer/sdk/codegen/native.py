@@ -18,7 +18,7 @@ from openwafer.sdk.codegen.objects import (
     target_machine,
     this_host,
 )
-from openwafer.sdk.codegen.sharing import ProgramText, program_text
+from openwafer.sdk.codegen.sharing import ProgramText, Way, program_text
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image, TaskKind
@@ -96,7 +96,7 @@ def compile_images(
     if found is None:
         parsed = modules or [ir_text.parse(image.code) for image in images]
         found = _made(parsed, splits, arch, effort, host)
-        listed = [" ".join(found.keys), *found.runs]
+        listed = [" ".join(found.keys), *(f"{way.run} {way.links}" for way in found.ways)]
         cache.keep(key, cache.LIST, "\n".join(listed).encode())
     return _load(found, host)
 
@@ -129,12 +129,12 @@ class _Objects:
     Attributes:
         codes: their content.
         keys: their names in the cache.
-        runs: for each image, the function that runs its entries.
+        ways: into each image.
     """
 
     codes: tuple[bytes, ...]
     keys: tuple[str, ...]
-    runs: tuple[str, ...]
+    ways: tuple[Way, ...]
 
 
 def _stored(key: str) -> _Objects | None:
@@ -142,10 +142,11 @@ def _stored(key: str) -> _Objects | None:
     listed = cache.read(key, cache.LIST)
     if listed is None:
         return None
-    first, *runs = listed.decode().split("\n")
+    first, *lines = listed.decode().split("\n")
     keys = tuple(first.split())
     codes = tuple(code for name in keys if (code := cache.read(name, cache.OBJECT)) is not None)
-    return _Objects(codes, keys, tuple(runs)) if len(codes) == len(keys) else None
+    ways = tuple(Way(*line.split(" ")) for line in lines)
+    return _Objects(codes, keys, ways) if len(codes) == len(keys) else None
 
 
 def _made(
@@ -159,7 +160,7 @@ def _made(
     text = program_text([_module_text(module, splits, arch, host) for module, splits in both])
     recipes = _recipes(text, effort, host)
     codes = tuple(map(object_code, recipes))
-    return _Objects(codes, tuple(recipe.key for recipe in recipes), text.runs)
+    return _Objects(codes, tuple(recipe.key for recipe in recipes), text.ways)
 
 
 def _recipes(text: ProgramText, effort: Effort, host: Host) -> list[Recipe]:
@@ -169,11 +170,12 @@ def _recipes(text: ProgramText, effort: Effort, host: Host) -> list[Recipe]:
 
 
 def _load(program: _Objects, host: Host) -> NativeCode:
-    images = _linker().load(program.codes, dict.fromkeys(program.runs))
-    addresses = [images[name] for name in program.runs]
+    symbols = dict.fromkeys(name for way in program.ways for name in (way.run, way.links) if name)
+    images = _linker().load(program.codes, symbols)
+    ways = [(images[way.run], images[way.links] if way.links else 0) for way in program.ways]
     element_recipe = Recipe(element_text(has_f16=host.has_f16), host, Effort.FULL)
     element = _linker().load([object_code(element_recipe)], ["element"])
-    code = compile_text(_dispatch_text(addresses), host, Effort.NONE)
+    code = compile_text(_dispatch_text(ways), host, Effort.NONE)
     run = _linker().load([code], ["run"])
     return NativeCode(run["run"], element["element"], (images, element, run))
 
@@ -182,17 +184,24 @@ def _module_text(module: Module, splits: Sequence[bool], arch: Arch, host: Host)
     return module_text(module, splits, GENERATIONS[arch], has_f16=host.has_f16)
 
 
-def _dispatch_text(addresses: Sequence[int]) -> str:
-    """``run``: the way to the image of a number, which must be one of the program's."""
-    table = ", ".join(f"i64 {address}" for address in addresses)
+def _dispatch_text(ways: Sequence[tuple[int, int]]) -> str:
+    """``run``: the way to the image of a number, which must be one of the program's.
+
+    `ways` are addresses: of the function that runs the image's entries, and of its links.
+    """
+    table = ", ".join(f"[2 x i64] [i64 {run}, i64 {links}]" for run, links in ways)
+    kind = f"[{len(ways)} x [2 x i64]]"
     return f"""\
-@table = internal constant [{len(addresses)} x i64] [{table}]
+@table = internal constant {kind} [{table}]
 define i32 @run(i32 %image, ptr %mailbox, ptr %memory, i32 %entry, i32 %is_resume) nounwind {{
   %index = zext i32 %image to i64
-  %place = getelementptr [{len(addresses)} x i64], ptr @table, i64 0, i64 %index
-  %address = load i64, ptr %place
-  %target = inttoptr i64 %address to ptr
-  %outcome = call i32 %target(ptr %mailbox, ptr %memory, i32 %entry, i32 %is_resume)
+  %run_place = getelementptr {kind}, ptr @table, i64 0, i64 %index, i64 0
+  %run_address = load i64, ptr %run_place
+  %target = inttoptr i64 %run_address to ptr
+  %links_place = getelementptr {kind}, ptr @table, i64 0, i64 %index, i64 1
+  %links_address = load i64, ptr %links_place
+  %links = inttoptr i64 %links_address to ptr
+  %outcome = call i32 %target(ptr %mailbox, ptr %memory, ptr %links, i32 %entry, i32 %is_resume)
   ret i32 %outcome
 }}
 """
