@@ -121,7 +121,9 @@ def _families(tiles: Sequence[Tiles]) -> Iterator[_Family]:
     for (path, shape), members in together.items():
         sizes = [one.pes.size for one in members]
         columns = (
-            np.concatenate([np.broadcast_to(c, n) for c, n in zip(column, sizes, strict=True)])
+            np.concatenate(
+                [np.broadcast_to(np.int64(c), n) for c, n in zip(column, sizes, strict=True)]
+            )
             for column in zip(*(one.columns for one in members), strict=True)
         )
         pes = np.concatenate([one.pes for one in members])

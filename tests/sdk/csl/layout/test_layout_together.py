@@ -26,7 +26,12 @@ fn distance(x: i16) i16 { if (x < W / 2) { return x; } return W - 1 - x; }
 layout {
   @set_rectangle(W, H);
 """
-PE = "param id: i16; export var out: i16 = id;"
+PE = """
+param id: i16;
+param is_even: bool = false;
+export var even: bool = is_even;
+export var out: i16 = id;
+"""
 
 BLOCKS = {
     "ranges": "for (@range(i16, W)) |x| { for (@range(i16, H)) |y| { code(x, y, x * 10 + y); } }",
@@ -54,6 +59,9 @@ BLOCKS = {
       for (@range(i16, W)) |x| { for (@range(i16, H)) |y| { code(x, y, n); n += y; } }""",
     "local variables": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
       var sum: i16 = 0; for (@range(i16, x)) |k| { sum += k; } sum += ~y; code(x, y, sum); } }""",
+    "truths": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
+      var is_even = true; if (y % 2 == 1) { is_even = y < 0; }
+      @set_tile_code(x, y, "pe.csl", .{ .id = 3, .is_even = is_even }); print(x); } }""",
     "numbers beyond 64 bits": """for (@range(u64, W)) |x| { for (@range(i16, H)) |y| {
       const big = (x + 0xffffffffffff0000) >> 2; code(@as(i16, x), y, @as(i16, big & 0xff)); } }""",
 }
