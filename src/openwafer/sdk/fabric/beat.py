@@ -9,7 +9,7 @@ from collections.abc import Callable
 from openwafer.sdk.fabric import operand, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined
-from openwafer.sdk.fabric.rows import core_row, input_slot, operand_row, vector_row
+from openwafer.sdk.fabric.rows import core_row, input_slot, job_row, operand_row, vector_row
 from openwafer.sdk.fabric.state import State
 
 Element = Callable[[int, int, int, int], int]
@@ -30,7 +30,7 @@ def plan_of(s: State, thread: int) -> int:
     """How an operation's beats go: a plan, and the words of its operands' elements."""
     row = vector_row(s[thread + w.T_OP])
     num_sources = s[row + w.V_SOURCES]
-    if s[thread + w.T_WIDTH] != 1 or s[thread + w.T_OPTIONS] & vector.FILTER:
+    if s[job_row(thread) + w.J_WIDTH] != 1 or s[job_row(thread) + w.J_OPTIONS] & vector.FILTER:
         return w.PLAN_ANY
     words = s[row + w.V_DESTINATION_WORDS]
     kinds = num_inputs = 0

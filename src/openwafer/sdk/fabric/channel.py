@@ -3,13 +3,12 @@
 from openwafer.sdk.fabric import queues, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
-from openwafer.sdk.fabric.rows import channel_row, router_row
+from openwafer.sdk.fabric.rows import channel_row, route_row, router_row
 from openwafer.sdk.fabric.state import Array, State
 
 
-def fill_takes(row: Array, color: int) -> None:
+def fill_takes(row: Array, color: int, word: int) -> None:
     """Set the bits of a router's row that follow from a color's route."""
-    word = int(row[w.R_ROUTE + color])
     position = (word >> route.POSITION_SHIFT) & 3
     sides = 0 if word & route.TORN_BIT else word >> (10 * position + 5)
     for direction in range(5):
@@ -22,7 +21,7 @@ def fill_takes(row: Array, color: int) -> None:
 def set_route(s: State, pe: int, color: int, word: int) -> None:
     """Give a color another configuration."""
     row = router_row(pe)
-    s[row + w.R_ROUTE + color] = word
+    s[route_row(pe, color)] = word
     sides = 0 if word & route.TORN_BIT else route.receives(word)
     for direction in range(5):
         at = row + w.R_TAKES + (direction >> 1)
@@ -52,10 +51,10 @@ def earlier_side(s: State, pe: int, color: int, direction: int) -> int:
     One that went nowhere has left no trace: then it is a side that the color is taken from.
     """
     row = router_row(pe)
-    if (s[row + w.KEPT] >> (w.KEPT_SHIFT + color)) & 1:
+    if (s[row + w.R_GONE] >> (w.GONE_SHIFT + color)) & 1 == 0:
         tail = (s[row + w.R_TAILS] >> (2 * color)) & 3
         return (s[channel_row(pe, color) + ((tail - 1) & 3)] >> w.FROM_SHIFT) & 7
-    others = route.receives(s[row + w.R_ROUTE + color]) & ~(1 << direction)
+    others = route.receives(s[route_row(pe, color)]) & ~(1 << direction)
     return lowest_bit(others) if others else direction
 
 
@@ -68,7 +67,6 @@ def push(s: State, pe: int, color: int, wavelet: int) -> None:
     tail = (tail + 1) & 3
     s[row + w.R_TAILS] = (s[row + w.R_TAILS] & ~(3 << (2 * color))) | tail << (2 * color)
     s[row + w.R_BUSY] |= 1 << color
-    s[row + w.KEPT] |= 1 << (w.KEPT_SHIFT + color)
     if (s[row + w.R_HEADS] >> (2 * color)) & 3 == tail:
         s[row + w.R_BUSY] |= 1 << (w.FULL_SHIFT + color)
 
@@ -81,7 +79,7 @@ def pop(s: State, pe: int, color: int) -> None:
     s[row + w.R_HEADS] = (s[row + w.R_HEADS] & ~(3 << (2 * color))) | head << (2 * color)
     if (s[row + w.R_BUSY] >> (w.FULL_SHIFT + color)) & 1:
         s[row + w.R_BUSY] &= ~(1 << (w.FULL_SHIFT + color))
-        queues.wake_around(s, pe)
+        queues.wake_senders(s, pe, route.receives(s[route_row(pe, color)]))
     elif (s[row + w.R_TAILS] >> (2 * color)) & 3 == head:
         s[row + w.R_BUSY] &= ~(1 << color)
 
@@ -92,7 +90,8 @@ def note_landing(s: State, pe: int, color: int) -> bool:
     at = router_row(pe) + w.R_LANDED
     if s[at] >> w.LANDED_SHIFT != s[w.G_NOW]:
         s[at] = s[w.G_NOW] << w.LANDED_SHIFT
-        s[router_row(pe) + w.KEPT] &= (1 << w.KEPT_SHIFT) - 1
+        if s[router_row(pe) + w.R_GONE] >> w.GONE_SHIFT:
+            s[router_row(pe) + w.R_GONE] &= (1 << w.GONE_SHIFT) - 1
     is_first = (s[at] >> color) & 1 == 0
     s[at] |= 1 << color
     return is_first
@@ -110,7 +109,7 @@ def late_colors(s: State, pe: int) -> int:
         return 0
     # With one wavelet, and so not with four, a channel's tail is one slot behind its head.
     late = 0
-    kept = s[row + w.KEPT] >> w.KEPT_SHIFT
+    kept = s[row + w.R_LANDED] & ~(s[row + w.R_GONE] >> w.GONE_SHIFT) & w.COLORS_MASK
     heads, tails = s[row + w.R_HEADS], s[row + w.R_TAILS]
     while kept:
         color = lowest_bit(kept)

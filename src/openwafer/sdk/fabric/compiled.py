@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 P = ParamSpec("P")
@@ -50,22 +49,6 @@ def cells_at(_typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def prefetch(_typing: Any, _cells: Any, _index: Any) -> Any:
-    """Ask memory for a word that is needed soon."""
-
-    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer, number = (context.get_value_type(kind) for kind in (types.voidptr, types.int32))
-        kind = cgutils.ir.FunctionType(cgutils.ir.VoidType(), [pointer, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        place = builder.bitcast(builder.gep(args[0], [args[1]]), pointer)
-        # To be read and written, with the best place in the cache, as data.
-        builder.call(function, [place, number(1), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.CPointer(types.int64), types.int64), generate
-
-
-@intrinsic
 def lowest_bit(_typing: Any, _mask: Any) -> Any:
     """Number of the lowest set bit of a mask that is not 0."""
 
@@ -73,6 +56,54 @@ def lowest_bit(_typing: Any, _mask: Any) -> Any:
         return builder.cttz(args[0], context.get_constant(types.boolean, 1))
 
     return types.int64(types.int64), generate
+
+
+@intrinsic
+def load_16(_typing: Any, _cells: Any, _index: Any) -> Any:
+    """A 16-bit word without a sign; the index counts such words."""
+    return types.int64(types.CPointer(types.int64), types.int64), _loader(types.uint16)
+
+
+@intrinsic
+def load_32(_typing: Any, _cells: Any, _index: Any) -> Any:
+    """32 bits without a sign from a 16-bit word on."""
+    return types.int64(types.CPointer(types.int64), types.int64), _loader(types.uint32)
+
+
+@intrinsic
+def store_16(_typing: Any, _cells: Any, _index: Any, _value: Any) -> Any:
+    """Write the lowest bits of a value as a 16-bit word."""
+    return types.void(types.CPointer(types.int64), types.int64, types.int64), _storer(types.uint16)
+
+
+@intrinsic
+def store_32(_typing: Any, _cells: Any, _index: Any, _value: Any) -> Any:
+    """Write the lowest bits of a value as 32 bits from a 16-bit word on."""
+    return types.void(types.CPointer(types.int64), types.int64, types.int64), _storer(types.uint32)
+
+
+def _half_word(context: Any, builder: Any, args: Any, kind: Any) -> Any:
+    """Pointer to a number that begins at a 16-bit word."""
+    words = builder.bitcast(args[0], context.get_value_type(types.CPointer(types.uint16)))
+    place = builder.gep(words, [args[1]])
+    return builder.bitcast(place, context.get_value_type(types.CPointer(kind)))
+
+
+def _loader(kind: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = builder.load(_half_word(context, builder, args, kind), align=2)
+        return builder.zext(value, context.get_value_type(signature.return_type))
+
+    return generate
+
+
+def _storer(kind: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        value = builder.trunc(args[2], context.get_value_type(kind))
+        builder.store(value, _half_word(context, builder, args, kind), align=2)
+        return context.get_dummy_value()
+
+    return generate
 
 
 @intrinsic

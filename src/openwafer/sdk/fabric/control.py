@@ -10,7 +10,7 @@ from typing import Final
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined
-from openwafer.sdk.fabric.rows import router_row
+from openwafer.sdk.fabric.rows import route_row, router_row
 from openwafer.sdk.fabric.state import State
 
 NOP: Final = 0
@@ -104,8 +104,11 @@ def count(s: State, row: int, wavelet: int) -> None:
 
 
 @inlined
-def filter_row(s: State, pe: int, word: int) -> int:
-    """Where the filter of a color's configuration lies, or -1."""
+def filter_row(s: State, pe: int, color: int) -> int:
+    """Where the filter of a color lies, or -1."""
+    if s[router_row(pe) + w.R_FLAGS] & w.FILTER_BIT == 0:
+        return -1
+    word = s[route_row(pe, color)]
     number = (word >> route.FILTER_SHIFT) & route.FILTER_MASK
     if number == 0:
         return -1

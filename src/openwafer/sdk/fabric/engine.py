@@ -18,19 +18,16 @@ from typing import Any, Final
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
 from numba import njit, types
 
-from openwafer.sdk.fabric import operand, overrun, processor, queues, registers, router, thread
+from openwafer.sdk.fabric import overrun, processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import (
     cells_at,
     compiled,
-    inlined,
     load_shared,
-    lowest_bit,
-    prefetch,
     store_shared,
 )
 from openwafer.sdk.fabric.one_unit import as_one_unit
-from openwafer.sdk.fabric.rows import core_row, mailbox_row, memory_row, thread_row
+from openwafer.sdk.fabric.rows import core_row, processor_row
 from openwafer.sdk.fabric.state import Array, State
 from openwafer.sdk.program.sources import source_digest
 
@@ -38,8 +35,6 @@ from openwafer.sdk.program.sources import source_digest
 RUN_TYPE: Final = types.int32(*[types.int64] * 5)
 ELEMENT_TYPE: Final = types.int64(*[types.int64] * 4)
 PAUSE_TYPE: Final = types.int32()
-AHEAD: Final = 8
-"""How many cores ahead memory is asked for what they need."""
 LOOKS: Final = 2000
 """How often a band looks for the others before it lets the processor do something else."""
 PATIENCE_SECONDS: Final = 1.5
@@ -65,9 +60,8 @@ class NativeFunction(types.WrapperAddressProtocol):  # type: ignore[misc]
 @compiled
 def sleep_until(s: State, pe: int, cycle: int) -> None:
     """Put a core into the wheel."""
-    core = core_row(pe)
-    s[core + w.C_WHEEL_AT] = cycle
-    s[core + w.C_WHEEL_NEXT] = s[w.WHEEL_LIST + cycle % w.WHEEL]
+    s[processor_row(pe) + w.P_WHEEL_AT] = cycle
+    s[processor_row(pe) + w.P_WHEEL_NEXT] = s[w.WHEEL_LIST + cycle % w.WHEEL]
     s[w.WHEEL_LIST + cycle % w.WHEEL] = pe + 1
     s[w.G_IN_WHEEL] += 1
 
@@ -80,13 +74,12 @@ def wake_sleepers(s: State) -> None:
     s[w.WHEEL_LIST + bucket] = 0
     while entry:
         pe = entry - 1
-        core = core_row(pe)
-        entry = s[core + w.C_WHEEL_NEXT]
+        entry = s[processor_row(pe) + w.P_WHEEL_NEXT]
         s[w.G_IN_WHEEL] -= 1
-        if s[core + w.C_WHEEL_AT] > s[w.G_NOW]:
-            sleep_until(s, pe, s[core + w.C_WHEEL_AT])
+        if s[processor_row(pe) + w.P_WHEEL_AT] > s[w.G_NOW]:
+            sleep_until(s, pe, s[processor_row(pe) + w.P_WHEEL_AT])
         else:
-            s[core + w.C_WHEEL_AT] = 0
+            s[processor_row(pe) + w.P_WHEEL_AT] = 0
             queues.wake_core(s, pe)
 
 
@@ -98,8 +91,8 @@ def next_sleeper(s: State) -> int:
     for cycle in range(now + 1, now + 1 + w.WHEEL):
         entry = s[w.WHEEL_LIST + cycle % w.WHEEL]
         while entry:
-            soonest = min(soonest, s[core_row(entry - 1) + w.C_WHEEL_AT])
-            entry = s[core_row(entry - 1) + w.C_WHEEL_NEXT]
+            soonest = min(soonest, s[processor_row(entry - 1) + w.P_WHEEL_AT])
+            entry = s[processor_row(entry - 1) + w.P_WHEEL_NEXT]
         if soonest == cycle:
             break
     return soonest
@@ -111,31 +104,11 @@ def stays_awake(s: State, pe: int) -> bool:
     soonest = processor.next_cycle(s, pe)
     if soonest == w.NEVER:
         return False
-    at = s[core_row(pe) + w.C_WHEEL_AT]
+    at = s[processor_row(pe) + w.P_WHEEL_AT]
     if at == 0 and soonest > s[w.G_NOW] + 1:
         sleep_until(s, pe, soonest)
         return False
     return at == 0 or at > soonest
-
-
-@inlined
-def look_ahead(s: State, i: int) -> None:
-    """Ask memory for what the cores behind number `i` of the list need."""
-    pe = s[w.CORE_LIST + i + AHEAD]
-    prefetch(s, core_row(pe))
-    prefetch(s, core_row(pe) + w.C_IMAGE)
-    prefetch(s, mailbox_row(pe))
-    pe = s[w.CORE_LIST + i + AHEAD // 2]
-    threads = s[core_row(pe) + w.C_THREADS] & w.ALL_SLOTS
-    while threads:
-        prefetch(s, thread_row(pe, lowest_bit(threads)))
-        threads &= threads - 1
-    pe = s[w.CORE_LIST + i + AHEAD // 4]
-    threads = s[core_row(pe) + w.C_THREADS] & w.ALL_SLOTS
-    while threads:
-        address = s[thread_row(pe, lowest_bit(threads)) + w.T_ADDRESS]
-        prefetch(s, memory_row(pe) + ((address & operand.ADDRESS_MASK) >> 2))
-        threads &= threads - 1
 
 
 @compiled
@@ -143,12 +116,12 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
     """One cycle of all awake cores."""
     kept = 0
     for i in range(s[w.G_CORES]):
-        if i + AHEAD < s[w.G_CORES]:
-            look_ahead(s, i)
         pe = s[w.CORE_LIST + i]
         core = core_row(pe)
-        has_acted = s[core + w.C_SOURCE] != 0 and processor.step_sources(s, pe)
-        if s[core + w.C_THREADS]:
+        has_acted = False
+        if s[core + w.C_AWAKE] >> w.SOURCE_SHIFT:
+            has_acted = processor.step_sources(s, pe)
+        if s[core + w.C_THREADS] & w.ALL_SLOTS:
             has_acted |= thread.step_threads(s, element, pe)
         if processor.is_main_due(s, pe):
             has_acted |= processor.step_main(s, run, pe)
@@ -156,7 +129,7 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
             s[w.CORE_LIST + kept] = pe
             kept += 1
         else:
-            s[core_row(pe) + w.C_AWAKE] = 0
+            s[core + w.C_AWAKE] &= ~w.AWAKE_BIT
     s[w.G_CORES] = kept
 
 

@@ -4,12 +4,10 @@ A task named for pushes is activated by the push behind a reader that found noth
 pops by the pop behind a writer that found no space.
 """
 
-from openwafer.sdk.fabric import operand
+from openwafer.sdk.fabric import operand, queues
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
-from openwafer.sdk.fabric.rows import mailbox_row
 from openwafer.sdk.fabric.state import State
-from openwafer.sdk.program import mailbox as mb
 
 
 @compiled
@@ -41,7 +39,7 @@ def push(s: State, pe: int, row: int, value: int) -> None:
     if s[row + w.F_WAS_EMPTY]:
         s[row + w.F_WAS_EMPTY] = 0
         if s[row + w.F_ACTIVATE_PUSH] >= 0:
-            s[mailbox_row(pe) + mb.ACTIVE] |= 1 << s[row + w.F_ACTIVATE_PUSH]
+            queues.activate(s, pe, s[row + w.F_ACTIVATE_PUSH])
 
 
 @compiled
@@ -54,5 +52,5 @@ def pop(s: State, pe: int, row: int) -> int:
     if s[row + w.F_WAS_FULL]:
         s[row + w.F_WAS_FULL] = 0
         if s[row + w.F_ACTIVATE_POP] >= 0:
-            s[mailbox_row(pe) + mb.ACTIVE] |= 1 << s[row + w.F_ACTIVATE_POP]
+            queues.activate(s, pe, s[row + w.F_ACTIVATE_POP])
     return value

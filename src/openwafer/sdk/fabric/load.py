@@ -1,6 +1,6 @@
 """A compiled program becomes the state of a machine that has not run yet."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -149,11 +149,14 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
         if block.any():
             tables.memory[pes, start : start + block.size] = block
     core = np.zeros(w.CORE_WORDS, np.int64)
-    core[w.C_IMAGE] = number
+    processor = np.zeros(w.PROCESSOR_WORDS, np.int64)
+    processor[w.P_IMAGE] = number
+    core[w.C_THREADS] = image.start.blocked_queues >> w.QUEUES << w.HELD_SHIFT
     for pair, rotation in enumerate(image.rotations):
-        core[w.C_ROTATED + pair] = rotation.first
-    _bind_queues(core, image, program.arch)
-    tables.core[pes] = core
+        processor[w.P_ROTATED + pair] = rotation.first
+    _bind_queues(core, processor, image, program.arch)
+    _mark_starts(core, image, program.arch)
+    tables.core[pes], tables.processor[pes] = core, processor
     _fill_mailboxes(tables, program, image, pes)
     _fill_fifos(tables, image, pes)
     for dsr in image.dsrs:
@@ -161,7 +164,7 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
         tables.dsr[dsr.file * 16 + dsr.number, pes] = row
 
 
-def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
+def _bind_queues(core: Array, processor: Array, image: Image, arch: Arch) -> None:
     """Bind queues as the image says; on WSE-2 every color that starts tasks reaches some queue.
 
     Data tasks get queues of their own as far as there are. Where the image has control tasks, the
@@ -169,7 +172,7 @@ def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
     wavelets wait in the router.
     """
     queue_of = core[w.C_QUEUE_OF :].view(np.uint8)[:NUM_COLORS]
-    out_colors = core[w.C_OUT_COLOR :].view(np.uint8)
+    out_colors = processor[w.P_OUT_COLOR :].view(np.uint8)
     for binding in image.queues:
         if binding.is_input:
             queue_of[binding.color] = binding.queue + 1
@@ -187,6 +190,15 @@ def _bind_queues(core: Array, image: Image, arch: Arch) -> None:
         return
     shared = (free[-1] if free else w.QUEUES - 1) + 1
     queue_of[queue_of == 0] = shared
+
+
+def _mark_starts(core: Array, image: Image, arch: Arch) -> None:
+    """Mark the colors whose wavelets may start a data task; WSE-3 names these by queue."""
+    queue_of = core[w.C_QUEUE_OF :].view(np.uint8)[:NUM_COLORS]
+    for task in image.tasks:
+        if task.kind is TaskKind.DATA:
+            own = queue_of == task.task_id + 1 if arch is Arch.WSE3 else task.task_id
+            queue_of[own] |= w.START_BIT
 
 
 def _fill_mailboxes(tables: Tables, program: Program, image: Image, pes: Array) -> None:
@@ -271,25 +283,35 @@ def _fill_routers(tables: Tables, program: Program, kinds: Array, kind_of: Array
         pes = np.flatnonzero(kind_of == number)
         colors = _colors_of(program, image, routes)
         filters = [(color, config.filter) for color, config in colors if config.filter is not None]
-        tables.router[pes] = _router_row(colors, [color for color, _ in filters])
+        words = _route_words(colors, [color for color, _ in filters])
+        tables.router[pes] = _router_row(colors, words)
+        for color, word in words.items():
+            tables.route[color, pes] = word
         if not filters:
             continue
         first_of = first_filter + len(filters) * np.arange(pes.size)
-        tables.router[pes, w.R_FLAGS] |= first_of << w.FILTERS_SHIFT
+        tables.router[pes, w.R_FLAGS] |= first_of << w.FILTERS_SHIFT | w.FILTER_BIT
         rows = np.stack([_filter_row(given) for _, given in filters])
         after = first_filter + pes.size * len(filters)
         tables.filter[first_filter:after] = np.tile(rows, (pes.size, 1))
         first_filter = after
 
 
-def _router_row(colors: Sequence[tuple[int, ColorConfig]], with_filter: list[int]) -> Array:
+def _route_words(
+    colors: Sequence[tuple[int, ColorConfig]], with_filter: list[int]
+) -> dict[int, int]:
+    return {
+        color: route.pack_route(config, with_filter.index(color) if color in with_filter else -1)
+        for color, config in colors
+    }
+
+
+def _router_row(colors: Sequence[tuple[int, ColorConfig]], words: Mapping[int, int]) -> Array:
     row = np.zeros(w.ROUTER_WORDS, np.int64)
-    for color, config in colors:
-        number = with_filter.index(color) if color in with_filter else -1
-        row[w.R_ROUTE + color] = route.pack_route(config, number)
-        if config.swap_x or config.swap_y:
-            row[w.R_FLAGS] = w.SWAP_BIT
-        channel.fill_takes(row, color)
+    if any(config.swap_x or config.swap_y for _, config in colors):
+        row[w.R_FLAGS] = w.SWAP_BIT
+    for color, word in words.items():
+        channel.fill_takes(row, color, word)
     return row
 
 

@@ -5,7 +5,14 @@ from typing import Final
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import queues
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled, inlined
+from openwafer.sdk.fabric.compiled import (
+    compiled,
+    inlined,
+    load_16,
+    load_32,
+    store_16,
+    store_32,
+)
 from openwafer.sdk.fabric.rows import dsr_row, mailbox_row, memory_row
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import descriptor as dsd
@@ -137,31 +144,15 @@ def step(s: State, operand: int) -> None:
 
 
 @inlined
-def load_bits(s: State, pe: int, address: int, mask: int) -> int:
-    """Bits of memory that lie within four words."""
-    return (s[memory_row(pe) + (address >> 2)] >> (16 * (address & 3))) & mask
-
-
-@inlined
-def store_bits(s: State, pe: int, address: int, mask: int, value: int) -> None:
-    """Write them."""
-    at = memory_row(pe) + (address >> 2)
-    shift = 16 * (address & 3)
-    s[at] = (s[at] & ~(mask << shift)) | (value & mask) << shift
-
-
-@inlined
 def load(s: State, pe: int, address: int, num_words: int) -> int:
     """An element of memory as raw bits."""
     at = address & ADDRESS_MASK
     if at + num_words > MEMORY_WORDS:
         queues.fail(s, w.ERROR_BOUNDS, pe, at, 0)
         return 0
-    if num_words == 1:
-        return load_bits(s, pe, at, 0xFFFF)
-    if at & 3 != 3:
-        return load_bits(s, pe, at, 0xFFFFFFFF)
-    return load_bits(s, pe, at, 0xFFFF) | load_bits(s, pe, at + 1, 0xFFFF) << 16
+    at += 4 * memory_row(pe)
+    value: int = load_16(s, at) if num_words == 1 else load_32(s, at)
+    return value
 
 
 @inlined
@@ -171,10 +162,8 @@ def store(s: State, pe: int, address: int, num_words: int, value: int) -> None:
     if at + num_words > MEMORY_WORDS:
         queues.fail(s, w.ERROR_BOUNDS, pe, at, 1)
         return
+    at += 4 * memory_row(pe)
     if num_words == 1:
-        store_bits(s, pe, at, 0xFFFF, value)
-    elif at & 3 != 3:
-        store_bits(s, pe, at, 0xFFFFFFFF, value)
+        store_16(s, at, value)
     else:
-        store_bits(s, pe, at, 0xFFFF, value)
-        store_bits(s, pe, at + 1, 0xFFFF, value >> 16)
+        store_32(s, at, value)

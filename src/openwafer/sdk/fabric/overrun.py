@@ -18,10 +18,11 @@ from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.operand import ADDRESS_MASK
 from openwafer.sdk.fabric.rows import (
-    core_row,
     image_row,
+    job_row,
     map_row,
     operand_row,
+    processor_row,
     thread_row,
     vector_row,
 )
@@ -46,7 +47,7 @@ PE_BITS: Final = 20
 @compiled
 def variable_at(s: State, pe: int, address: int) -> int:
     """Number of the variable that a word of a PE's memory belongs to, as the image's map has it."""
-    number = s[image_row(s[core_row(pe) + w.C_IMAGE]) + w.I_MAP] - 1
+    number = s[image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_MAP] - 1
     row = map_row(number) + 1
     return (s[row + (address >> 2)] >> (16 * (address & 3))) & ADDRESS_MASK
 
@@ -84,10 +85,10 @@ def look(s: State, pe: int, who: int, first: int, low: int, high: int) -> None:
     if ends_there and variable != mb.NO_VARIABLE:
         return
     place, operand = who >> PLACE_SHIFT, who & OPERAND_MASK
-    image = s[core_row(pe) + w.C_IMAGE]
+    image = s[processor_row(pe) + w.P_IMAGE]
     if not is_news(s, pe, image << IMAGE_SHIFT | place << SLOT_SHIFT | operand):
         return
-    a = who | s[core_row(pe) + w.C_ENTRY] << ENTRY_SHIFT
+    a = who | s[processor_row(pe) + w.P_ENTRY] << ENTRY_SHIFT
     queues.record(s, w.E_OVERRUN, pe, a, first | low << LOW_SHIFT | high << HIGH_SHIFT)
     if s[w.G_STOPS_AT_OVERRUN]:
         queues.fail(s, w.ERROR_OVERRUN, pe, 0, 0)
@@ -160,13 +161,13 @@ def look_at_memory(s: State, pe: int, slot: int, place: int) -> None:
         low, high = reach(s, row, number + num)
     first = begin
     if (
-        s[thread + w.T_OPTIONS] & vector.HAS_INDEX
+        s[job_row(thread) + w.J_OPTIONS] & vector.HAS_INDEX
         and s[row + w.O_FLAGS] & vector.FLAG_WAVELET_INDEX
     ):
-        first -= s[thread + w.T_INDEX]
+        first -= s[job_row(thread) + w.J_INDEX]
     high += vector.words_of(s, s[thread + w.T_OP], place) - 1
     who = s[thread + w.T_OP] << mb.OPERAND_SHIFT | place
-    who |= slot << SLOT_SHIFT | s[thread + w.T_PLACE] << PLACE_SHIFT
+    who |= slot << SLOT_SHIFT | s[job_row(thread) + w.J_PLACE] << PLACE_SHIFT
     look(s, pe, who, first & ADDRESS_MASK, min(first, begin + low), begin + high)
 
 
@@ -174,7 +175,7 @@ def look_at_memory(s: State, pe: int, slot: int, place: int) -> None:
 def look_at(s: State, pe: int, slot: int) -> None:
     """Look at what an operation has touched that ends now."""
     thread = thread_row(pe, slot)
-    image = image_row(s[core_row(pe) + w.C_IMAGE])
+    image = image_row(s[processor_row(pe) + w.P_IMAGE])
     if s[thread + w.T_DONE] == 0 or s[image + w.I_MAP] == 0:
         return
     for place in range(s[vector_row(s[thread + w.T_OP]) + w.V_SOURCES] + 1):

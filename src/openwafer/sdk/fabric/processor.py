@@ -13,7 +13,14 @@ from openwafer.sdk.arch.generation import NO_TASK
 from openwafer.sdk.fabric import control, queues, request, thread, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
-from openwafer.sdk.fabric.rows import core_row, image_row, mailbox_row, memory_row, source_row
+from openwafer.sdk.fabric.rows import (
+    core_row,
+    image_row,
+    mailbox_row,
+    memory_row,
+    processor_row,
+    source_row,
+)
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
@@ -36,14 +43,15 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     mailbox_address = s[w.G_ADDRESS] + 8 * mailbox_row(pe)
     memory_address = s[w.G_ADDRESS] + 8 * memory_row(pe)
     started = s[mailbox_row(pe) + mb.CYCLE]
-    s[core + w.C_ENTRY] = entry
-    s[core + w.C_OUTCOME] = run(
-        s[core + w.C_IMAGE], mailbox_address, memory_address, entry, is_resume
+    s[processor_row(pe) + w.P_ENTRY] = entry
+    s[processor_row(pe) + w.P_OUTCOME] = run(
+        s[processor_row(pe) + w.P_IMAGE], mailbox_address, memory_address, entry, is_resume
     )
-    s[core + w.C_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
-    s[core + w.C_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
+    s[processor_row(pe) + w.P_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
+    s[processor_row(pe) + w.P_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
     s[core + w.C_MAIN] = w.MAIN_BUSY
-    if s[core + w.C_OUTCOME] == TRAPPED:
+    thread.hold(s, pe)
+    if s[processor_row(pe) + w.P_OUTCOME] == TRAPPED:
         queues.fail(
             s, w.ERROR_TRAP, pe, s[mailbox_row(pe) + mb.TRAP], s[mailbox_row(pe) + mb.TRAP_VALUE]
         )
@@ -57,11 +65,11 @@ def start_entry(s: State, pe: int, entry: int) -> None:
     """
     core = core_row(pe)
     begin = s[w.G_NOW]
-    if s[core + w.C_TASKS_RUN]:
-        begin = max(begin, s[core + w.C_UNTIL] + TASK_CYCLES)
-    s[core + w.C_TASKS_RUN] += 1
-    s[core + w.C_ENTRY] = entry
-    s[core + w.C_UNTIL] = begin
+    if s[processor_row(pe) + w.P_TASKS_RUN]:
+        begin = max(begin, s[processor_row(pe) + w.P_UNTIL] + TASK_CYCLES)
+    s[processor_row(pe) + w.P_TASKS_RUN] += 1
+    s[processor_row(pe) + w.P_ENTRY] = entry
+    s[processor_row(pe) + w.P_UNTIL] = begin
     s[core + w.C_MAIN] = w.MAIN_DISPATCH
 
 
@@ -69,7 +77,7 @@ def start_entry(s: State, pe: int, entry: int) -> None:
 def resume(s: State, run: Run, pe: int, cycles: int) -> None:
     """Go on behind a request."""
     s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW] + cycles
-    execute(s, run, pe, s[core_row(pe) + w.C_ENTRY], 1)
+    execute(s, run, pe, s[processor_row(pe) + w.P_ENTRY], 1)
 
 
 @compiled
@@ -87,7 +95,7 @@ def queue_entry(s: State, pe: int, queue: int) -> int:
 
     Control wavelets that name no task are dropped.
     """
-    tables = image_row(s[core_row(pe) + w.C_IMAGE])
+    tables = image_row(s[processor_row(pe) + w.P_IMAGE])
     while queues.input_ready(s, pe, queue) <= s[w.G_NOW]:
         wavelet = queues.input_head(s, pe, queue)
         color = (wavelet >> w.COLOR_SHIFT) & 31
@@ -108,7 +116,7 @@ def queue_entry(s: State, pe: int, queue: int) -> int:
 @compiled
 def candidate_entry(s: State, pe: int, place: int) -> int:
     """Entry + 1 of a place in the ring when it can start now, else 0."""
-    tables = image_row(s[core_row(pe) + w.C_IMAGE])
+    tables = image_row(s[processor_row(pe) + w.P_IMAGE])
     if place < FIRST_LOCAL:
         return queue_entry(s, pe, place)
     if place < COMMAND_PLACE:
@@ -117,7 +125,8 @@ def candidate_entry(s: State, pe: int, place: int) -> int:
             return s[tables + w.I_LOCAL + place - FIRST_LOCAL]
         return 0
     is_waiting = (
-        s[core_row(pe) + w.C_COMMAND] == w.COMMAND_WAITS and s[mailbox_row(pe) + mb.STREAM_OPEN]
+        s[processor_row(pe) + w.P_COMMAND] == w.COMMAND_WAITS
+        and s[mailbox_row(pe) + mb.STREAM_OPEN]
     )
     return s[tables + w.I_COMMAND] if is_waiting else 0
 
@@ -125,7 +134,7 @@ def candidate_entry(s: State, pe: int, place: int) -> int:
 @compiled
 def is_high(s: State, pe: int, place: int) -> bool:
     """Whether a place of the ring has high priority."""
-    high = s[core_row(pe) + w.C_HIGH_TASKS]
+    high = s[processor_row(pe) + w.P_HIGH_TASKS]
     if high == 0 or place == COMMAND_PLACE:
         return False
     if place >= FIRST_LOCAL:
@@ -134,17 +143,21 @@ def is_high(s: State, pe: int, place: int) -> bool:
     return (high >> (place if s[w.G_IS_WSE3] else color)) & 1 != 0
 
 
-@inlined
-def has_candidates(s: State, pe: int) -> bool:
-    """A quick look whether the ring is worth a walk."""
+@compiled
+def has_own_work(s: State, pe: int) -> bool:
+    """Whether a main thread that is idle may find something to do other than a wavelet's task."""
+    if s[processor_row(pe) + w.P_TEARDOWNS] | s[processor_row(pe) + w.P_FLUSHES]:
+        return True
     if s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED]:
         return True
-    if s[core_row(pe) + w.C_COMMAND] == w.COMMAND_WAITS:
-        return True
+    return s[processor_row(pe) + w.P_COMMAND] == w.COMMAND_WAITS
+
+
+@compiled
+def has_wavelet_task(s: State, pe: int) -> bool:
+    """Whether the first wavelet of a queue may start a task."""
     waiting = s[core_row(pe) + w.C_IN] & w.COUNTS
-    if waiting == 0:
-        return False
-    tasks = image_row(s[core_row(pe) + w.C_IMAGE]) + w.I_DATA
+    tasks = image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_DATA
     while waiting:
         queue = lowest_bit(waiting) >> 3
         waiting &= ~(255 << (8 * queue))
@@ -169,12 +182,12 @@ def choose(s: State, pe: int) -> int:
     """Place in the ring of the task that starts now, or -1."""
     chosen = -1
     has_locals = s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED] != 0
-    place = s[core_row(pe) + w.C_CURSOR]
+    place = s[processor_row(pe) + w.P_CURSOR]
     for _ in range(RING if has_locals else FIRST_LOCAL + 1):
         place = following(place, has_locals)
         if candidate_entry(s, pe, place) == 0:
             continue
-        if s[core_row(pe) + w.C_HIGH_TASKS] == 0 or is_high(s, pe, place):
+        if s[processor_row(pe) + w.P_HIGH_TASKS] == 0 or is_high(s, pe, place):
             return place
         if chosen < 0:
             chosen = place
@@ -185,24 +198,24 @@ def choose(s: State, pe: int) -> int:
 def start_handler(s: State, pe: int) -> bool:
     """Start the handler of a torn-down color or of a queue that was to be emptied."""
     core = core_row(pe)
-    if s[core + w.C_TEARDOWNS] | s[core + w.C_FLUSHES] == 0:
+    if s[processor_row(pe) + w.P_TEARDOWNS] | s[processor_row(pe) + w.P_FLUSHES] == 0:
         return False
-    tables = image_row(s[core + w.C_IMAGE])
+    tables = image_row(s[processor_row(pe) + w.P_IMAGE])
     for color in range(w.COLORS):
         entry = s[tables + w.I_TEARDOWN + color]
-        if entry and (s[core + w.C_TEARDOWNS] >> color) & 1:
-            s[core + w.C_TEARDOWNS] &= ~(1 << color)
+        if entry and (s[processor_row(pe) + w.P_TEARDOWNS] >> color) & 1:
+            s[processor_row(pe) + w.P_TEARDOWNS] &= ~(1 << color)
             start_entry(s, pe, entry - 1)
             return True
     for queue in range(2 * w.QUEUES):
         entry = s[tables + w.I_FLUSH + queue]
-        is_asked = entry and (s[core + w.C_FLUSHES] >> queue) & 1
+        is_asked = entry and (s[processor_row(pe) + w.P_FLUSHES] >> queue) & 1
         if (
             is_asked
             and queues.count_in(s[core + w.C_IN + queue // w.QUEUES], queue % w.QUEUES) == 0
         ):
-            s[core + w.C_FLUSHES] &= ~(1 << queue)
-            s[core + w.C_FLUSHED] |= 1 << queue
+            s[processor_row(pe) + w.P_FLUSHES] &= ~(1 << queue)
+            s[processor_row(pe) + w.P_FLUSHED] |= 1 << queue
             start_entry(s, pe, entry - 1)
             return True
     return False
@@ -214,11 +227,11 @@ def rotated_entry(s: State, pe: int, queue: int, entry: int) -> int:
 
     The data task counts its starts; at the limit the other task starts in its place.
     """
-    first = image_row(s[core_row(pe) + w.C_IMAGE]) + w.I_ROTATION
+    first = image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_ROTATION
     if s[first] == 0 or queues.input_head(s, pe, queue) & w.CONTROL_BIT:
         return entry
     for pair in range(w.ROTATIONS):
-        row, counter = first + pair * w.ROTATION_WORDS, core_row(pe) + w.C_ROTATED + pair
+        row, counter = first + pair * w.ROTATION_WORDS, processor_row(pe) + w.P_ROTATED + pair
         if s[row] != queue + 1:
             continue
         if s[counter] == s[row + 2]:
@@ -237,7 +250,7 @@ def start_task(s: State, pe: int) -> bool:
     if place < 0:
         return False
     entry = candidate_entry(s, pe, place) - 1
-    s[core_row(pe) + w.C_CURSOR] = place
+    s[processor_row(pe) + w.P_CURSOR] = place
     arguments = mailbox_row(pe) + mb.ARGUMENTS
     if place < FIRST_LOCAL:
         entry = rotated_entry(s, pe, place, entry)
@@ -248,7 +261,7 @@ def start_task(s: State, pe: int) -> bool:
     else:
         for k in range(mb.NUM_ARGUMENTS):
             s[arguments + k] = s[w.G_ARGUMENTS + k]
-        s[core_row(pe) + w.C_COMMAND] = w.COMMAND_RUNS
+        s[processor_row(pe) + w.P_COMMAND] = w.COMMAND_RUNS
         s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
     start_entry(s, pe, entry)
     return True
@@ -257,8 +270,8 @@ def start_task(s: State, pe: int) -> bool:
 @compiled
 def end_command(s: State, pe: int) -> None:
     """Count the host's command as done once the PE has opened its stream again."""
-    if s[core_row(pe) + w.C_COMMAND] == w.COMMAND_RUNS and s[mailbox_row(pe) + mb.STREAM_OPEN]:
-        s[core_row(pe) + w.C_COMMAND] = w.COMMAND_NONE
+    if s[processor_row(pe) + w.P_COMMAND] == w.COMMAND_RUNS and s[mailbox_row(pe) + mb.STREAM_OPEN]:
+        s[processor_row(pe) + w.P_COMMAND] = w.COMMAND_NONE
         s[w.G_COMMANDS] -= 1
 
 
@@ -282,19 +295,21 @@ def step_request(s: State, run: Run, pe: int) -> bool:
 def step_main(s: State, run: Run, pe: int) -> bool:
     """One cycle of the main thread; whether something happened."""
     core = core_row(pe)
-    if s[core + w.C_MAIN] == w.MAIN_BUSY and s[core + w.C_UNTIL] <= s[w.G_NOW]:
+    if s[core + w.C_MAIN] == w.MAIN_BUSY and s[processor_row(pe) + w.P_UNTIL] <= s[w.G_NOW]:
         end_command(s, pe)
-        s[core + w.C_MAIN] = w.MAIN_IDLE if s[core + w.C_OUTCOME] == FINISHED else w.MAIN_REQUEST
+        s[core + w.C_MAIN] = (
+            w.MAIN_IDLE if s[processor_row(pe) + w.P_OUTCOME] == FINISHED else w.MAIN_REQUEST
+        )
     if s[core + w.C_MAIN] == w.MAIN_REQUEST:
         return step_request(s, run, pe)
     if s[core + w.C_MAIN] == w.MAIN_RESUME:
-        s[mailbox_row(pe) + mb.RESULT] = s[core + w.C_RESULT]
+        s[mailbox_row(pe) + mb.RESULT] = s[processor_row(pe) + w.P_RESULT]
         resume(s, run, pe, vector.RESUME_CYCLES)
         return True
     has_chosen = s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe)
-    if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[core + w.C_UNTIL] <= s[w.G_NOW]:
+    if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[processor_row(pe) + w.P_UNTIL] <= s[w.G_NOW]:
         s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW]
-        execute(s, run, pe, s[core + w.C_ENTRY], 0)
+        execute(s, run, pe, s[processor_row(pe) + w.P_ENTRY], 0)
         return True
     return has_chosen
 
@@ -302,7 +317,7 @@ def step_main(s: State, run: Run, pe: int) -> bool:
 @compiled
 def step_sources(s: State, pe: int) -> bool:
     """Take a wavelet of each of the host's streams into the PE's queues."""
-    row = s[core_row(pe) + w.C_SOURCE]
+    row = s[core_row(pe) + w.C_AWAKE] >> w.SOURCE_SHIFT
     has_taken = False
     while row:
         source = source_row(row - 1)
@@ -310,12 +325,13 @@ def step_sources(s: State, pe: int) -> bool:
         if s[source + w.S_NEXT] == s[source + w.S_END]:
             continue
         color = s[source + w.S_COLOR]
-        queue = queues.queue_of(s, pe, color)
+        bound = queues.byte_of(s, core_row(pe) + w.C_QUEUE_OF, color)
+        queue = (bound & w.QUEUE_MASK) - 1
         if queue < 0 or not queues.has_input_space(s, pe, queue):
             continue
         data = s[w.SOURCE_DATA + s[source + w.S_NEXT]]
         ready = s[w.G_NOW] + s[w.G_RAMP_IN]
-        queues.push_input(s, pe, queue, data | color << w.COLOR_SHIFT, ready)
+        queues.push_input(s, pe, bound, data | color << w.COLOR_SHIFT, ready)
         has_taken = True
         s[source + w.S_NEXT] += 1
         if s[source + w.S_NEXT] == s[source + w.S_END]:
@@ -328,10 +344,15 @@ def is_main_due(s: State, pe: int) -> bool:
     """Whether the main thread may have something to do."""
     core = core_row(pe)
     main = s[core + w.C_MAIN]
-    if main == w.MAIN_IDLE:
-        return s[core + w.C_TEARDOWNS] | s[core + w.C_FLUSHES] != 0 or has_candidates(s, pe)
+    if main == w.MAIN_IDLE and has_own_work(s, pe):
+        return True
+    if main == w.MAIN_IDLE or main == w.MAIN_REST:
+        is_due = s[core + w.C_IN] & w.STARTS != 0 and has_wavelet_task(s, pe)
+        if is_due != (main == w.MAIN_IDLE):
+            s[core + w.C_MAIN] = w.MAIN_IDLE if is_due else w.MAIN_REST
+        return is_due
     if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
-        return s[core + w.C_UNTIL] <= s[w.G_NOW]
+        return s[processor_row(pe) + w.P_UNTIL] <= s[w.G_NOW]
     return main != w.MAIN_VECTOR
 
 
@@ -341,5 +362,5 @@ def next_cycle(s: State, pe: int) -> int:
     soonest = min(thread.next_beat(s, pe), queues.next_input(s, pe))
     main = s[core_row(pe) + w.C_MAIN]
     if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
-        soonest = min(soonest, s[core_row(pe) + w.C_UNTIL])
+        soonest = min(soonest, s[processor_row(pe) + w.P_UNTIL])
     return soonest

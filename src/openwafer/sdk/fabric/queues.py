@@ -2,10 +2,23 @@
 
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
-from openwafer.sdk.fabric.rows import core_row, input_slot, output_slot, router_row
+from openwafer.sdk.fabric.rows import (
+    core_row,
+    image_row,
+    input_slot,
+    mailbox_row,
+    output_slot,
+    processor_row,
+    router_row,
+)
 from openwafer.sdk.fabric.state import State
+from openwafer.sdk.program import mailbox as mb
 
 NORTH = 3
+INNER_MASK = 15
+"""Directions to other routers."""
+CONTROL_TO_START = 25
+"""From the bit of a control wavelet to START_BIT."""
 SLOT_MASK = w.QUEUE_SLOTS - 1
 
 
@@ -22,10 +35,25 @@ def wake_router(s: State, pe: int) -> None:
 @inlined
 def wake_core(s: State, pe: int) -> None:
     """The core looks around in this cycle, or in the next one if it has already."""
-    if s[core_row(pe) + w.C_AWAKE] == 0:
-        s[core_row(pe) + w.C_AWAKE] = 1
+    awake = s[core_row(pe) + w.C_AWAKE]
+    if awake & w.AWAKE_BIT == 0:
+        s[core_row(pe) + w.C_AWAKE] = awake | w.AWAKE_BIT
         s[w.CORE_LIST + s[w.G_CORES]] = pe
         s[w.G_CORES] += 1
+
+
+@inlined
+def stir(s: State, pe: int) -> None:
+    """A main thread that rests looks again what it can start."""
+    if s[core_row(pe) + w.C_MAIN] == w.MAIN_REST:
+        s[core_row(pe) + w.C_MAIN] = w.MAIN_IDLE
+
+
+@inlined
+def activate(s: State, pe: int, task: int) -> None:
+    """A task may run once it is not blocked."""
+    s[mailbox_row(pe) + mb.ACTIVE] |= 1 << task
+    stir(s, pe)
 
 
 @inlined
@@ -40,6 +68,18 @@ def neighbour(s: State, pe: int, direction: int) -> int:
 def is_own(s: State, pe: int) -> bool:
     """Whether a PE belongs to this band."""
     return s[w.G_FIRST] <= pe < s[w.G_END]
+
+
+@inlined
+def wake_senders(s: State, pe: int, sides: int) -> None:
+    """Wake the routers on some sides of one that has space again; it is awake itself."""
+    sides &= INNER_MASK & ~(s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT)
+    while sides:
+        direction = lowest_bit(sides)
+        sides &= sides - 1
+        other = pe + s[w.G_STEPS + direction]
+        if s[router_row(other) + w.R_FLAGS] & w.AWAKE_BIT == 0:
+            wake_neighbour(s, pe, direction)
 
 
 @compiled
@@ -79,9 +119,11 @@ def head_in(word: int, queue: int) -> int:
 @inlined
 def without_head(word: int, queue: int) -> int:
     """The word about queues after the first wavelet of one has gone."""
-    head = (head_in(word, queue) + 1) & SLOT_MASK
-    word &= ~(SLOT_MASK << (8 * queue))
-    return (word | head << (8 * queue)) - (1 << (8 * queue + w.COUNT_SHIFT))
+    before = (word >> (8 * queue)) & 255
+    after = ((before + 1) & SLOT_MASK | before & ~SLOT_MASK) - (1 << w.COUNT_SHIFT)
+    if after & w.COUNT_MASK << w.COUNT_SHIFT == 0:
+        after &= SLOT_MASK
+    return word ^ (before ^ after) << (8 * queue)
 
 
 @inlined
@@ -101,7 +143,7 @@ def set_byte(s: State, row: int, number: int, value: int) -> None:
 @inlined
 def queue_of(s: State, pe: int, color: int) -> int:
     """The input queue of a color, or -1."""
-    return byte_of(s, core_row(pe) + w.C_QUEUE_OF, color) - 1
+    return (byte_of(s, core_row(pe) + w.C_QUEUE_OF, color) & w.QUEUE_MASK) - 1
 
 
 @inlined
@@ -111,14 +153,19 @@ def has_input_space(s: State, pe: int, queue: int) -> bool:
 
 
 @inlined
-def push_input(s: State, pe: int, queue: int, wavelet: int, ready: int) -> None:
-    """Put a wavelet with its color into an input queue; the core sees it from `ready` on."""
+def push_input(s: State, pe: int, bound: int, wavelet: int, ready: int) -> None:
+    """Put a wavelet with its color into an input queue; the core sees it from `ready` on.
+
+    `bound` is the queue and whether its wavelets start tasks, as C_QUEUE_OF has it.
+    """
+    queue = (bound & w.QUEUE_MASK) - 1
     at = core_row(pe) + w.C_IN
     word = s[at]
     slot = input_slot(pe, queue, (head_in(word, queue) + count_in(word, queue)) & SLOT_MASK)
     s[slot] = wavelet
     s[slot + 1] = ready
-    s[at] = word + (1 << (8 * queue + w.COUNT_SHIFT))
+    start = (bound | (wavelet >> CONTROL_TO_START)) & w.START_BIT
+    s[at] = (word + (1 << (8 * queue + w.COUNT_SHIFT))) | start << (8 * queue)
     wake_core(s, pe)
 
 
@@ -164,14 +211,16 @@ def next_input(s: State, pe: int) -> int:
 def bind_input(s: State, pe: int, color: int, queue: int) -> None:
     """A color gets another input queue, which takes its wavelets over from the one before."""
     before = queue_of(s, pe, color)
-    set_byte(s, core_row(pe) + w.C_QUEUE_OF, color, queue + 1)
+    starting = queue if s[w.G_IS_WSE3] else color
+    has_task = s[image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_DATA + starting] != 0
+    set_byte(s, core_row(pe) + w.C_QUEUE_OF, color, queue + 1 + w.START_BIT * has_task)
     wake_router(s, pe)
     num = count_in(s[core_row(pe) + w.C_IN], before) if before >= 0 else 0
     for _ in range(num):
         wavelet, ready = input_head(s, pe, before), input_ready(s, pe, before)
         pop_input(s, pe, before)
         has_color = (wavelet >> w.COLOR_SHIFT) & 31 == color
-        push_input(s, pe, queue if has_color else before, wavelet, ready)
+        push_input(s, pe, (queue if has_color else before) + 1 + w.START_BIT, wavelet, ready)
 
 
 @inlined

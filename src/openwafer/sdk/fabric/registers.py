@@ -9,7 +9,7 @@ from typing import Final
 from openwafer.sdk.fabric import channel, clock, queues, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
-from openwafer.sdk.fabric.rows import core_row, router_row
+from openwafer.sdk.fabric.rows import core_row, processor_row, route_row, router_row
 from openwafer.sdk.fabric.state import State
 
 WSE2_COLORS: Final = 0x7F20
@@ -162,13 +162,12 @@ def read(s: State, pe: int, address: int) -> int:
     """Value of a register."""
     bank = bank_of(s, address)
     if bank >= 0:
-        word = s[router_row(pe) + w.R_ROUTE + (address & 31)]
+        word = s[route_row(pe, address & 31)]
         if bank == 0:
             return read_color(word)
         return read_switch(word) if bank == 1 else read_outputs(word)
-    core = core_row(pe)
     if WSE3_OUTPUT_QUEUES <= address < WSE3_OUTPUT_QUEUES + w.QUEUES:
-        return max(0, queues.byte_of(s, core + w.C_OUT_COLOR, address & 7) - 1) << 4
+        return max(0, queues.byte_of(s, processor_row(pe) + w.P_OUT_COLOR, address & 7) - 1) << 4
     if WSE3_INPUT_QUEUES <= address < WSE3_INPUT_QUEUES + w.QUEUES:
         for color in range(w.COLORS):
             if queues.queue_of(s, pe, color) == address & 7:
@@ -184,7 +183,7 @@ def has_filter(s: State, pe: int, address: int) -> bool:
     if offset < 0 or offset >= 4 * MOST_FILTERS or offset & 3 >= len(FILTER_FIELDS):
         return False
     for color in range(w.COLORS):
-        word = s[router_row(pe) + w.R_ROUTE + color]
+        word = s[route_row(pe, color)]
         if (word >> route.FILTER_SHIFT) & route.FILTER_MASK == (offset >> 2) + 1:
             return True
     return False
@@ -204,19 +203,18 @@ def filter_field(s: State, pe: int, address: int) -> int:
 @compiled
 def read_status(s: State, pe: int, address: int) -> int:
     """Value of a status or plain register."""
-    core = core_row(pe)
     if address in (INPUT_FLUSHED, OUTPUT_FLUSHED):
-        return (s[core + w.C_FLUSHED] >> (8 * (address - INPUT_FLUSHED))) & 255
+        return (s[processor_row(pe) + w.P_FLUSHED] >> (8 * (address - INPUT_FLUSHED))) & 255
     if address in (TEARDOWNS_LOW, TEARDOWNS_HIGH):
-        return (s[core + w.C_TEARDOWNS] >> (16 * (address - TEARDOWNS_LOW))) & 0xFFFF
+        return (s[processor_row(pe) + w.P_TEARDOWNS] >> (16 * (address - TEARDOWNS_LOW))) & 0xFFFF
     if address == INPUT_STATUS:
         return queue_status(s, pe, w.C_IN, w.G_DEPTHS)
     if address == OUTPUT_STATUS:
         return queue_status(s, pe, w.C_OUT, w.G_DEPTHS + w.QUEUES)
     if HIGH_TASKS <= address < HIGH_TASKS + 4:
-        return (s[core + w.C_HIGH_TASKS] >> (16 * (address - HIGH_TASKS))) & 0xFFFF
+        return (s[processor_row(pe) + w.P_HIGH_TASKS] >> (16 * (address - HIGH_TASKS))) & 0xFFFF
     if address == MAIN_PRIORITY:
-        return s[core + w.C_MAIN_PRIORITY]
+        return s[processor_row(pe) + w.P_MAIN_PRIORITY]
     if has_filter(s, pe, address):
         return s[filter_field(s, pe, address)]
     if clock.is_clock(address):
@@ -232,7 +230,7 @@ def write(s: State, pe: int, address: int, value: int) -> None:
     """A register takes a value."""
     bank = bank_of(s, address)
     if bank >= 0:
-        word = s[router_row(pe) + w.R_ROUTE + (address & 31)]
+        word = s[route_row(pe, address & 31)]
         if bank == 0:
             word = with_color(word, value)
         else:
@@ -243,7 +241,7 @@ def write(s: State, pe: int, address: int, value: int) -> None:
         queues.wake_around(s, pe)
     elif WSE3_OUTPUT_QUEUES <= address < WSE3_OUTPUT_QUEUES + w.QUEUES:
         bound = ((value >> 4) & 31) + 1
-        queues.set_byte(s, core_row(pe) + w.C_OUT_COLOR, address & 7, bound)
+        queues.set_byte(s, processor_row(pe) + w.P_OUT_COLOR, address & 7, bound)
     elif WSE3_INPUT_QUEUES <= address < WSE3_INPUT_QUEUES + w.QUEUES:
         bind_input(s, pe, address & 7, (value >> 4) & 31)
     else:
@@ -263,15 +261,18 @@ def bind_input(s: State, pe: int, queue: int, color: int) -> None:
 @compiled
 def write_status(s: State, pe: int, address: int, value: int) -> None:
     """A status or plain register takes a value."""
-    core = core_row(pe)
     if address in (INPUT_FLUSHED, OUTPUT_FLUSHED):
         shift = 8 * (address - INPUT_FLUSHED)
-        s[core + w.C_FLUSHED] = route.with_field(s[core + w.C_FLUSHED], shift, 255, value)
+        s[processor_row(pe) + w.P_FLUSHED] = route.with_field(
+            s[processor_row(pe) + w.P_FLUSHED], shift, 255, value
+        )
     elif HIGH_TASKS <= address < HIGH_TASKS + 4:
         shift = 16 * (address - HIGH_TASKS)
-        s[core + w.C_HIGH_TASKS] = route.with_field(s[core + w.C_HIGH_TASKS], shift, 0xFFFF, value)
+        s[processor_row(pe) + w.P_HIGH_TASKS] = route.with_field(
+            s[processor_row(pe) + w.P_HIGH_TASKS], shift, 0xFFFF, value
+        )
     elif address == MAIN_PRIORITY:
-        s[core + w.C_MAIN_PRIORITY] = value & 3
+        s[processor_row(pe) + w.P_MAIN_PRIORITY] = value & 3
     elif has_filter(s, pe, address):
         s[filter_field(s, pe, address)] = value
     elif clock.is_clock(address):

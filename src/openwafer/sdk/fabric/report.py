@@ -80,10 +80,10 @@ class Report:
 
     def deadlock(self, awaited: str) -> OpenwaferError:
         """Everything waits for each other while the host waits for something."""
-        core, router = self._tables.core, self._tables.router
+        core, busy = self._tables.core, self._tables.router[:, w.R_BUSY]
+        threads, commands = core[:, w.C_THREADS], self._tables.processor[:, w.P_COMMAND]
         with_thread, with_wavelet, with_command = (
-            np.flatnonzero(column).tolist()
-            for column in (core[:, w.C_THREADS], router[:, w.R_BUSY], core[:, w.C_COMMAND])
+            np.flatnonzero(column).tolist() for column in (threads & w.ALL_SLOTS, busy, commands)
         )
         mailbox = self._tables.mailbox
         has_work = (core[:, w.C_IN] | core[:, w.C_OUT]) & w.COUNTS
@@ -124,9 +124,9 @@ class Report:
 
     def _senders(self, color: int) -> list[str]:
         """Operations that send on a color now."""
-        with_thread = np.flatnonzero(self._tables.core[:, w.C_THREADS]).tolist()
+        with_thread = np.flatnonzero(self._tables.core[:, w.C_THREADS] & w.ALL_SLOTS).tolist()
         threads = [found for pe in with_thread for found in self._threads(pe)]
-        return [f"{who} sends{at}" for who, at, row in threads if sends(row, color)][:MAX_NOTES]
+        return [f"{who} sends{at}" for who, at, _, job in threads if sends(job, color)][:MAX_NOTES]
 
     def _control_senders(self, pe: int, color: int) -> list[str]:
         """The last operations of PEs that sent control wavelets to a PE, nearest first."""
@@ -135,8 +135,8 @@ class Report:
             f"{who} sends control wavelets{at}"
             for sender in senders_of(self._tables, size, color, pe)
             for slot in range(w.SLOTS)
-            if sends_control(self._tables.thread[slot, sender], slot, color)
-            for who, at, _ in (self._thread(sender, slot),)
+            if sends_control(self._tables.job[slot, sender], slot, color)
+            for who, at, _, _ in (self._thread(sender, slot),)
         ][:MAX_NOTES]
 
     def _name(self, pe: int) -> str:
@@ -159,36 +159,38 @@ class Report:
         ]
 
     def _waiting_command(self, pe: int) -> str:
-        who, core = self._name(pe), self._tables.core[pe]
-        if core[w.C_COMMAND] == w.COMMAND_WAITS:
+        who = self._name(pe)
+        if self._tables.processor[pe, w.P_COMMAND] == w.COMMAND_WAITS:
             return f"{who} has not begun the host's command: it is busy, or its stream is closed"
-        if core[w.C_MAIN] == w.MAIN_IDLE:
+        if self._tables.core[pe, w.C_MAIN] in (w.MAIN_IDLE, w.MAIN_REST):
             return f"{who} is idle and has not called unblock_cmd_stream"
         return f"{who} waits at {self._place(pe) or 'an unknown place'}"
 
-    def _threads(self, pe: int) -> list[tuple[str, str, Array]]:
-        """Operations of a PE that are not done: who, where in the source, and their row."""
+    def _threads(self, pe: int) -> list[tuple[str, str, int, Array]]:
+        """Operations of a PE that are not done: who, where, elements left, and their job."""
         active = int(self._tables.core[pe, w.C_THREADS])
         return [self._thread(pe, slot) for slot in range(w.SLOTS) if (active >> slot) & 1]
 
-    def _thread(self, pe: int, slot: int) -> tuple[str, str, Array]:
+    def _thread(self, pe: int, slot: int) -> tuple[str, str, int, Array]:
         """The same for the operation that a slot had last."""
         thread = self._tables.thread[slot, pe]
         name = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
         op = VECTOR_OPS_BY_CODE[int(thread[w.T_OP])].name
-        place = self._place(pe, int(thread[w.T_PLACE]))
-        return f"{self._name(pe)}, {name}: @{op}", f", at {place}" if place else "", thread
+        job = self._tables.job[slot, pe]
+        place = self._place(pe, int(job[w.J_PLACE]))
+        at = f", at {place}" if place else ""
+        return f"{self._name(pe)}, {name}: @{op}", at, int(thread[w.T_LEFT]), job
 
     def _waiting_threads(self, pe: int) -> list[str]:
         return [
-            f"{who} has {int(thread[w.T_LEFT])} elements left{self._reasons(pe, thread)}{at}"
-            for who, at, thread in self._threads(pe)
+            f"{who} has {left} elements left{self._reasons(pe, job)}{at}"
+            for who, at, left, job in self._threads(pe)
         ]
 
-    def _reasons(self, pe: int, thread: Array) -> str:
+    def _reasons(self, pe: int, job: Array) -> str:
         reasons = []
         core = self._tables.core[pe]
-        for operand in thread[w.T_OPERANDS :].reshape(-1, w.OPERAND_WORDS):
+        for operand in job[w.J_OPERANDS :].reshape(-1, w.OPERAND_WORDS):
             kind, queue, color = (int(operand[k]) for k in (w.O_KIND, w.O_QUEUE, w.O_COLOR))
             of_color = f" (color {color})" if color < w.COLORS else self._color_of(pe, queue)
             if kind == w.FABIN and _length(int(core[w.C_IN]), queue) == 0:
@@ -202,7 +204,7 @@ class Report:
     def _color_of(self, pe: int, queue: int) -> str:
         """Remark about the color of an operand that names none: there may be none at all."""
         queues = self._tables.core[pe, w.C_QUEUE_OF : w.C_QUEUE_OF + 3].view(np.uint8)
-        return "" if (queues == queue + 1).any() else ", which has no color"
+        return "" if (queues & w.QUEUE_MASK == queue + 1).any() else ", which has no color"
 
     def _is_full(self, pe: int, meta: int, queue: int) -> bool:
         first = w.G_DEPTHS if meta == w.C_IN else w.G_DEPTHS + w.QUEUES
@@ -222,7 +224,8 @@ class Report:
 
     def _blocked(self, pe: int, color: int, direction: int) -> str:
         if direction == RAMP:
-            queue = int(self._tables.core[pe, w.C_QUEUE_OF :].view(np.uint8)[color]) - 1
+            bound = int(self._tables.core[pe, w.C_QUEUE_OF :].view(np.uint8)[color])
+            queue = (bound & w.QUEUE_MASK) - 1
             if queue < 0:
                 return "goes to the core, but no input queue has that color"
             is_full = self._is_full(pe, w.C_IN, queue)
@@ -237,7 +240,7 @@ class Report:
 
     def _refused(self, pe: int, color: int, direction: int) -> str:
         row = self._tables.router[pe]
-        word = int(row[w.R_ROUTE + color])
+        word = int(self._tables.route[color, pe])
         position = (word >> route.POSITION_SHIFT) & 3
         if word & route.TORN_BIT:
             return f"{self._name(pe)} has torn the color down"

@@ -5,7 +5,7 @@ from typing import Final
 from openwafer.sdk.fabric import operand, queues, registers, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
-from openwafer.sdk.fabric.rows import core_row, dsr_row, fifo_row, mailbox_row
+from openwafer.sdk.fabric.rows import dsr_row, fifo_row, mailbox_row, processor_row
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
@@ -91,7 +91,7 @@ def serve(s: State, pe: int) -> int:
     elif kind == WRITE_REGISTER:
         registers.write(s, pe, s[row + mb.OPERATION], s[row + VALUE0] & 0xFFFF)
     elif kind == FLUSH_QUEUE:
-        s[core_row(pe) + w.C_FLUSHES] |= 1 << s[row + mb.OPERATION]
+        s[processor_row(pe) + w.P_FLUSHES] |= 1 << s[row + mb.OPERATION]
     elif kind == SET_FIFO_LENGTHS:
         set_fifo_lengths(s, pe)
     elif kind == SET_DSR_BASE:

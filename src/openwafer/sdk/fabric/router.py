@@ -9,20 +9,14 @@ that the next band lands it from.
 
 from typing import Final
 
-import numpy as np
-
 from openwafer.sdk.fabric import channel, control, queues, route
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit, prefetch
-from openwafer.sdk.fabric.rows import channel_row, core_row, output_slot, router_row
+from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit
+from openwafer.sdk.fabric.rows import core_row, output_slot, processor_row, route_row, router_row
 from openwafer.sdk.fabric.state import State
 
-AHEAD: Final = 8
-"""How many routers ahead memory is asked for what they need."""
 OUTPUT_MOVE: Final = 64
 """Moves with at least this number come from an output queue."""
-OPPOSITE: Final = np.array([1, 0, 3, 2, 4], np.int64)
-COLORS_MASK: Final = (1 << w.COLORS) - 1
 
 
 @compiled
@@ -34,14 +28,14 @@ def swapped_colors(s: State, pe: int, color: int, direction: int) -> int:
     bits = route.SWAP_X_BIT if direction < 2 else route.SWAP_Y_BIT
     if direction == 4:
         bits = both
-    own = s[router_row(pe) + w.R_ROUTE + color] & bits
-    other = s[router_row(pe) + w.R_ROUTE + (color ^ 1)] & bits
+    own = s[route_row(pe, color)] & bits
+    other = s[route_row(pe, color ^ 1)] & bits
     return int(own != bits) | int(other == bits) << 1
 
 
-@inlined
-def can_land(s: State, pe: int, color: int, direction: int) -> bool:
-    """Whether a wavelet can land at a router, on every color that it lands on there."""
+@compiled
+def can_land_swapped(s: State, pe: int, color: int, direction: int) -> bool:
+    """The same as `can_land` for any router."""
     colors = swapped_colors(s, pe, color, direction)
     if colors & 1 and not channel.accepts(s, pe, color, direction):
         return False
@@ -49,9 +43,17 @@ def can_land(s: State, pe: int, color: int, direction: int) -> bool:
 
 
 @inlined
+def can_land(s: State, pe: int, color: int, direction: int) -> bool:
+    """Whether a wavelet can land at a router, on every color that it lands on there."""
+    if s[router_row(pe) + w.R_FLAGS] & w.SWAP_BIT:
+        return can_land_swapped(s, pe, color, direction)
+    return channel.accepts(s, pe, color, direction)
+
+
+@inlined
 def can_enter_core(s: State, pe: int, color: int, wavelet: int) -> bool:
     """Whether the core's queue has space, or a filter keeps the wavelet out."""
-    filter_row = control.filter_row(s, pe, s[router_row(pe) + w.R_ROUTE + color])
+    filter_row = control.filter_row(s, pe, color)
     if filter_row >= 0 and not control.passes(s, filter_row, wavelet):
         return True
     queue = queues.queue_of(s, pe, color)
@@ -64,12 +66,11 @@ def can_leave(s: State, pe: int, color: int, wavelet: int) -> bool:
     out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
     if out & route.RAMP_BIT and not can_enter_core(s, pe, color, wavelet):
         return False
-    out &= ~route.RAMP_BIT
+    out &= queues.INNER_MASK & ~(s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT)
     while out:
         direction = lowest_bit(out)
         out &= out - 1
-        other = queues.neighbour(s, pe, direction)
-        if other >= 0 and not can_land(s, other, color, OPPOSITE[direction]):
+        if not can_land(s, pe + s[w.G_STEPS + direction], color, direction ^ 1):
             return False
     return True
 
@@ -91,7 +92,7 @@ def note_crossings(s: State, pe: int, color: int, wavelet: int) -> None:
             side = int(direction != queues.NORTH)
             number = s[w.G_CROSSINGS + side]
             at = w.CROSSINGS + (side * w.MAX_CROSSINGS + number) * w.CROSSING_WORDS
-            s[at] = other << 8 | color << 3 | OPPOSITE[direction]
+            s[at] = other << 8 | color << 3 | direction ^ 1
             s[at + 1] = wavelet
             s[w.G_CROSSINGS + side] = number + 1
 
@@ -102,7 +103,7 @@ def decide(s: State, pe: int) -> bool:
     busy = s[router_row(pe) + w.R_BUSY]
     used = 0
     late = channel.late_colors(s, pe)
-    waiting = busy & COLORS_MASK & ~late
+    waiting = busy & w.COLORS_MASK & ~late
     # Colors from the first one on, then those before it.
     order = waiting >> s[w.G_FIRST_COLOR] << s[w.G_FIRST_COLOR]
     waiting ^= order
@@ -144,17 +145,41 @@ def decide_output(s: State, pe: int) -> bool:
     return is_late
 
 
-@compiled
-def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
-    """A wavelet arrives at a router, which executes its command and chooses its outputs.
+@inlined
+def keep(s: State, pe: int, color: int, direction: int, wavelet: int, out: int) -> None:
+    """Hold a wavelet that landed until all directions of `out` take it."""
+    if out:
+        kept = wavelet & 0x1FFFFFFFF | out << w.OUT_SHIFT | direction << w.FROM_SHIFT
+        channel.push(s, pe, color, kept)
+        queues.wake_router(s, pe)
+    else:
+        s[router_row(pe) + w.R_GONE] |= 1 << (w.GONE_SHIFT + color)
 
-    Two of a color in a cycle are an error.
+
+@inlined
+def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
+    """A wavelet arrives at a router, which chooses its outputs."""
+    is_first = channel.note_landing(s, pe, color)
+    s[w.G_LANDINGS] += 1
+    if is_first and (wavelet & w.CONTROL_BIT) | s[w.G_LOG] == 0:
+        out = route.transmits(s[route_row(pe, color)])
+        keep(s, pe, color, direction, wavelet, out)
+    else:
+        land_notably(s, pe, color, direction, wavelet, is_first)
+
+
+@compiled
+def land_notably(
+    s: State, pe: int, color: int, direction: int, wavelet: int, is_first: bool
+) -> None:
+    """The same for one that is recorded, has a command, or is not the first.
+
+    The router executes the command. Two of a color in a cycle are an error.
     """
-    word = s[router_row(pe) + w.R_ROUTE + color]
+    word = s[route_row(pe, color)]
     out = route.transmits(word)
     data = wavelet & 0xFFFFFFFF
-    s[w.G_LANDINGS] += 1
-    if not channel.note_landing(s, pe, color):
+    if not is_first:
         earlier = channel.earlier_side(s, pe, color, direction)
         sides = min(earlier, direction) << 3 | max(earlier, direction)
         queues.fail(s, w.ERROR_CONFLICT, pe, color, sides)
@@ -167,20 +192,17 @@ def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
         obey(s, pe, color, command)
         if wavelet & w.OWN_ROUTER_BIT:
             out = 0
-        after = s[router_row(pe) + w.R_ROUTE + color]
+        after = s[route_row(pe, color)]
         has_advanced = route.position_of(after) != route.position_of(word)
         if control.pops(word, has_advanced, command):
             data = control.popped(data)
-    if out:
-        kept = data | (wavelet & w.CONTROL_BIT) | out << w.OUT_SHIFT | direction << w.FROM_SHIFT
-        channel.push(s, pe, color, kept)
-        queues.wake_router(s, pe)
+    keep(s, pe, color, direction, data | (wavelet & w.CONTROL_BIT), out)
 
 
 @compiled
 def obey(s: State, pe: int, color: int, command: int) -> None:
     """Execute a control wavelet's command at a router."""
-    word = s[router_row(pe) + w.R_ROUTE + color]
+    word = s[route_row(pe, color)]
     changed = control.executed(word, command)
     if changed == word:
         return
@@ -188,12 +210,13 @@ def obey(s: State, pe: int, color: int, command: int) -> None:
     s[w.G_SWITCHES] += 1
     queues.wake_around(s, pe)
     if command & 3 == control.TEARDOWN:
-        s[core_row(pe) + w.C_TEARDOWNS] |= 1 << color
+        s[processor_row(pe) + w.P_TEARDOWNS] |= 1 << color
+        queues.stir(s, pe)
         queues.wake_core(s, pe)
 
 
-@inlined
-def land_everywhere(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
+@compiled
+def land_swapped(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
     """A wavelet lands on its color, on the other one of its pair, or on both."""
     colors = swapped_colors(s, pe, color, direction)
     for is_other in range(2):
@@ -202,16 +225,34 @@ def land_everywhere(s: State, pe: int, color: int, direction: int, wavelet: int)
 
 
 @inlined
+def land_everywhere(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
+    """A wavelet lands on its color, at some routers on others."""
+    if s[router_row(pe) + w.R_FLAGS] & w.SWAP_BIT:
+        land_swapped(s, pe, color, direction, wavelet)
+    else:
+        land(s, pe, color, direction, wavelet)
+
+
+@inlined
 def enter_core(s: State, pe: int, color: int, wavelet: int) -> None:
     """A wavelet leaves through the ramp, unless a filter keeps it out."""
-    filter_row = control.filter_row(s, pe, s[router_row(pe) + w.R_ROUTE + color])
+    filter_row = control.filter_row(s, pe, color)
     if filter_row >= 0:
         is_in = control.passes(s, filter_row, wavelet)
         control.count(s, filter_row, wavelet)
         if not is_in:
             return
     kept = (wavelet & 0x1FFFFFFFF) | color << w.COLOR_SHIFT
-    queues.push_input(s, pe, queues.queue_of(s, pe, color), kept, s[w.G_NOW] + s[w.G_RAMP_IN])
+    bound = queues.byte_of(s, core_row(pe) + w.C_QUEUE_OF, color)
+    queues.push_input(s, pe, bound, kept, s[w.G_NOW] + s[w.G_RAMP_IN])
+
+
+@compiled
+def record_lost(s: State, pe: int, color: int, directions: int) -> None:
+    """Record that a wavelet leaves the rectangle."""
+    for direction in range(4):
+        if (directions >> direction) & 1:
+            queues.record(s, w.E_LOST, pe, color << 3 | direction, 0)
 
 
 @inlined
@@ -222,15 +263,16 @@ def move_channel(s: State, pe: int, color: int) -> None:
     out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
     if out & route.RAMP_BIT:
         enter_core(s, pe, color, wavelet)
-    out &= ~route.RAMP_BIT
+    edges = s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT
+    if out & edges & queues.INNER_MASK:
+        record_lost(s, pe, color, out & edges & queues.INNER_MASK)
+    out &= queues.INNER_MASK & ~edges
     while out:
         direction = lowest_bit(out)
         out &= out - 1
-        other = queues.neighbour(s, pe, direction)
-        if other < 0:
-            queues.record(s, w.E_LOST, pe, color << 3 | direction, 0)
-        elif queues.is_own(s, other):
-            land_everywhere(s, other, color, OPPOSITE[direction], wavelet)
+        other = pe + s[w.G_STEPS + direction]
+        if queues.is_own(s, other):
+            land_everywhere(s, other, color, direction ^ 1, wavelet)
 
 
 @inlined
@@ -284,12 +326,6 @@ def decide_all(s: State) -> None:
     awake = s[w.G_ROUTERS]
     kept = 0
     for i in range(awake):
-        if i + AHEAD < awake:
-            prefetch(s, router_row(s[w.ROUTER_LIST + i + AHEAD]))
-            soon = s[w.ROUTER_LIST + i + AHEAD // 2]
-            busy = s[router_row(soon) + w.R_BUSY] & COLORS_MASK
-            if busy:
-                prefetch(s, channel_row(soon, lowest_bit(busy)))
         pe = s[w.ROUTER_LIST + i]
         if decide(s, pe):
             s[w.ROUTER_LIST + kept] = pe

@@ -17,6 +17,12 @@ def core_row(pe: int) -> int:
 
 
 @inlined
+def processor_row(pe: int) -> int:
+    """The rest of the PE's core."""
+    return w.PROCESSOR + pe * w.PROCESSOR_WORDS
+
+
+@inlined
 def mailbox_row(pe: int) -> int:
     """The PE's mailbox."""
     return w.MAILBOX + pe * w.MAILBOX_WORDS
@@ -26,6 +32,12 @@ def mailbox_row(pe: int) -> int:
 def memory_row(pe: int) -> int:
     """The PE's memory."""
     return w.MEMORY_ROWS + pe * w.MEMORY_WORDS
+
+
+@inlined
+def route_row(pe: int, color: int) -> int:
+    """The configuration of a color at the PE's router."""
+    return w.ROUTE + color * w.MAX_PES + pe
 
 
 @inlined
@@ -53,9 +65,15 @@ def thread_row(pe: int, slot: int) -> int:
 
 
 @inlined
+def job_row(thread: int) -> int:
+    """The rest of a thread's row."""
+    return w.JOB + (thread - w.THREADS) * (w.JOB_WORDS // w.THREAD_WORDS)
+
+
+@inlined
 def operand_row(thread: int, place: int) -> int:
-    """Operand of a thread's row: 0 is the destination."""
-    return thread + w.T_OPERANDS + place * w.OPERAND_WORDS
+    """Operand of the operation of a thread's row: 0 is the destination."""
+    return job_row(thread) + w.J_OPERANDS + place * w.OPERAND_WORDS
 
 
 @inlined

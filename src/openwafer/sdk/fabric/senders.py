@@ -20,7 +20,7 @@ def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> It
     waiting, seen = [pe], {pe}
     while waiting:
         here = waiting.pop(0)
-        taken = _directions(int(tables.router[here, w.R_ROUTE + color]), route.RECEIVE_SHIFT)
+        taken = _directions(int(tables.route[color, here]), route.RECEIVE_SHIFT)
         if (taken >> RAMP) & 1:
             yield here
         for direction, (columns, rows) in enumerate(STEPS):
@@ -29,24 +29,24 @@ def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> It
             is_inside = 0 <= x < size[0] and 0 <= y < size[1]
             if not is_inside or other in seen or not (taken >> direction) & 1:
                 continue
-            sent = _directions(int(tables.router[other, w.R_ROUTE + color]), 0)
+            sent = _directions(int(tables.route[color, other]), 0)
             if (sent >> OPPOSITE[direction]) & 1:
                 seen.add(other)
                 waiting.append(other)
 
 
-def sends(thread: Array, color: int) -> bool:
+def sends(job: Array, color: int) -> bool:
     """Whether an operation's destination is a color."""
-    operand = thread[w.T_OPERANDS : w.T_OPERANDS + w.OPERAND_WORDS]
+    operand = job[w.J_OPERANDS : w.J_OPERANDS + w.OPERAND_WORDS]
     return bool(operand[w.O_KIND] == w.FABOUT and operand[w.O_COLOR] == color)
 
 
-def sends_control(thread: Array, slot: int, color: int) -> bool:
+def sends_control(job: Array, slot: int, color: int) -> bool:
     """Whether the operation that a slot had last may have sent control wavelets there."""
-    flags, options = int(thread[w.T_OPERANDS + w.O_FLAGS]), int(thread[w.T_OPTIONS])
+    flags, options = int(job[w.J_OPERANDS + w.O_FLAGS]), int(job[w.J_OPTIONS])
     # The main thread's slot keeps a copy of what it handed to a microthread.
     is_copy = slot == w.MAIN_SLOT and options & Option.ASYNC
-    return sends(thread, color) and flags & _MARKS_CONTROL != 0 and not is_copy
+    return sends(job, color) and flags & _MARKS_CONTROL != 0 and not is_copy
 
 
 def _directions(word: int, shift: int) -> int:

@@ -166,7 +166,10 @@ class Simulator:
         entries = np.array(entry_of_image, np.int64) + 1
         self._tables.image[: entries.size, w.I_COMMAND] = entries
         started = np.flatnonzero(entries[self._program.image_of.ravel()])
-        self._tables.core[started, w.C_COMMAND] = w.COMMAND_WAITS
+        self._tables.processor[started, w.P_COMMAND] = w.COMMAND_WAITS
+        core = self._tables.core
+        resting = started[core[started, w.C_MAIN] == w.MAIN_REST]
+        core[resting, w.C_MAIN] = w.MAIN_IDLE
         state[w.G_COMMANDS] = started.size
         self._wake(started)
 
@@ -251,15 +254,15 @@ class Simulator:
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
-        g, core = self._state, self._tables.core
+        g, processor = self._state, self._tables.processor
         return Statistics(
             cycles=self.cycle,
             wavelets=int(g[w.G_WAVELETS]),
             landings=int(g[w.G_LANDINGS]),
             elements=int(g[w.G_ELEMENTS]),
-            tasks=int(core[:, w.C_TASKS_RUN].sum()),
+            tasks=int(processor[:, w.P_TASKS_RUN].sum()),
             switch_changes=int(g[w.G_SWITCHES]),
-            busy_cycles=int(core[:, w.C_BUSY_CYCLES].sum()),
+            busy_cycles=int(processor[:, w.P_BUSY_CYCLES].sum()),
         )
 
     def _pe(self, x: int, y: int) -> int:
@@ -270,8 +273,8 @@ class Simulator:
 
     def _wake(self, pes: NDArray[np.int64]) -> None:
         """Let cores look around; `pes` are different ones in ascending order."""
-        pes = pes[self._tables.core[pes, w.C_AWAKE] == 0]
-        self._tables.core[pes, w.C_AWAKE] = 1
+        pes = pes[self._tables.core[pes, w.C_AWAKE] & w.AWAKE_BIT == 0]
+        self._tables.core[pes, w.C_AWAKE] |= w.AWAKE_BIT
         for state in self._states:
             own = pes[(pes >= state[w.G_FIRST]) & (pes < state[w.G_END])]
             end = w.CORE_LIST + int(state[w.G_CORES])
@@ -324,14 +327,15 @@ class Simulator:
         streams = self._unread_streams()
         for key, parts in self._pending.items():
             streams[key] = [*streams.get(key, ()), *parts]
-        core[[pe for pe, _ in streams], w.C_SOURCE] = 0
+        core[[pe for pe, _ in streams], w.C_AWAKE] &= w.AWAKE_BIT
         start = 0
         for number, ((pe, color), parts) in enumerate(streams.items()):
             words = np.concatenate(parts)
             end = start + words.size
             state[w.SOURCE_DATA + start : w.SOURCE_DATA + end] = words
-            source[number] = (pe, color, start, end, core[pe, w.C_SOURCE])
-            core[pe, w.C_SOURCE] = number + 1
+            awake = core[pe, w.C_AWAKE]
+            source[number] = (pe, color, start, end, awake >> w.SOURCE_SHIFT)
+            core[pe, w.C_AWAKE] = (number + 1) << w.SOURCE_SHIFT | awake & w.AWAKE_BIT
             start = end
         self._wake(np.unique([pe for pe, _ in streams]))
         state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(streams)
@@ -342,7 +346,7 @@ class Simulator:
         streams: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
         for row in self._tables.source[: self._state[w.G_SOURCE_ROWS]].tolist():
             pe, color, start, end, _ = row
-            self._tables.core[pe, w.C_SOURCE] = 0
+            self._tables.core[pe, w.C_AWAKE] &= w.AWAKE_BIT
             left = self._state[w.SOURCE_DATA + start : w.SOURCE_DATA + end]
             if left.size:
                 streams[pe, color] = [left.astype(np.uint32)]

@@ -98,9 +98,12 @@ class Tables:
         self._state = state
         self.router = self._rows(w.ROUTER, num_pes, w.ROUTER_WORDS)
         self.core = self._rows(w.CORE, num_pes, w.CORE_WORDS)
+        self.processor = self._rows(w.PROCESSOR, num_pes, w.PROCESSOR_WORDS)
         self.mailbox = self._rows(w.MAILBOX, num_pes, w.MAILBOX_WORDS)
         self.thread = self._sets(w.THREADS, w.SLOTS, w.THREAD_WORDS)
-        """By slot, then by PE; the next three are alike."""
+        """By slot, then by PE; the others down to FIFOs are alike."""
+        self.job = self._sets(w.JOB, w.SLOTS, w.JOB_WORDS)
+        self.route = self._sets(w.ROUTE, w.COLORS, 1)[:, :, 0]
         self.queue = self._sets(w.QUEUE, 2 * w.QUEUES, w.QUEUE_WORDS)
         self.channel = self._sets(w.CHANNEL, w.COLORS, w.CHANNEL_DEPTH)
         self.dsr = self._sets(w.DSR, w.NUM_DSRS, w.DSR_WORDS)

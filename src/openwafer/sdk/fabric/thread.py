@@ -15,8 +15,10 @@ from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
     core_row,
     fifo_row,
+    job_row,
     mailbox_row,
     operand_row,
+    processor_row,
     thread_row,
     vector_row,
 )
@@ -35,6 +37,9 @@ LEVELS: Final = 5
 MAIN_LEVEL: Final = 1
 MEDIUM_LEVEL: Final = 2
 ALL_LEVELS: Final = 1 | 1 << w.MEDIUM_SHIFT | 1 << w.HIGH_SHIFT
+PRIORITIES: Final = w.MICROTHREADS << w.MEDIUM_SHIFT | w.MICROTHREADS << w.HIGH_SHIFT
+MAIN_BIT: Final = 1 << w.MAIN_SLOT
+SLOT_MASK: Final = w.QUEUES - 1
 
 Element = Callable[[int, int, int, int], int]
 
@@ -45,10 +50,20 @@ def unblock(s: State, pe: int, target: int) -> None:
     kind, number = target >> 8, target & 255
     if kind == TASK_TARGET and not (s[w.G_IS_WSE3] and number < w.QUEUES):
         s[mailbox_row(pe) + mb.BLOCKED] &= ~(1 << number)
+        queues.stir(s, pe)
     elif kind in (TASK_TARGET, QUEUE_TARGET):
         s[mailbox_row(pe) + mb.BLOCKED_QUEUES] &= ~(1 << number)
     else:
         s[mailbox_row(pe) + mb.BLOCKED_QUEUES] &= ~(1 << (w.QUEUES + number))
+        hold(s, pe)
+
+
+@compiled
+def hold(s: State, pe: int) -> None:
+    """Note which microthreads are blocked where the core looks at them in every cycle."""
+    held = (s[mailbox_row(pe) + mb.BLOCKED_QUEUES] >> w.QUEUES) & w.MICROTHREADS
+    at = core_row(pe) + w.C_THREADS
+    s[at] = (s[at] & ~(w.MICROTHREADS << w.HELD_SHIFT)) | held << w.HELD_SHIFT
 
 
 @compiled
@@ -65,7 +80,7 @@ def start(s: State, pe: int) -> int:
     vector.set_speed(s, pe, thread)
     s[thread + w.T_PLAN] = planned.plan_of(s, thread)
     slot = w.MAIN_SLOT
-    if s[thread + w.T_OPTIONS] & vector.ASYNC:
+    if s[job_row(thread) + w.J_OPTIONS] & vector.ASYNC:
         slot = vector.slot_of(s, pe, thread)
         if slot < 0 or slot >= w.QUEUES:
             return -1
@@ -74,9 +89,11 @@ def start(s: State, pe: int) -> int:
         chosen = thread_row(pe, slot)
         for k in range(w.THREAD_WORDS):
             s[chosen + k] = s[thread + k]
+        for k in range(w.JOB_WORDS):
+            s[job_row(chosen) + k] = s[job_row(thread) + k]
     s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
     if s[thread + w.T_LEFT] == 0:
-        has_elements = s[thread + w.T_OPTIONS] & vector.SINGLE_STEP == 0
+        has_elements = s[job_row(thread) + w.J_OPTIONS] & vector.SINGLE_STEP == 0
         finish(s, pe, slot, int(has_elements))
     return 1 if slot < w.MAIN_SLOT else 2
 
@@ -91,19 +108,19 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
         vector.store_accumulator(s, pe, thread)
     vector.save_addresses(s, pe, thread)
     vector.clear_sources(s, pe, thread)
-    if s[thread + w.T_ACTIVATE] >= 0:
-        s[mailbox_row(pe) + mb.ACTIVE] |= 1 << s[thread + w.T_ACTIVATE]
-    if s[thread + w.T_UNBLOCK] >= 0:
-        unblock(s, pe, s[thread + w.T_UNBLOCK])
-    if s[thread + w.T_CONTROL_SEEN]:
-        if s[thread + w.T_CONTROL_ACTIVATE] >= 0:
-            s[mailbox_row(pe) + mb.ACTIVE] |= 1 << s[thread + w.T_CONTROL_ACTIVATE]
-        if s[thread + w.T_CONTROL_UNBLOCK] >= 0:
-            unblock(s, pe, s[thread + w.T_CONTROL_UNBLOCK])
-    s[core_row(pe) + w.C_THREADS] &= ~(ALL_LEVELS << slot)
+    if s[job_row(thread) + w.J_ACTIVATE] >= 0:
+        queues.activate(s, pe, s[job_row(thread) + w.J_ACTIVATE])
+    if s[job_row(thread) + w.J_UNBLOCK] >= 0:
+        unblock(s, pe, s[job_row(thread) + w.J_UNBLOCK])
+    if s[job_row(thread) + w.J_CONTROL_SEEN]:
+        if s[job_row(thread) + w.J_CONTROL_ACTIVATE] >= 0:
+            queues.activate(s, pe, s[job_row(thread) + w.J_CONTROL_ACTIVATE])
+        if s[job_row(thread) + w.J_CONTROL_UNBLOCK] >= 0:
+            unblock(s, pe, s[job_row(thread) + w.J_CONTROL_UNBLOCK])
+    s[core_row(pe) + w.C_THREADS] &= ~((1 if slot == w.MAIN_SLOT else ALL_LEVELS) << slot)
     if slot == w.MAIN_SLOT:
         s[core_row(pe) + w.C_MAIN] = w.MAIN_RESUME
-        s[core_row(pe) + w.C_RESULT] = result
+        s[processor_row(pe) + w.P_RESULT] = result
 
 
 @compiled
@@ -131,7 +148,7 @@ def compute(s: State, element: Element, pe: int, thread: int, num: int) -> None:
     """The elements of one beat."""
     operation = s[thread + w.T_OP]
     num_sources = s[vector_row(operation) + w.V_SOURCES]
-    is_sent = s[thread + w.T_OPERANDS + w.O_KIND] == w.FABOUT
+    is_sent = s[job_row(thread) + w.J_OPERANDS + w.O_KIND] == w.FABOUT
     wavelet = 0
     for number in range(num):
         first = vector.read_source(s, pe, thread, 1, number)
@@ -157,8 +174,6 @@ def beat(s: State, element: Element, pe: int, slot: int) -> bool:
     thread = thread_row(pe, slot)
     if s[thread + w.T_NEXT] > s[w.G_NOW]:
         return False
-    if (s[mailbox_row(pe) + mb.BLOCKED_QUEUES] >> (w.QUEUES + slot)) & 1:
-        return False
     if s[thread + w.T_PLAN] != w.PLAN_ANY:
         outcome = planned.try_plan(s, element, pe, thread)
         if outcome != planned.UNPLANNED:
@@ -173,21 +188,21 @@ def beat(s: State, element: Element, pe: int, slot: int) -> bool:
 def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
     """One beat of any operation."""
     thread = thread_row(pe, slot)
-    if s[thread + w.T_ADVANCES]:
+    if s[job_row(thread) + w.J_ADVANCES]:
         if not vector.send_advance(s, pe, thread):
             return False
-    elif s[thread + w.T_OPTIONS] & vector.FILTER:
+    elif s[job_row(thread) + w.J_OPTIONS] & vector.FILTER:
         if not vector.drop(s, pe, thread):
             return False
     else:
-        num = min(s[thread + w.T_WIDTH], s[thread + w.T_LEFT])
+        num = min(s[job_row(thread) + w.J_WIDTH], s[thread + w.T_LEFT])
         availability = vector.is_available(s, pe, thread, num)
         if availability < 0 and leaves_fifo(s, pe, thread, slot):
             return True
         if availability < 1:
             return False
         run_beat(s, element, pe, thread, num)
-    if s[thread + w.T_LEFT] == 0 and s[thread + w.T_ADVANCES] == 0:
+    if s[thread + w.T_LEFT] == 0 and s[job_row(thread) + w.J_ADVANCES] == 0:
         finish(s, pe, slot, 1)
     return True
 
@@ -200,55 +215,62 @@ def run_beat(s: State, element: Element, pe: int, thread: int, num: int) -> None
     s[thread + w.T_LEFT] -= num
     s[thread + w.T_DONE] += num
     s[thread + w.T_NEXT] = s[w.G_NOW] + s[thread + w.T_GAP]
-    if s[thread + w.T_CONTROL_SEEN] and vector.ends_on_control(s, thread):
+    if s[job_row(thread) + w.J_CONTROL_SEEN] and vector.ends_on_control(s, thread):
         s[thread + w.T_LEFT] = 0
     destination = operand_row(thread, 0)
     advances = (
         s[destination + w.O_KIND] == w.FABOUT and s[destination + w.O_FLAGS] & vector.FLAG_ADVANCE
     )
     if s[thread + w.T_LEFT] == 0 and advances:
-        s[thread + w.T_ADVANCES] = 1
+        s[job_row(thread) + w.J_ADVANCES] = 1
 
 
 @compiled
 def level_bits(s: State, thread: int, slot: int) -> int:
     """A microthread's bits in the core's word about threads, by its priority."""
     bits = 1 << slot
-    if slot < w.QUEUES and s[thread + w.T_PRIORITY] == 1:
+    if slot < w.QUEUES and s[job_row(thread) + w.J_PRIORITY] == 1:
         bits |= 1 << (w.MEDIUM_SHIFT + slot)
-    if slot < w.QUEUES and s[thread + w.T_PRIORITY] >= 2:
+    if slot < w.QUEUES and s[job_row(thread) + w.J_PRIORITY] >= 2:
         bits |= 1 << (w.HIGH_SHIFT + slot)
     return bits
 
 
-@compiled
-def step_microthreads(s: State, element: Element, pe: int, mask: int) -> bool:
-    """At most one beat of some microthreads."""
-    first = (s[w.G_NOW] + 1) % w.QUEUES
-    mask = ((mask | mask << w.QUEUES) >> first) & 255
-    while mask:
-        slot = (lowest_bit(mask) + first) % w.QUEUES
-        mask &= mask - 1
+@inlined
+def step_equals(s: State, element: Element, pe: int, threads: int) -> bool:
+    """At most one beat of some microthreads, or of the main thread alone."""
+    is_main = threads == MAIN_BIT
+    first = (s[w.G_NOW] + 1) & SLOT_MASK
+    order = 1 if is_main else ((threads | threads << w.QUEUES) >> first) & w.MICROTHREADS
+    while order:
+        slot = w.MAIN_SLOT if is_main else (lowest_bit(order) + first) & SLOT_MASK
+        order &= order - 1
         if beat(s, element, pe, slot):
             return True
     return False
 
 
 @compiled
-def step_levels(s: State, element: Element, pe: int) -> bool:
+def step_level(s: State, element: Element, pe: int, threads: int) -> bool:
+    """The same, for priorities."""
+    return step_equals(s, element, pe, threads)
+
+
+@compiled
+def step_levels(s: State, element: Element, pe: int, ready: int) -> bool:
     """At most one beat of threads of several priorities."""
     threads = s[core_row(pe) + w.C_THREADS]
-    main_level = MAIN_LEVEL + s[core_row(pe) + w.C_MAIN_PRIORITY]
-    high = (threads >> w.HIGH_SHIFT) & 255
-    medium = (threads >> w.MEDIUM_SHIFT) & 255
-    low = threads & 255 & ~(high | medium)
+    main_level = MAIN_LEVEL + s[processor_row(pe) + w.P_MAIN_PRIORITY]
+    high = (threads >> w.HIGH_SHIFT) & ready
+    medium = (threads >> w.MEDIUM_SHIFT) & ready
+    low = ready & w.MICROTHREADS & ~(high | medium)
     for level in range(LEVELS - 1, -1, -1):
-        is_main = level == main_level and (threads >> w.MAIN_SLOT) & 1
-        if is_main and beat(s, element, pe, w.MAIN_SLOT):
+        is_main = level == main_level and ready >> w.MAIN_SLOT
+        if is_main and step_level(s, element, pe, MAIN_BIT):
             return True
         if level & 1 == 0:
             mask = low if level == 0 else (medium if level == MEDIUM_LEVEL else high)
-            if step_microthreads(s, element, pe, mask):
+            if step_level(s, element, pe, mask & w.MICROTHREADS):
                 return True
     return False
 
@@ -257,11 +279,9 @@ def step_levels(s: State, element: Element, pe: int) -> bool:
 def step_threads(s: State, element: Element, pe: int) -> bool:
     """At most one beat of the PE; whether there was one."""
     threads = s[core_row(pe) + w.C_THREADS]
-    if threads >> w.MAIN_SLOT == 0:
-        return step_microthreads(s, element, pe, threads)
-    if threads == 1 << w.MAIN_SLOT:
-        return beat(s, element, pe, w.MAIN_SLOT)
-    return step_levels(s, element, pe)
+    ready = threads & ~(threads >> w.HELD_SHIFT) & w.ALL_SLOTS
+    is_equal = threads & PRIORITIES == 0 and ready <= MAIN_BIT
+    return step_equals(s, element, pe, ready) if is_equal else step_levels(s, element, pe, ready)
 
 
 @compiled

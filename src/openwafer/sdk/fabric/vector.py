@@ -18,8 +18,10 @@ from openwafer.sdk.fabric.rows import (
     core_row,
     dsr_row,
     fifo_row,
+    job_row,
     mailbox_row,
     operand_row,
+    processor_row,
     vector_row,
 )
 from openwafer.sdk.fabric.state import State
@@ -62,30 +64,30 @@ def take_request(s: State, pe: int, thread: int) -> bool:
     """Fill a thread's row from the mailbox; false when an operand is none."""
     row = mailbox_row(pe)
     s[thread + w.T_OP] = s[row + mb.OPERATION]
-    s[thread + w.T_OPTIONS] = s[row + mb.OPTIONS]
-    s[thread + w.T_ACTIVATE] = s[row + mb.ACTIVATE]
-    s[thread + w.T_UNBLOCK] = s[row + mb.UNBLOCK]
-    s[thread + w.T_CONTROL_ACTIVATE] = s[row + mb.CONTROL_ACTIVATE]
-    s[thread + w.T_CONTROL_UNBLOCK] = s[row + mb.CONTROL_UNBLOCK]
-    s[thread + w.T_MICROTHREAD] = s[row + mb.MICROTHREAD]
-    s[thread + w.T_INDEX] = s[row + mb.INDEX]
-    s[thread + w.T_PRIORITY] = s[row + mb.PRIORITY]
-    s[thread + w.T_PLACE] = s[row + mb.PLACE]
-    s[thread + w.T_CONTROL_SEEN] = 0
+    s[job_row(thread) + w.J_OPTIONS] = s[row + mb.OPTIONS]
+    s[job_row(thread) + w.J_ACTIVATE] = s[row + mb.ACTIVATE]
+    s[job_row(thread) + w.J_UNBLOCK] = s[row + mb.UNBLOCK]
+    s[job_row(thread) + w.J_CONTROL_ACTIVATE] = s[row + mb.CONTROL_ACTIVATE]
+    s[job_row(thread) + w.J_CONTROL_UNBLOCK] = s[row + mb.CONTROL_UNBLOCK]
+    s[job_row(thread) + w.J_MICROTHREAD] = s[row + mb.MICROTHREAD]
+    s[job_row(thread) + w.J_INDEX] = s[row + mb.INDEX]
+    s[job_row(thread) + w.J_PRIORITY] = s[row + mb.PRIORITY]
+    s[job_row(thread) + w.J_PLACE] = s[row + mb.PLACE]
+    s[job_row(thread) + w.J_CONTROL_SEEN] = 0
     s[thread + w.T_DONE] = 0
-    s[thread + w.T_ADVANCES] = 0
+    s[job_row(thread) + w.J_ADVANCES] = 0
     for place in range(mb.NUM_OPERANDS):
         target = operand_row(thread, place)
         if not operand.decode(s, pe, place, target):
             return False
         if s[target + w.O_DSR]:
             take_dsr_options(s, pe, thread, s[target + w.O_DSR] - 1)
-        if s[thread + w.T_OPTIONS] & HAS_INDEX:
-            operand.add_index(s, target, s[thread + w.T_INDEX])
+        if s[job_row(thread) + w.J_OPTIONS] & HAS_INDEX:
+            operand.add_index(s, target, s[job_row(thread) + w.J_INDEX])
         s[target + w.O_BASE] = s[target + w.O_ADDRESS]
         scale_strides(s, target, words_of(s, s[thread + w.T_OP], place))
     first = operand_row(thread, 1)
-    s[thread + w.T_ACCUMULATOR] = s[first + w.O_VALUE]
+    s[job_row(thread) + w.J_ACCUMULATOR] = s[first + w.O_VALUE]
     return True
 
 
@@ -110,12 +112,12 @@ def scale_strides(s: State, row: int, num_words: int) -> None:
 def take_dsr_options(s: State, pe: int, thread: int, number: int) -> None:
     """What was given when a DSR was loaded holds for the operations on it."""
     row = dsr_row(pe, number)
-    s[thread + w.T_OPTIONS] |= s[row + w.D_OPTIONS] & ~SAVE_ADDRESS
+    s[job_row(thread) + w.J_OPTIONS] |= s[row + w.D_OPTIONS] & ~SAVE_ADDRESS
     for k in range(1, NUM_OPTIONS):
-        if s[thread + w.T_OPTIONS + k] < 0:
-            s[thread + w.T_OPTIONS + k] = s[row + w.D_OPTIONS + k]
-    if s[thread + w.T_PRIORITY] < 0:
-        s[thread + w.T_PRIORITY] = s[row + w.D_OPTIONS + NUM_OPTIONS]
+        if s[job_row(thread) + w.J_OPTIONS + k] < 0:
+            s[job_row(thread) + w.J_OPTIONS + k] = s[row + w.D_OPTIONS + k]
+    if s[job_row(thread) + w.J_PRIORITY] < 0:
+        s[job_row(thread) + w.J_PRIORITY] = s[row + w.D_OPTIONS + NUM_OPTIONS]
 
 
 @compiled
@@ -140,7 +142,7 @@ def fifo_length(s: State, pe: int, thread: int) -> int:
 @compiled
 def length(s: State, pe: int, thread: int) -> int:
     """Number of elements, see the module."""
-    if s[thread + w.T_OPTIONS] & SINGLE_STEP:
+    if s[job_row(thread) + w.J_OPTIONS] & SINGLE_STEP:
         for place in range(mb.NUM_OPERANDS):
             row = operand_row(thread, place)
             if s[row + w.O_DSR] and s[row + w.O_EXTENT] == 0:
@@ -179,7 +181,7 @@ def set_speed(s: State, pe: int, thread: int) -> None:
             is_simd = is_simd and s[operand_row(thread, place) + w.O_FLAGS] & FLAG_SIMD != 0
     turns = 2 if has_conflict(s, thread) else 1
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
-        s[thread + w.T_WIDTH] = 2 if num_fabric and is_simd else 1
+        s[job_row(thread) + w.J_WIDTH] = 2 if num_fabric and is_simd else 1
         s[thread + w.T_GAP] = turns
         s[thread + w.T_NEXT] = s[w.G_NOW] + load_delay(s, pe) + FABRIC_START_CYCLES
     else:
@@ -201,7 +203,7 @@ def set_memory_speed(s: State, pe: int, thread: int, turns: int) -> None:
         width = strided_width(s, thread, width)
     cycles = -(-num * gap // width) * turns
     gap *= turns
-    s[thread + w.T_WIDTH] = width
+    s[job_row(thread) + w.J_WIDTH] = width
     s[thread + w.T_GAP] = gap
     first = cycles - max(0, -(-num // width) - 1) * gap - RESUME_CYCLES - 1
     s[thread + w.T_NEXT] = s[w.G_NOW] + max(0, vector_start(s, pe, thread) + first)
@@ -264,8 +266,8 @@ def strided_width(s: State, thread: int, width: int) -> int:
 @compiled
 def slot_of(s: State, pe: int, thread: int) -> int:
     """Microthread of an operation: as asked for, else by its queue, else a free one."""
-    if s[thread + w.T_MICROTHREAD] >= 0:
-        return s[thread + w.T_MICROTHREAD]
+    if s[job_row(thread) + w.J_MICROTHREAD] >= 0:
+        return s[job_row(thread) + w.J_MICROTHREAD]
     for kind in (w.FABOUT, w.FABIN):
         place = first_of(s, thread, kind)
         if place >= 0:
@@ -279,7 +281,6 @@ def slot_of(s: State, pe: int, thread: int) -> int:
 @compiled
 def bind_queues(s: State, pe: int, thread: int) -> bool:
     """Give every fabric operand its queue and color; false when there is none to give."""
-    core = core_row(pe)
     for place in range(mb.NUM_OPERANDS):
         row = operand_row(thread, place)
         if s[row + w.O_KIND] == w.FABIN:
@@ -288,7 +289,7 @@ def bind_queues(s: State, pe: int, thread: int) -> bool:
         elif s[row + w.O_KIND] == w.FABOUT:
             if s[row + w.O_QUEUE] == dsd.NO_QUEUE:
                 s[row + w.O_QUEUE] = 0
-            bound = queues.byte_of(s, core + w.C_OUT_COLOR, s[row + w.O_QUEUE])
+            bound = queues.byte_of(s, processor_row(pe) + w.P_OUT_COLOR, s[row + w.O_QUEUE])
             if bound and (s[w.G_IS_WSE3] or s[row + w.O_COLOR] == dsd.NO_COLOR):
                 s[row + w.O_COLOR] = bound - 1
             if s[row + w.O_COLOR] >= w.COLORS:
@@ -347,8 +348,10 @@ def read_source(s: State, pe: int, thread: int, place: int, number: int) -> int:
     kind = s[row + w.O_KIND]
     num_words = s[vector_row(s[thread + w.T_OP]) + w.V_SOURCE_WORDS + place - 1]
     if kind == w.SCALAR:
-        first_is_accumulator = place == 1 and s[thread + w.T_OPERANDS + w.O_KIND] == w.POINTER
-        return s[thread + w.T_ACCUMULATOR] if first_is_accumulator else s[row + w.O_VALUE]
+        first_is_accumulator = (
+            place == 1 and s[job_row(thread) + w.J_OPERANDS + w.O_KIND] == w.POINTER
+        )
+        return s[job_row(thread) + w.J_ACCUMULATOR] if first_is_accumulator else s[row + w.O_VALUE]
     if kind == w.MEMORY:
         value = operand.load(s, pe, s[row + w.O_ADDRESS], num_words)
         operand.step(s, row)
@@ -383,7 +386,7 @@ def write_result(s: State, pe: int, thread: int, value: int) -> None:
     elif kind == w.FIFO:
         fifo.push(s, pe, fifo_row(pe, s[row + w.O_QUEUE]), value)
     elif kind == w.POINTER:
-        s[thread + w.T_ACCUMULATOR] = value
+        s[job_row(thread) + w.J_ACCUMULATOR] = value
 
 
 @compiled
@@ -392,7 +395,7 @@ def send(s: State, pe: int, thread: int, value: int) -> None:
     row = operand_row(thread, 0)
     flags = s[row + w.O_FLAGS]
     if flags & FLAG_WAVELET_INDEX:
-        value = (value & 0xFFFF) | (s[thread + w.T_INDEX] & 0xFFFF) << 16
+        value = (value & 0xFFFF) | (s[job_row(thread) + w.J_INDEX] & 0xFFFF) << 16
     is_control = flags & FLAG_CONTROL != 0
     if flags & FLAG_TRANSFORM:
         is_control = is_control or value & TRANSFORM_MARK != 0
@@ -408,15 +411,18 @@ def take_wavelets(s: State, pe: int, thread: int) -> None:
         row = operand_row(thread, place)
         if s[row + w.O_KIND] == w.FABIN:
             if queues.input_head(s, pe, s[row + w.O_QUEUE]) & w.CONTROL_BIT:
-                s[thread + w.T_CONTROL_SEEN] = 1
+                s[job_row(thread) + w.J_CONTROL_SEEN] = 1
             queues.pop_input(s, pe, s[row + w.O_QUEUE])
 
 
 @compiled
 def ends_on_control(s: State, thread: int) -> bool:
     """Whether control wavelets end the operation."""
-    has_target = s[thread + w.T_CONTROL_ACTIVATE] >= 0 or s[thread + w.T_CONTROL_UNBLOCK] >= 0
-    return has_target or s[thread + w.T_OPTIONS] & TERMINATE != 0
+    has_target = (
+        s[job_row(thread) + w.J_CONTROL_ACTIVATE] >= 0
+        or s[job_row(thread) + w.J_CONTROL_UNBLOCK] >= 0
+    )
+    return has_target or s[job_row(thread) + w.J_OPTIONS] & TERMINATE != 0
 
 
 @compiled
@@ -428,7 +434,7 @@ def send_advance(s: State, pe: int, thread: int) -> bool:
     wavelet = control.ADVANCE_WAVELET | w.CONTROL_BIT | w.OWN_ROUTER_BIT
     wavelet |= s[row + w.O_COLOR] << w.COLOR_SHIFT
     queues.push_output(s, pe, s[row + w.O_QUEUE], wavelet)
-    s[thread + w.T_ADVANCES] = 0
+    s[job_row(thread) + w.J_ADVANCES] = 0
     return True
 
 
@@ -450,7 +456,7 @@ def store_accumulator(s: State, pe: int, thread: int) -> None:
     row = operand_row(thread, 0)
     if s[row + w.O_KIND] == w.POINTER and s[thread + w.T_DONE]:
         num_words = s[vector_row(s[thread + w.T_OP]) + w.V_DESTINATION_WORDS]
-        operand.store(s, pe, s[row + w.O_ADDRESS], num_words, s[thread + w.T_ACCUMULATOR])
+        operand.store(s, pe, s[row + w.O_ADDRESS], num_words, s[job_row(thread) + w.J_ACCUMULATOR])
 
 
 @compiled

@@ -15,7 +15,7 @@ _RAMP = 4
 
 def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
     """Notes about a PE, without its name: local tasks first, then input and output queues."""
-    image = program.images[int(tables.core[pe, w.C_IMAGE])]
+    image = program.images[int(tables.processor[pe, w.P_IMAGE])]
     yield from _blocked_tasks(image, tables.mailbox[pe])
     for queue in range(w.QUEUES):
         found = _first(tables, pe, queue, is_input=True)
@@ -24,7 +24,7 @@ def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
             yield f"input queue {queue} holds {_wavelets(*found)}, {taker}"
     for queue in range(w.QUEUES):
         found = _first(tables, pe, queue, is_input=False)
-        reason = "" if found is None else _refusal(tables.router[pe], found[1])
+        reason = "" if found is None else _refusal(int(tables.route[found[1], pe]))
         if found is not None and reason:
             yield f"output queue {queue} holds {_wavelets(*found)}, {reason}"
 
@@ -56,7 +56,7 @@ def _is_read(tables: Tables, pe: int, queue: int) -> bool:
     """Whether an operation waits for wavelets of an input queue."""
     for slot in range(w.SLOTS):
         if (int(tables.core[pe, w.C_THREADS]) >> slot) & 1:
-            operands = tables.thread[slot, pe][w.T_OPERANDS :].reshape(-1, w.OPERAND_WORDS)
+            operands = tables.job[slot, pe][w.J_OPERANDS :].reshape(-1, w.OPERAND_WORDS)
             if ((operands[:, w.O_KIND] == w.FABIN) & (operands[:, w.O_QUEUE] == queue)).any():
                 return True
     return False
@@ -70,9 +70,8 @@ def _taker(program: Program, image: Image, queue: int, color: int) -> str:
     return "which no operation and no data task takes"
 
 
-def _refusal(router: Array, color: int) -> str:
-    """Why a router takes nothing from its core; "" when it does, if there were space."""
-    word = int(router[w.R_ROUTE + color])
+def _refusal(word: int) -> str:
+    """Why a color's route takes nothing from the core; "" when it does, if there were space."""
     position = (word >> route.POSITION_SHIFT) & 3
     if word & route.TORN_BIT:
         return "which the router has torn down"

@@ -11,6 +11,7 @@ from typing import Final
 from openwafer.sdk.program.mailbox import MAILBOX_WORDS as _MAILBOX_WORDS
 
 COLORS: Final = 24
+COLORS_MASK: Final = (1 << COLORS) - 1
 QUEUES: Final = 8
 CHANNEL_DEPTH: Final = 4
 """Wavelets that a router holds for each color; an estimate, see docs/design/wafer-model.md."""
@@ -26,16 +27,17 @@ COLOR_SHIFT: Final = 33
 OWN_ROUTER_BIT: Final = 1 << 41
 """A command for the router of the PE that sends it, and for no other."""
 
-# Router rows: a cache line of what is looked at in every cycle, then the routes.
+# Router rows: a cache line of what is looked at in every cycle.
 R_BUSY: Final = 0
 """Bit by color with wavelets; from bit 24 on by output queue with wavelets; then FULL_SHIFT."""
 FULL_SHIFT: Final = 32
 """Bit by color whose channel is full."""
 R_FLAGS: Final = 1
-"""AWAKE_BIT, SWAP_BIT, bits by direction beyond the edge, first row of the PE's filters."""
+"""AWAKE_BIT, SWAP_BIT, bits by direction beyond the edge, FILTER_BIT, the first row of filters."""
 AWAKE_BIT: Final = 1
 SWAP_BIT: Final = 2
 EDGE_SHIFT: Final = 2
+FILTER_BIT: Final = 64
 FILTERS_SHIFT: Final = 8
 R_LANDED: Final = 2
 """Bit by color that a wavelet landed on, and in which cycle."""
@@ -46,54 +48,64 @@ R_TAILS: Final = 4
 R_TAKES: Final = 5
 """Bit by color that is taken from a direction, two directions a word; follows from the routes."""
 TAKES_BITS: Final = 24
-KEPT: Final = R_TAKES + 2
-KEPT_SHIFT: Final = 24
-"""Bit by color whose channel took a wavelet in the cycle of R_LANDED."""
-R_ROUTE: Final = 8
-ROUTER_WORDS: Final = R_ROUTE + COLORS
+R_GONE: Final = R_TAKES + 2
+GONE_SHIFT: Final = 24
+"""Bit by color whose wavelet went nowhere in the cycle of R_LANDED."""
+ROUTER_WORDS: Final = 8
 
-# Core rows: a cache line of what is looked at in every cycle, then the rest.
+# Core rows: a cache line of what is looked at in every cycle.
 C_IN: Final = 0
-"""A byte by input queue: three bits of first slot, then the number of wavelets."""
+"""A byte by queue: three bits of first slot, four of the number of wavelets, START_BIT."""
 C_OUT: Final = 1
 COUNT_SHIFT: Final = 3
 COUNT_MASK: Final = 15
 COUNTS: Final = 0x7878787878787878
 """The numbers of all queues."""
+QUEUE_MASK: Final = 15
+START_BIT: Final = 128
+"""Since an input queue was empty, a wavelet came that may start a task."""
+STARTS: Final = 0x8080808080808080 - (1 << 64)
+"""These bits of all queues, as a signed word."""
 C_THREADS: Final = 2
-"""Bit by thread slot that has an operation; then by microthread of medium and of high priority."""
+"""Bit by thread slot that has an operation; then by microthread of medium and of high priority;
+then by microthread that is blocked."""
 MEDIUM_SHIFT: Final = 16
 HIGH_SHIFT: Final = 24
+HELD_SHIFT: Final = 32
 ALL_SLOTS: Final = 511
+MICROTHREADS: Final = 255
 C_MAIN: Final = 3
-C_UNTIL: Final = 4
-C_SOURCE: Final = 5
-"""First row of the PE's stream sources + 1."""
-C_AWAKE: Final = 6
-C_WHEEL_AT: Final = 7
-C_WHEEL_NEXT: Final = 8
-C_IMAGE: Final = 9
-C_OUTCOME: Final = 10
-C_ENTRY: Final = 11
-C_CURSOR: Final = 12
-C_COMMAND: Final = 13
-C_TEARDOWNS: Final = 14
-C_FLUSHES: Final = 15
+C_AWAKE: Final = 4
+"""1 while the core is on the list; from SOURCE_SHIFT on the first row of its stream sources + 1."""
+SOURCE_SHIFT: Final = 1
+C_QUEUE_OF: Final = 5
+"""A byte by color: input queue + 1, and START_BIT where its wavelets may start a task."""
+CORE_WORDS: Final = 8
+
+# Processor rows: the rest of a core.
+P_UNTIL: Final = 0
+P_WHEEL_AT: Final = 1
+P_WHEEL_NEXT: Final = 2
+P_IMAGE: Final = 3
+P_OUTCOME: Final = 4
+P_ENTRY: Final = 5
+P_CURSOR: Final = 6
+P_COMMAND: Final = 7
+P_TEARDOWNS: Final = 8
+P_FLUSHES: Final = 9
 """Bits 0-15: queue whose handler waits until it is empty."""
-C_FLUSHED: Final = 16
+P_FLUSHED: Final = 10
 """The same bits: status registers, set when a queue was found empty."""
-C_HIGH_TASKS: Final = 17
-C_MAIN_PRIORITY: Final = 18
-C_TASKS_RUN: Final = 19
-C_BUSY_CYCLES: Final = 20
-C_RESULT: Final = 21
-C_QUEUE_OF: Final = 22
-"""A byte by color: input queue + 1."""
-C_OUT_COLOR: Final = 25
+P_HIGH_TASKS: Final = 11
+P_MAIN_PRIORITY: Final = 12
+P_TASKS_RUN: Final = 13
+P_BUSY_CYCLES: Final = 14
+P_RESULT: Final = 15
+P_OUT_COLOR: Final = 16
 """A byte by output queue: color + 1."""
-C_ROTATED: Final = 26
+P_ROTATED: Final = 17
 """Counters of the pairs of tasks that take turns."""
-CORE_WORDS: Final = 32
+PROCESSOR_WORDS: Final = 24
 
 # Queue rows: a slot is a wavelet and the cycle it is ready at; once a wavelet has left an output
 # queue, the cycle from which its place can be used.
@@ -103,12 +115,14 @@ QUEUE_WORDS: Final = QUEUE_SLOTS * SLOT_WORDS
 # States of the main thread.
 MAIN_IDLE: Final = 0
 MAIN_BUSY: Final = 1
-"""Native code ran ahead; its outcome counts from C_UNTIL on."""
+"""Native code ran ahead; its outcome counts from P_UNTIL on."""
 MAIN_REQUEST: Final = 2
 MAIN_VECTOR: Final = 3
 MAIN_RESUME: Final = 4
 MAIN_DISPATCH: Final = 5
-"""A task was chosen; its code begins at C_UNTIL."""
+"""A task was chosen; its code begins at P_UNTIL."""
+MAIN_REST: Final = 6
+"""Idle, and only a wavelet or what makes it MAIN_IDLE can give it something to do."""
 
 COMMAND_NONE: Final = 0
 COMMAND_WAITS: Final = 1
@@ -141,7 +155,8 @@ FABOUT: Final = 4
 FIFO: Final = 5
 POINTER: Final = 6
 
-# Thread rows: slots 0-7 are microthreads, 8 is the main thread.
+# Thread rows: slots 0-7 are microthreads, 8 is the main thread. A cache line has all that beats of
+# the simplest operations need.
 MAIN_SLOT: Final = 8
 SLOTS: Final = 9
 T_LEFT: Final = 0
@@ -153,22 +168,25 @@ T_ADDRESS: Final = 5
 """Of the memory operand, for plans that move words; so is the stride."""
 T_STRIDE: Final = 6
 T_OP: Final = 7
-T_OPTIONS: Final = 8
-T_ACTIVATE: Final = 9
-T_UNBLOCK: Final = 10
-T_CONTROL_ACTIVATE: Final = 11
-T_CONTROL_UNBLOCK: Final = 12
-T_MICROTHREAD: Final = 13
-T_INDEX: Final = 14
-T_PRIORITY: Final = 15
-T_PLACE: Final = 16
-T_ACCUMULATOR: Final = 17
-T_CONTROL_SEEN: Final = 18
-T_WIDTH: Final = 19
-T_ADVANCES: Final = 20
+THREAD_WORDS: Final = 8
+
+# Job rows: what else there is to know about the operation of a thread.
+J_OPTIONS: Final = 0
+J_ACTIVATE: Final = 1
+J_UNBLOCK: Final = 2
+J_CONTROL_ACTIVATE: Final = 3
+J_CONTROL_UNBLOCK: Final = 4
+J_MICROTHREAD: Final = 5
+J_INDEX: Final = 6
+J_PRIORITY: Final = 7
+J_PLACE: Final = 8
+J_ACCUMULATOR: Final = 9
+J_CONTROL_SEEN: Final = 10
+J_WIDTH: Final = 11
+J_ADVANCES: Final = 12
 """1 while the control wavelet that advances the switch waits to be sent."""
-T_OPERANDS: Final = 24
-THREAD_WORDS: Final = T_OPERANDS + 4 * OPERAND_WORDS
+J_OPERANDS: Final = 16
+JOB_WORDS: Final = J_OPERANDS + 4 * OPERAND_WORDS
 
 # Plans: how a beat goes. ANY may be anything; the others move one word between fabric and memory,
 # or compute one element of memory, scalars and at most one fabric input.
@@ -177,7 +195,7 @@ PLAN_SEND: Final = 1
 PLAN_RECEIVE: Final = 2
 PLAN_COMPUTE: Final = 3
 
-# DSRs: an operand and the options T_OPTIONS..T_PRIORITY of the thread row, minus T_OPTIONS.
+# DSRs: an operand and the options J_OPTIONS..J_PRIORITY of the job row, minus J_OPTIONS.
 D_OPTIONS: Final = OPERAND_WORDS
 DSR_WORDS: Final = 32
 NUM_DSRS: Final = 48
@@ -405,12 +423,15 @@ OWN_WORDS: Final = -(-(SEEN + MAX_SEEN * SEEN_WORDS) // PAGE_WORDS) * PAGE_WORDS
 # so that rows that no PE uses take no memory.
 ROUTER: Final = OWN_WORDS
 CORE: Final = ROUTER + MAX_PES * ROUTER_WORDS
-MAILBOX: Final = CORE + MAX_PES * CORE_WORDS
-CHANNEL: Final = MAILBOX + MAX_PES * MAILBOX_WORDS
+PROCESSOR: Final = CORE + MAX_PES * CORE_WORDS
+MAILBOX: Final = PROCESSOR + MAX_PES * PROCESSOR_WORDS
+ROUTE: Final = MAILBOX + MAX_PES * MAILBOX_WORDS
+CHANNEL: Final = ROUTE + COLORS * MAX_PES
 QUEUE: Final = CHANNEL + COLORS * MAX_PES * CHANNEL_DEPTH
 """Input queues, then output queues."""
 THREADS: Final = QUEUE + 2 * QUEUES * MAX_PES * QUEUE_WORDS
-DSR: Final = THREADS + SLOTS * MAX_PES * THREAD_WORDS
+JOB: Final = THREADS + SLOTS * MAX_PES * THREAD_WORDS
+DSR: Final = JOB + SLOTS * MAX_PES * JOB_WORDS
 FIFO_ROWS: Final = DSR + NUM_DSRS * MAX_PES * DSR_WORDS
 SINK: Final = FIFO_ROWS + FIFOS * MAX_PES * FIFO_WORDS
 REGISTER: Final = SINK + SINKS * MAX_PES * 2
