@@ -119,6 +119,48 @@ def test_division_by_software_costs_more_than_a_multiplication() -> None:
     assert (cycles_of(text.format("mul")), cycles_of(text.format("div"))) == (2, 49)
 
 
+@pytest.mark.parametrize(
+    ("kind", "divisor", "cycles"),
+    [("u16", 8, 1), ("u32", 8, 2), ("i16", 8, 4), ("u16", 10, 5), ("u32", 10, 18)],
+)
+def test_a_division_by_a_constant_is_a_shift_or_a_product(
+    kind: str, divisor: int, cycles: int
+) -> None:
+    text = f"  %0 = load {kind} @x !0\n  %1 = div {kind} %0, {divisor}:{kind} !0\n  store @p, %1 !0"
+    assert cycles_of(text) == 4 + cycles + 1
+
+
+def test_the_rest_of_a_division_by_a_constant_takes_another_product() -> None:
+    text = "  %0 = load u16 @x !0\n  %1 = rem u16 %0, 10:u16 !0\n  store @p, %1 !0"
+    assert cycles_of(text) == 4 + 5 + 2 + 1
+
+
+_WAYS = """
+global @x 16 2
+entry &main
+fn &main($n: i16) void {{
+start:
+  %0 = load i16 @x !0
+  %1 = eq bool %0, 1:i16 !0
+  branch[one, both] %1 !0
+one:
+  store {}, 1:i16 !0
+  jump[both] !0
+both:
+  %2 = load i16 @x !0
+  %3 = neg i16 %2 !0
+  store @x, %3 !0
+  return !0
+}}
+"""
+
+
+@pytest.mark.parametrize(("stored", "cycles"), [("@x+1", 2), ("@x", 6)])
+def test_what_all_ways_to_a_place_know_is_not_loaded_again(stored: str, cycles: int) -> None:
+    blocks = timed(read_module(_WAYS.format(stored)), WSE2).functions["main"].blocks
+    assert sum(sum(one.cycles) for one in blocks[-1].instructions) == cycles
+
+
 def test_a_float_division_takes_the_machines_cycles() -> None:
     text = "  %0 = load f32 @x !0\n  %1 = div f32 %0, %0 !0\n  store @x, %1 !0"
     assert cycles_of(text) == 4 + WSE2.divide_cycles + 1

@@ -1,15 +1,16 @@
 """Cycles of scalar code: what the machine's compiler would make of a block, and how long it takes.
 
 A block is walked once. Values that were computed before, addresses with a constant offset and moves
-between variables cost nothing; what was loaded or stored is known until something may change it;
-stores wait until they have to be in memory, and only the last one to an address is done. What is
-left is issued by :mod:`openwafer.sdk.ir.issue`, in runs that end where nothing can be moved: at
-calls, vector operations, reads of the clock, and at the end of the block.
+between variables cost nothing; what was loaded or stored is known until something may change it,
+also where ways meet that all know it; stores wait until they have to be in memory, and only the
+last one to an address is done. What is left is issued by :mod:`openwafer.sdk.ir.issue`, in runs
+that end where nothing can be moved: at calls, vector operations, reads of the clock, and at the end
+of the block.
 
 A descriptor lives in memory: changing one stores the changed words, and a DSR is loaded from there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -89,11 +90,11 @@ def _timed_blocks(
     function: Function, generation: Generation, inlined: frozenset[str]
 ) -> Iterator[Block]:
     ways, numbers = shortcuts(function), _Numbers()
-    before = _single_predecessors(function)
+    before = _predecessors(function)
     known: dict[str, _Known] = {}
     for index, block in enumerate(function.blocks):
-        start = known.get(before.get(block.label, ""), _Known())
-        walk = _Walk(numbers, generation, inlined, start.copy(), is_stepped=block.is_stepped)
+        start = _agreed([known.get(label) for label in before[block.label]])
+        walk = _Walk(numbers, generation, inlined, start, is_stepped=block.is_stepped)
         cycles = walk.cycles(block)
         known[block.label] = walk.known
         *others, last = block.instructions
@@ -108,13 +109,26 @@ def _timed_blocks(
         yield replace(block, instructions=instructions)
 
 
-def _single_predecessors(function: Function) -> dict[str, str]:
-    """By label, the one block that leads to it, where there is no other."""
-    sources: dict[str, list[str]] = {}
+def _predecessors(function: Function) -> dict[str, list[str]]:
+    """By label, the blocks that lead to it."""
+    sources: dict[str, list[str]] = {block.label: [] for block in function.blocks}
     for block in function.blocks:
         for label in successors(block):
-            sources.setdefault(label, []).append(block.label)
-    return {label: froms[0] for label, froms in sources.items() if len(froms) == 1}
+            sources[label].append(block.label)
+    return sources
+
+
+def _agreed(ends: Sequence["_Known | None"]) -> "_Known":
+    """What the ends of all blocks that lead to a place know; one still to come knows nothing."""
+    first, *others = ends or [None]
+    if first is None or None in others:
+        return _Known()
+    memory, slots = dict(first.memory), dict(first.slots)
+    for other in others:
+        assert other is not None
+        memory = dict(memory.items() & other.memory.items())
+        slots = dict(slots.items() & other.slots.items())
+    return _Known(memory, slots)
 
 
 @dataclass(slots=True)
@@ -131,9 +145,6 @@ class _Known:
 
     memory: dict[tuple[Place, Type], Number] = field(default_factory=dict)
     slots: dict[str, Number] = field(default_factory=dict)
-
-    def copy(self) -> "_Known":
-        return _Known(dict(self.memory), dict(self.slots))
 
 
 class _Numbers:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.ir.function import Constant, Function, Instruction, Module, Type
-from openwafer.sdk.ir.numbers import FLOATS, num_words
+from openwafer.sdk.ir.numbers import FLOATS, SIGNED, num_words
 from openwafer.sdk.ir.suspension import calls, recursive_functions
 from openwafer.sdk.ir.timing import FLOAT_LATENCY
 
@@ -29,6 +29,8 @@ ONE: Final = Price(1, 1)
 # bit of the quotient, and a polynomial of about twenty dependent steps with its reduction.
 _CYCLES_A_QUOTIENT_BIT: Final = 3
 _MATH: Final = 100
+# A signed number is rounded toward zero: its sign, masked, is added before the shift.
+_SIGNED_SHIFT: Final = 4
 # A function of this length is taken to be inlined, as one with a single call is.
 _INLINED_INSTRUCTIONS: Final = 30
 _CONVERSION: Final = Price(1, FLOAT_LATENCY)
@@ -43,7 +45,7 @@ def price(instruction: Instruction, generation: Generation) -> Price:
         case op if op in _WITHIN_THE_WORD:
             return FREE
         case "div" | "rem":
-            cycles = generation.divide_cycles if kind in FLOATS else _quotient_cycles(words)
+            cycles = generation.divide_cycles if kind in FLOATS else _quotient_cycles(instruction)
             return Price(cycles, cycles)
         case "math":
             return Price(_MATH, _MATH)
@@ -57,8 +59,17 @@ def price(instruction: Instruction, generation: Generation) -> Price:
             return Price(words, words)
 
 
-def _quotient_cycles(words: int) -> int:
-    return _CYCLES_A_QUOTIENT_BIT * 16 * words
+def _quotient_cycles(instruction: Instruction) -> int:
+    """Of an integer division: a shift or a mask, a multiplication, or a routine."""
+    kind, divisor = instruction.type, instruction.args[1]
+    words = num_words(kind)
+    if not isinstance(divisor, Constant) or not isinstance(divisor.value, int):
+        return _CYCLES_A_QUOTIENT_BIT * 16 * words
+    if abs(divisor.value).bit_count() == 1:
+        return words if kind not in SIGNED else _SIGNED_SHIFT * words
+    # High half of the product with the divisor's inverse, shifted; the rest is one more product.
+    quotient = (2 * words) ** 2 + words
+    return quotient if instruction.op == "div" else quotient + words**2 + words
 
 
 def _cast(source: Type, target: Type) -> Price:
