@@ -99,6 +99,11 @@ def test_what_only_an_assertion_needs_is_free() -> None:
     assert cycles_of(text) == 0
 
 
+def test_what_is_only_shown_to_the_simulator_is_free() -> None:
+    shown = "  %9 = load dsd @d !0\n  show[r1,w2] %9, %9 !0\n"
+    assert cycles_of(_ADD + shown) == cycles_of(_ADD)
+
+
 def test_changing_words_of_a_descriptor_in_place_stores_them() -> None:
     text = """
   %0 = load dsd @d !0

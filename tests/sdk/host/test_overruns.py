@@ -34,9 +34,10 @@ _BACK = "dsd(1, 21, 6, 0, 65535, 1, 0, 0)"
 KINDS = list(EngineKind)
 
 
-def program(*sources: str) -> Program:
+def program(*sources: str, shown: str = "") -> Program:
     """One PE that adds 1 to what its sources say, into an array of four."""
-    lines = (_INTO_A.format(n=n, source=source) for n, source in enumerate(sources))
+    lines = [_INTO_A.format(n=n, source=source) for n, source in enumerate(sources)]
+    lines += [f"  {shown} !0\n"] if shown else []
     image = Image(
         name="pe.csl",
         code=_HEAD + "".join(lines) + _TAIL,
@@ -88,6 +89,29 @@ def test_both_engines_find_the_same(engine: EngineKind) -> None:
             "at pe.csl:2 (main), in 'main'",
         ),
     ]
+
+
+_FOUR = "dsd(1, 18, 4, 0, 1, 1, 0, 0)"
+_FABRIC = "dsd(2, 3, {extent}, 0, 2, 2, 0, 0)"
+
+
+@pytest.mark.parametrize("engine", KINDS)
+@pytest.mark.parametrize(
+    ("roles", "extent", "said"),
+    [
+        ("r1,n", 3, ["read up to 1 element behind the end of 'A' ([4]i16)"]),
+        ("w1,n", 9, ["wrote up to 2 elements behind the end of 'A' ([4]i16)"]),
+        ("r2,n", 2, ["read up to 1 element behind the end of 'A' ([4]i16)"]),
+        ("w1,n", 2, []),
+        ("w1,n", 0, []),
+    ],
+)
+def test_both_engines_show_what_a_loop_over_descriptors_touches(
+    engine: EngineKind, roles: str, extent: int, said: list[str]
+) -> None:
+    made = program(shown=f"show[{roles}] {_FOUR}, {_FABRIC.format(extent=extent)}")
+    found = ran(made, engine=engine).overruns()
+    assert [one.message for one in found] == [f"@map of PE (0, 0) {text}" for text in said]
 
 
 def test_a_run_goes_on_and_ends_with_the_warnings(capsys: pytest.CaptureFixture[str]) -> None:

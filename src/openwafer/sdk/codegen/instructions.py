@@ -13,8 +13,9 @@ from openwafer.sdk.codegen.machine import MACHINE
 from openwafer.sdk.codegen.mailboxes import ARGUMENTS, read
 from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import llvm_type
-from openwafer.sdk.codegen.vectors import Kernel
+from openwafer.sdk.codegen.vectors import Kernel, show, take_apart
 from openwafer.sdk.ir.function import Function, Instruction, Type
+from openwafer.sdk.ir.operations import ROLES
 from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.program import mailbox
 
@@ -84,6 +85,34 @@ def _vector(writer: FunctionWriter, instruction: Instruction) -> str:
     return "true"
 
 
+def _show(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``show``: see :func:`~openwafer.sdk.ir.vectors.show_streams`."""
+    body, roles = writer.body, [ROLES[role] for role in instruction.names]
+    dsds = [
+        take_apart(body, writer.spell(arg), 1 + (max(role, 0) >> 1))
+        for role, arg in zip(roles, instruction.args, strict=True)
+    ]
+    length = "65535"
+    for dsd in dsds:
+        own = body.value(f"and i64 {dsd.extent}, 65535")
+        length = body.value(f"call i64 @llvm.umin.i64(i64 {length}, i64 {own})")
+    memory_map, mapped, end = read(body, mailbox.MAP), body.fresh_label(), body.fresh_label()
+    steps = body.value(f"sub i64 {length}, 1")
+    is_none = body.value(f"icmp eq i64 {length}, 0")
+    is_unknown = body.value(f"icmp eq i64 {memory_map}, 0")
+    body.branch(body.value(f"or i1 {is_none}, {is_unknown}"), end, mapped)
+    body.begin(mapped)
+    head = body.value(f"inttoptr i64 {memory_map} to ptr")
+    for role, dsd in zip(roles, dsds, strict=True):
+        if role >= 0:
+            way = body.value(f"mul i64 {steps}, {dsd.stride}")
+            last = body.value(f"add i64 {dsd.base}, {way}")
+            show(body, head, str(instruction.place), role, (dsd.base, last))
+    body.jump(end)
+    body.begin(end)
+    return ""
+
+
 def _arithmetic(writer: FunctionWriter, instruction: Instruction) -> str:
     first, second = instruction.args
     sides = writer.spell(first), writer.spell(second)
@@ -134,6 +163,7 @@ def _math(writer: FunctionWriter, instruction: Instruction) -> str:
 
 _SCALARS: Final[dict[str, Callable[[FunctionWriter, Instruction], str]]] = {
     "vector": _vector,
+    "show": _show,
     "get": _get,
     "set": _set,
     "neg": _neg,

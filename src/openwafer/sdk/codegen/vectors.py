@@ -58,8 +58,8 @@ METADATA: Final = """\
 
 
 @dataclass(frozen=True)
-class _Dsd:
-    """A descriptor taken apart; values of type i64, words."""
+class Dsd:
+    """A descriptor taken apart; values of type i64, words and elements."""
 
     base: str
     extent: str
@@ -74,6 +74,36 @@ class _Loop:
     counter: str
     label: str
     index: str
+
+
+def take_apart(body: Body, operand: str, num_words: int) -> Dsd:
+    """Parts of a descriptor, as an operation on elements of so many words has it."""
+    base = _word(body, operand, descriptor.WORD_BASE, "zext")
+    low = _word(body, operand, descriptor.WORD_EXTENT, "zext")
+    high = _word(body, operand, descriptor.WORD_EXTENT + 1, "zext")
+    extent = body.value(f"or i64 {low}, {body.value(f'shl i64 {high}, 16')}")
+    return Dsd(base, extent, _step(body, operand, num_words), num_words)
+
+
+def _step(body: Body, operand: str, num_words: int) -> str:
+    """Words from one element to the next: strides count elements of the operation's width."""
+    stride = _word(body, operand, descriptor.WORD_STRIDE, "sext")
+    width = _word(body, operand, descriptor.WORD_ELEMENT, "zext")
+    safe = body.select(body.value(f"icmp eq i64 {width}, 0"), "i64", str(num_words), width)
+    scaled = body.value(f"mul i64 {stride}, {num_words}")
+    return body.value(f"sdiv i64 {scaled}, {safe}")
+
+
+def _word(body: Body, operand: str, index: int, extension: str) -> str:
+    word = body.value(f"extractelement <8 x i16> {operand}, i64 {index}")
+    return body.value(f"{extension} i16 {word} to i64")
+
+
+def show(body: Body, head: str, place: str, operand: int, ends: tuple[str, str]) -> None:
+    """Show the simulator first and last element of an operand; `head` is the map's address."""
+    look, state = body.value(f"load ptr, ptr {head}"), read(body, mailbox.MAP_STATE)
+    where = f"i64 {place}, i64 {operand}, i64 {ends[0]}, i64 {ends[1]}"
+    body.do(f"call void {look}(i64 {state}, ptr %mailbox, {where})")
 
 
 def kernel_declaration(kernel: Kernel) -> str:
@@ -104,7 +134,7 @@ class _KernelWriter:
         self._floats = floats
         self._generation = generation
         self._memory_words = memory_words
-        self._dsds: dict[int, _Dsd] = {}
+        self._dsds: dict[int, Dsd] = {}
 
     def write(self) -> str:
         body = self._body
@@ -112,7 +142,7 @@ class _KernelWriter:
         kinds = (self._op.destination, *self._op.sources)
         for place, (letter, kind) in enumerate(zip(self._form, kinds, strict=True)):
             if letter == "d":
-                self._dsds[place] = self._take_apart(f"%o{place}", element_words(kind))
+                self._dsds[place] = take_apart(body, f"%o{place}", element_words(kind))
         length = self._length()
         some = body.fresh_label()
         body.branch(body.value(f"icmp eq i64 {length}, 0"), "end", some)
@@ -130,27 +160,6 @@ class _KernelWriter:
         body.do("ret i1 false")
         return body.text()
 
-    def _take_apart(self, operand: str, num_words: int) -> _Dsd:
-        base = self._word(operand, descriptor.WORD_BASE, "zext")
-        low = self._word(operand, descriptor.WORD_EXTENT, "zext")
-        high = self._word(operand, descriptor.WORD_EXTENT + 1, "zext")
-        body = self._body
-        extent = body.value(f"or i64 {low}, {body.value(f'shl i64 {high}, 16')}")
-        return _Dsd(base, extent, self._step(operand, num_words), num_words)
-
-    def _step(self, operand: str, num_words: int) -> str:
-        """Words from one element to the next: strides count elements of the operation's width."""
-        body = self._body
-        stride = self._word(operand, descriptor.WORD_STRIDE, "sext")
-        width = self._word(operand, descriptor.WORD_ELEMENT, "zext")
-        safe = body.select(body.value(f"icmp eq i64 {width}, 0"), "i64", str(num_words), width)
-        scaled = body.value(f"mul i64 {stride}, {num_words}")
-        return body.value(f"sdiv i64 {scaled}, {safe}")
-
-    def _word(self, operand: str, index: int, extension: str) -> str:
-        word = self._body.value(f"extractelement <8 x i16> {operand}, i64 {index}")
-        return self._body.value(f"{extension} i16 {word} to i64")
-
     def _length(self) -> str:
         """Extent of the first source that has one and is not empty, else the destination's."""
         if not self._dsds:
@@ -162,7 +171,7 @@ class _KernelWriter:
             length = self._body.select(is_empty, "i64", other, length)
         return length
 
-    def _check_bounds(self, dsd: _Dsd, length: str) -> str:
+    def _check_bounds(self, dsd: Dsd, length: str) -> str:
         """Trap where an element lies outside of the memory; gives the last one's address."""
         body = self._body
         steps = body.value(f"sub i64 {length}, 1")
@@ -189,10 +198,8 @@ class _KernelWriter:
             good, bad = body.fresh_label(), body.fresh_label()
             body.branch(body.value(f"and i1 {is_same}, {is_one}"), good, bad)
             body.begin(bad)
-            look, state = body.value(f"load ptr, ptr {head}"), read(body, mailbox.MAP_STATE)
             operand = mailbox.operand_of(self._op.code, place)
-            where = f"i64 %place, i64 {operand}, i64 {dsd.base}, i64 {last}"
-            body.do(f"call void {look}(i64 {state}, ptr %mailbox, {where})")
+            show(body, head, "%place", operand, (dsd.base, last))
             body.jump(good)
             body.begin(good)
         body.jump(end)
@@ -285,7 +292,7 @@ class _KernelWriter:
         width = width_of(self._op.sources[place - 1])
         return self._body.value(f"load i{width}, ptr {address}, align 2")
 
-    def _element_address(self, dsd: _Dsd, index: str, *, is_dense: bool) -> str:
+    def _element_address(self, dsd: Dsd, index: str, *, is_dense: bool) -> str:
         body = self._body
         step = str(dsd.element_words) if is_dense else dsd.stride
         way = body.value(f"mul nsw i64 {index}, {step}")

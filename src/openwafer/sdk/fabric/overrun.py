@@ -188,6 +188,7 @@ def look_from_code(s: State, mailbox: int, place: int, operand: int, first: int,
     """Look at what compiled code shows; see :mod:`openwafer.sdk.program.mailbox`."""
     pe = ((mailbox - s[w.G_ADDRESS]) // 8 - w.MAILBOX) // mb.MAILBOX_WORDS
     operation, number = operand >> mb.OPERAND_SHIFT, operand & mb.OPERAND_MASK
-    high = max(first, last) + vector.words_of(s, operation, number) - 1
+    num_words = vector.words_of(s, operation, number) if operation else 1 + (number >> 1)
+    high = max(first, last) + num_words - 1
     who = operand | w.MAIN_SLOT << SLOT_SHIFT | place << PLACE_SHIFT
     look(s, pe, who, first, min(first, last), high)

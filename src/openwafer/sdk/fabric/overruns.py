@@ -18,6 +18,9 @@ _HELP: Final = (
     "an operation is as long as its first source, else as its destination:"
     " make that extent, or the stride, fit the array"
 )
+_HELP_MAP: Final = (
+    "@map ends with its shortest descriptor: make its extent, or the stride, fit the array"
+)
 _STOPPED: Final = "{help}; without OPENWAFER_OVERRUNS=error the run goes on as the machine would"
 
 
@@ -29,8 +32,9 @@ class Overrun:
         cycle: in which it was found.
         pe: row-major number in the rectangle.
         place: number of its place in the source, in the program.
-        operation: its code.
-        operand: 0 is the destination, the sources come behind it.
+        operation: its code; 0 is `@map`.
+        operand: 0 is the destination, the sources come behind it; of `@map`, see
+            :data:`~openwafer.sdk.ir.operations.ROLES`.
         slot: microthread; 8 is the main thread.
         entry: of the image: what the main thread ran.
         first: first word of the first element.
@@ -81,17 +85,15 @@ def diagnostic(one: Overrun, program: Program, severity: Severity) -> Diagnostic
     y, x = divmod(one.pe, program.width)
     image = program.images[int(program.image_of[y, x])]
     known = stretches(image)
-    op = VECTOR_OPS_BY_CODE[one.operation]
     own = stretch_at(known, one.first)
-    size = element_words((op.destination, *op.sources)[one.operand])
+    name, size, verb = _operation(one)
     below = -(-max(0, own.begin - one.low) // size)
     above = -(-max(0, one.high + 1 - own.end) // size)
-    verb = "read" if one.operand else "wrote"
     sides = ((above, "behind the end", one.high), (below, "before the start", one.low))
     num, where, word = max(sides)
-    message = f"@{op.name} of PE ({x}, {y}) {verb} up to {_elements(num)} {where} of {_name(own)}"
+    message = f"@{name} of PE ({x}, {y}) {verb} up to {_elements(num)} {where} of {_name(own)}"
     if own.symbol is None and not own.is_stack:
-        message = f"@{op.name} of PE ({x}, {y}) {verb} memory in which no variable lies"
+        message = f"@{name} of PE ({x}, {y}) {verb} memory in which no variable lies"
     there = stretch_at(known, word)
     who = f"in microthread {one.slot}"
     if one.slot == w.MAIN_SLOT:
@@ -99,8 +101,18 @@ def diagnostic(one: Overrun, program: Program, severity: Severity) -> Diagnostic
     notes = [f"{_at(program, one.place)}{who}"]
     if there != own:
         notes.append(f"what lies there is {_name(there)}")
-    text = _HELP if severity is Severity.WARNING else _STOPPED.format(help=_HELP)
+    remedy = _HELP if one.operation else _HELP_MAP
+    text = remedy if severity is Severity.WARNING else _STOPPED.format(help=remedy)
     return Diagnostic(severity, CODE, message, notes=tuple(notes), help=text)
+
+
+def _operation(one: Overrun) -> tuple[str, int, str]:
+    """Name, words of the operand's element, and what was done with them."""
+    if one.operation == 0:
+        return "map", 1 + (one.operand >> 1), "read" if one.operand & 1 else "wrote"
+    op = VECTOR_OPS_BY_CODE[one.operation]
+    size = element_words((op.destination, *op.sources)[one.operand])
+    return op.name, size, "read" if one.operand else "wrote"
 
 
 def _elements(num: int) -> str:

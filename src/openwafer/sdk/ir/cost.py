@@ -462,7 +462,7 @@ _WHOLE_DSD: Final = 4
 
 
 def _has_effect(one: Instruction) -> bool:
-    return one.op not in _PURE and one.op != "assert"
+    return one.op not in _PURE and one.op not in ("assert", "show")
 
 
 def _used(instructions: list[Instruction]) -> set[int]:

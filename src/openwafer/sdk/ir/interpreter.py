@@ -28,7 +28,7 @@ from openwafer.sdk.ir.function import (
 from openwafer.sdk.ir.machine import Machine, TrapError
 from openwafer.sdk.ir.numbers import WIDTHS, convert, decode, num_words
 from openwafer.sdk.ir.requests import fill_request
-from openwafer.sdk.ir.vectors import run_inline
+from openwafer.sdk.ir.vectors import run_inline, show_streams
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
@@ -318,6 +318,10 @@ class Frame:
         self.machine.store(self._scalar(address), value.type, self._bits(value))
         return 0
 
+    def _show(self, instruction: Instruction) -> int:
+        show_streams(self.machine, instruction.names, list(map(self._bits, instruction.args)))
+        return 0
+
     def _copy(self, instruction: Instruction) -> int:
         target, source, length = (self._scalar(arg) for arg in instruction.args)
         self.machine.copy(target, source, length)
@@ -379,6 +383,7 @@ class Frame:
         "load": _load,
         "store": _store,
         "copy": _copy,
+        "show": _show,
     }
 
 

@@ -66,6 +66,14 @@ VECTOR_OPTIONS: Final[Mapping[str, bool]] = MappingProxyType(
 ``kind << 8 | id``, `index` a u16, `microthread` and `priority` a number.
 """
 
+ROLES: Final[Mapping[str, int]] = MappingProxyType({"w1": 0, "r1": 1, "w2": 2, "r2": 3, "n": -1})
+"""What a loop does with a descriptor that it takes an element of in each turn.
+
+It writes or reads elements of one or two words, or only ends when the descriptor does. The loop has
+as many turns as the shortest one has elements. The numbers are what `look` of the mailbox is given
+as the operand of no operation.
+"""
+
 _TABLE = """
 add                TT   T  -                    sum
 sub                TT   T  -                    difference
@@ -101,6 +109,7 @@ call_indirect      *    T  -                    call of the function that is the
 dsd_get            D    N  word                 a 16-bit word of a descriptor, as u16
 dsd_set            DI   D  word                 the descriptor with one 16-bit word replaced
 vector             *    B  operation,*          destination, sources, options; false: ended early
+show               D*   .  role,*                 what a loop is to touch of descriptors: see ROLES
 load_dsr           D*   .  file,number,*        a DSR takes a descriptor and options
 activate           I    .  -                    mark a task id active
 block              I    .  -                    block a target, kind << 8 | id

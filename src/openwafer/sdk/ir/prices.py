@@ -161,6 +161,10 @@ def inlined_functions(module: Module) -> frozenset[str]:
     )
 
 
+def _num_instructions(function: Function) -> int:
+    return sum(one.op != "show" for block in function.blocks for one in block.instructions)
+
+
 def _is_short(function: Function) -> bool:
-    length = function.once(_is_short, lambda one: sum(len(b.instructions) for b in one.blocks))
+    length = function.once(_is_short, _num_instructions)
     return length <= _INLINED_INSTRUCTIONS

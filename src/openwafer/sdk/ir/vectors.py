@@ -8,6 +8,7 @@ from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.machine import Machine
 from openwafer.sdk.ir.numbers import decode
+from openwafer.sdk.ir.operations import ROLES
 from openwafer.sdk.ir.timing import VectorShape, shares_port, vector_cycles
 from openwafer.sdk.program import descriptor as words
 from openwafer.sdk.program import mailbox
@@ -72,6 +73,18 @@ def _show(
     if all(0 <= end <= len(machine.memory) - sizes[place] for place in ends for end in ends[place]):
         for place, (first, last) in ends.items():
             machine.show(mailbox.operand_of(op.code, place), first, last)
+
+
+def show_streams(
+    machine: Machine, roles: Sequence[str], dsds: Sequence[int | tuple[int, ...]]
+) -> None:
+    """Show the simulator what a loop over descriptors is to touch."""
+    taken = [(ROLES[role], dsd) for role, dsd in zip(roles, dsds, strict=True)]
+    length = min(dsd[words.WORD_EXTENT] for _, dsd in taken if isinstance(dsd, tuple))
+    for role, dsd in taken:
+        if length and role >= 0 and isinstance(dsd, tuple):
+            begin, size = dsd[words.WORD_BASE], 1 + (role >> 1)
+            machine.show(role, begin, begin + (length - 1) * _step(dsd, size))
 
 
 def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]]) -> VectorShape:

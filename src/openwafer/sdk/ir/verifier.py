@@ -20,7 +20,13 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.numbers import INTEGERS, WIDTHS
-from openwafer.sdk.ir.operations import FABRIC, MATH_FUNCTIONS, OPERATIONS, VECTOR_OPTIONS
+from openwafer.sdk.ir.operations import (
+    FABRIC,
+    MATH_FUNCTIONS,
+    OPERATIONS,
+    ROLES,
+    VECTOR_OPTIONS,
+)
 from openwafer.sdk.ir.text import render_function
 
 _DSDS = frozenset((Type.DSD, Type.DSD4))
@@ -197,6 +203,10 @@ class _Checker:
 
     def _check_family(self, instruction: Instruction) -> Iterator[str]:
         match instruction.op:
+            case "show":
+                unknown = [role for role in instruction.names if role not in ROLES]
+                if unknown or len(instruction.names) != len(instruction.args):
+                    yield f"has roles {instruction.names} for {len(instruction.args)} descriptors"
             case "get" | "set" | "slot_address":
                 yield from self._check_slot(instruction)
             case "jump" | "branch" | "switch":

@@ -22,9 +22,10 @@ be shown, too), before the first element::
 
     void look(int64 state, int64 *mailbox, int64 place, int64 operand, int64 first, int64 last)
 
-``operand`` is :func:`operand_of` the operation; ``first`` and ``last`` are the addresses of its
-first and last element, both inside the memory. A map is the address of ``look`` and, from byte 8
-on, for each word of memory the number of its variable, 16 bits; :data:`NO_VARIABLE` is none.
+``operand`` is :func:`operand_of` the operation, or of 0 for a loop over descriptors; ``first`` and
+``last`` are the addresses of its first and last element, both inside the memory. A map is the
+address of ``look`` and, from byte 8 on, for each word of memory the number of its variable, 16
+bits; :data:`NO_VARIABLE` is none.
 """
 
 from enum import IntEnum, IntFlag

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import MEMORY_WORDS
@@ -23,6 +24,8 @@ from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.folding import folded
 
+# A parameter stands for a constant, which is part of the instruction that uses it.
+_NO_CODE: Final = frozenset(("parameter", "show"))
 # Importing the families registers what the engine evaluates.
 assert FAMILIES
 
@@ -145,8 +148,7 @@ def _assembled(sema: Sema) -> ImageResult:
     module = folded(state.module)
     functions = module.functions.values()
     blocks = [block for function in functions for block in function.blocks]
-    # A parameter stands for a constant, which is part of the instruction that uses it.
-    code_words = sum(one.op != "parameter" for block in blocks for one in block.instructions)
+    code_words = sum(one.op not in _NO_CODE for block in blocks for one in block.instructions)
     _check_memory(state, module, code_words)
     module.places = [ir.SourcePlace(*place) for place in state.places]
     module.stack_base = state.next_address + code_words

@@ -1,14 +1,16 @@
 """`@map`: a function applied to elements, one after the other."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from openwafer.sdk.arch.vector_ops import element_words
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.machine import words
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, wrong_type
 from openwafer.sdk.csl.sema.machine.vector import operand_value
-from openwafer.sdk.csl.sema.machine.words import halved, replace, times, value_of, word_of
+from openwafer.sdk.csl.sema.machine.words import halved, times, value_of, word_of
 from openwafer.sdk.csl.values import NOTHING, Loaded, Operand, Runtime, SlotPlace
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
@@ -29,6 +31,8 @@ class _Stream:
         left: slot of the number of elements left; None for a DSR, which counts itself.
         address: slot of the next element's address, and words between two, of a mem1d_dsd.
         operand: what the machine moves one element of, of another descriptor.
+        descriptor: all of it; None for a DSR.
+        is_written: whether it takes results.
     """
 
     element: t.Type
@@ -36,6 +40,15 @@ class _Stream:
     address: SlotPlace | None
     stride: ir.Value | None
     operand: ir.Value | None
+    descriptor: ir.Value | None = None
+    is_written: bool = False
+
+    @property
+    def role(self) -> str:
+        """What the loop does with it, for the instruction `show`."""
+        if self.address is None:
+            return "n"
+        return f"{'w' if self.is_written else 'r'}{t.num_words(self.element)}"
 
 
 @builtin("map")
@@ -57,6 +70,7 @@ def _map(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     output = _output(sema, nodes[-1], kind.result) if has_result else None
     if not any(isinstance(item, _Stream) for item in (*inputs, output)):
         sema.fail("needs-dsd", "@map needs a DSD or DSR among its arguments", call.span)
+    _show(sema, [*inputs, output])
     head, body, end = (sema.new_block(f"map.{name}") for name in ("head", "body", "end"))
     head.is_stepped = True
     sema.jump(head)
@@ -74,6 +88,14 @@ def _map(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     return NOTHING
 
 
+def _show(sema: Sema, items: Sequence[_Stream | Loaded | None]) -> None:
+    """Show the simulator what the loop is to touch, where that is known before it."""
+    streams = [item for item in items if isinstance(item, _Stream)]
+    descriptors = [stream.descriptor for stream in streams if stream.descriptor is not None]
+    if len(descriptors) == len(streams):
+        sema.emit("show", *descriptors, names=tuple(stream.role for stream in streams))
+
+
 def _input(sema: Sema, node: ast.Expression, parameter: t.Type | None) -> _Stream | Loaded:
     operand = sema.expression(node, parameter)
     if operand.type in t.DSDS | t.DSRS | {t.FIFO} and operand.type not in _STREAMED:
@@ -86,7 +108,7 @@ def _input(sema: Sema, node: ast.Expression, parameter: t.Type | None) -> _Strea
 def _output(sema: Sema, node: ast.Expression, element: t.Type) -> _Stream | Loaded:
     operand = sema.expression(node)
     if operand.type in (t.MEM1D_DSD, t.FABOUT_DSD, t.DSR_DEST):
-        return _stream(sema, node, operand, element)
+        return replace(_stream(sema, node, operand, element), is_written=True)
     is_pointer = isinstance(operand.type, t.Pointer) and operand.type.element == element
     if not is_pointer:
         wrong_type(sema, node, f"mem1d_dsd, fabout_dsd, dsr_dest or *{element}", operand)
@@ -105,9 +127,11 @@ def _stream(sema: Sema, node: ast.Expression, operand: Loaded, element: t.Type |
         address = sema.new_slot(t.Pointer(element), "map.address")
         base = value_of(word_of(sema, operand, WORD_BASE))
         _set(sema, address, sema.emit("bitcast", base, type=ir.Type.PTR))
-        return _Stream(element, left, address, _step_words(sema, operand, element), None)
-    one = replace(sema, operand, {WORD_EXTENT: 1, WORD_EXTENT + 1: 0})
-    return _Stream(element, left, None, None, sema.lower(one, node.span))
+        stride = _step_words(sema, operand, element)
+        return _Stream(element, left, address, stride, None, sema.lower(operand, node.span))
+    one = words.replace(sema, operand, {WORD_EXTENT: 1, WORD_EXTENT + 1: 0})
+    moved, whole = sema.lower(one, node.span), sema.lower(operand, node.span)
+    return _Stream(element, left, None, None, moved, whole)
 
 
 def _step_words(sema: Sema, dsd: Loaded, element: t.Type) -> ir.Value:
