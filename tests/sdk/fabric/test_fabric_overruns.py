@@ -128,6 +128,26 @@ def test_what_comes_from_the_fabric_and_goes_too_far_is_told_of_its_microthread(
     assert told(entry) == [f"@mov16 of PE (0, 0) {said}"]
 
 
+@pytest.mark.parametrize(
+    ("length", "named"),
+    [
+        (10, "'a1' (u16)"),
+        (14, "'a1' (u16), 'a2' (u16), 'a3' (u16)"),
+        (40, "'a1' (u16), 'a2' (u16), 'a3' (u16) and 3 more"),
+    ],
+)
+def test_the_variables_in_the_way_are_named_from_the_nearest_on(length: int, named: str) -> None:
+    small = [Symbol(f"a{n}", 1008 + 2 * (n - 1), 1, "u16") for n in range(1, 6)]
+    long = Symbol("long", 1000, 8, "u16", (8,))
+    own = image("code", symbols=(long, *small), stack_base=1030)
+    code = PythonCode([moved_from(mem1d(1000, length))])
+    simulator = code.simulator(program([[0]], [own]))
+    simulator.start_command([0])
+    simulator.run_until_idle(10_000)
+    (warning,) = simulator.overruns()
+    assert warning.notes[-1] == f"what lies there is {named}"
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
 def test_a_circular_buffer_goes_round_in_its_array(steps: int) -> None:
     circular = (5, 1000, 13, 0, 1, 1, 20, 0)

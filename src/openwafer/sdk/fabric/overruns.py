@@ -1,6 +1,6 @@
 """Vector operations that went over the end of a variable, as data and in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,8 @@ from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import Program
 
 CODE: Final = "fabric-overrun"
+MAX_NAMED: Final = 3
+"""Variables beyond the end that are named."""
 _HELP: Final = (
     "an operation is as long as its first source, else as its destination:"
     " make that extent, or the stride, fit the array"
@@ -89,21 +91,31 @@ def diagnostic(one: Overrun, program: Program, severity: Severity) -> Diagnostic
     name, size, verb = _operation(one)
     below = -(-max(0, own.begin - one.low) // size)
     above = -(-max(0, one.high + 1 - own.end) // size)
-    sides = ((above, "behind the end", one.high), (below, "before the start", one.low))
-    num, where, word = max(sides)
+    num, where = max((above, "behind the end"), (below, "before the start"))
     message = f"@{name} of PE ({x}, {y}) {verb} up to {_elements(num)} {where} of {_name(own)}"
     if own.symbol is None and not own.is_stack:
         message = f"@{name} of PE ({x}, {y}) {verb} memory in which no variable lies"
-    there = stretch_at(known, word)
     who = f"in microthread {one.slot}"
     if one.slot == w.MAIN_SLOT:
         who = f"in '{image.entries[one.entry].function}'"
     notes = [f"{_at(program, one.place)}{who}"]
-    if there != own:
-        notes.append(f"what lies there is {_name(there)}")
+    there = [_name(stretch) for stretch in _others(known, own, one)]
+    if there:
+        more = f" and {len(there) - MAX_NAMED} more" if len(there) > MAX_NAMED else ""
+        notes.append(f"what lies there is {', '.join(there[:MAX_NAMED])}{more}")
     remedy = _HELP if one.operation else _HELP_MAP
     text = remedy if severity is Severity.WARNING else _STOPPED.format(help=remedy)
     return Diagnostic(severity, CODE, message, notes=tuple(notes), help=text)
+
+
+def _others(known: Sequence[Stretch], own: Stretch, one: Overrun) -> list[Stretch]:
+    """What lies between the outermost words besides the variable itself, the nearest first.
+
+    Words of no variable are left out where there is anything else.
+    """
+    touched = [at for at in known if at.begin <= one.high and at.end > one.low and at != own]
+    touched.sort(key=lambda at: max(at.begin - own.end, own.begin - at.end))
+    return [at for at in touched if at.symbol is not None or at.is_stack] or touched
 
 
 def _operation(one: Overrun) -> tuple[str, int, str]:
