@@ -1,5 +1,6 @@
 """LLVM text of a whole module: its functions, their entries, and what they rest on."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -76,9 +77,10 @@ def module_text(
         native_name(name): _function_text(unit, one) for name, one in unit.module.functions.items()
     }
     for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True)):
-        text = _entry(unit, number, unit.module.functions[name], splits=splits)
+        text = _entry_text(unit, number, unit.module.functions[name], splits=splits)
         functions[f"@entry.{number}"] = text
-    functions[f"@{RUN}"] = _run(unit)
+    ways = tuple((native_name(name), name in unit.suspending) for name in module.entries)
+    functions[f"@{RUN}"] = _run(unit.module.stack_base, ways)
     in_loops = frozenset(map(native_name, functions_in_loops(module)))
     kernels = {
         kernel_declaration(kernel): kernel_function(
@@ -155,6 +157,13 @@ def _unit(module: Module, floats: Floats) -> Unit:
     )
 
 
+def _entry_text(unit: Unit, number: int, function: Function, *, splits: bool) -> str:
+    """The text of :func:`_entry`, written once for all modules where it says the same."""
+    seen = unit.seen_by_callers(function.name)
+    key = (_entry, number, splits, unit.module.stack_base, unit.module.memory_words, seen)
+    return function.once(key, lambda one: _entry(unit, number, one, splits=splits))
+
+
 def _entry(unit: Unit, number: int, function: Function, *, splits: bool) -> str:
     """A function without arguments: they come from the mailbox; word 0 of the stack is `number`."""
     body = Body(f"define internal i32 @entry.{number}({CODE_PARAMETERS}, i32 %fp) nounwind")
@@ -203,9 +212,12 @@ def _entry_arguments(body: Body, function: Function, *, splits: bool) -> list[st
     return args
 
 
-def _run(unit: Unit) -> str:
-    """The module's way in; the number of the running entry lies at the stack's base."""
-    base, entries = unit.module.stack_base, unit.module.entries
+@functools.lru_cache(maxsize=64)
+def _run(base: int, entries: tuple[tuple[str, bool], ...]) -> str:
+    """The module's way in; the number of the running entry lies at the stack's base.
+
+    `entries` are native names, and whether each may suspend.
+    """
     body = Body(f"define i32 @{RUN}({CODE_PARAMETERS}, i32 %number, i32 %is_resume) nounwind")
     body.begin_entry()
     limit = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {_MOST_CYCLES}")
@@ -217,7 +229,7 @@ def _run(unit: Unit) -> str:
     body.do(f"store i16 {narrow}, ptr {running}, align 2")
     cases = " ".join(f"i32 {number}, label %start{number}" for number in range(len(entries)))
     body.do(f"switch i32 %number, label %bad [ {cases} ]")
-    resumable = [(number, name) for number, name in enumerate(entries) if name in unit.suspending]
+    resumable = [(number, name) for number, (name, waits) in enumerate(entries) if waits]
     body.begin("resume")
     number = body.value(f"load i16, ptr {running}, align 2")
     cases = " ".join(f"i16 {number}, label %resume{number}" for number, _ in resumable)
@@ -228,7 +240,7 @@ def _run(unit: Unit) -> str:
         body.do(f"ret i32 {body.value(f'call i32 @entry.{index}{arguments}')}")
     for index, name in resumable:
         body.begin(f"resume{index}")
-        body.do(f"ret i32 {body.value(f'call i32 {native_name(name)}{arguments}')}")
+        body.do(f"ret i32 {body.value(f'call i32 {name}{arguments}')}")
     body.begin("bad")
     trap(body, Trap.UNREACHABLE, "0", "0")
     body.do(f"ret i32 {Outcome.TRAPPED.value}")

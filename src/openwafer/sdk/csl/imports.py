@@ -30,6 +30,7 @@ class ImportPaths:
     addressed: dict[int, frozenset[str]] = field(default_factory=dict)
     contents: dict[Path, bytes | None] = field(default_factory=dict)
     parsed: dict[Path, tuple[ast.Module, tuple[Diagnostic, ...]]] = field(default_factory=dict)
+    _found: dict[tuple[str, Path], Path] = field(default_factory=dict, init=False)
 
     def find(self, name: str, importer: Path, span: Span) -> Path:
         """Path of an imported file.
@@ -37,6 +38,12 @@ class ImportPaths:
         A name in angle brackets is one of the library or of the import folders; another one is
         relative to the importing file, then to the program's folder, then to the working folder.
         """
+        key = name, importer
+        if key not in self._found:
+            self._found[key] = self._find(name, importer, span)
+        return self._found[key]
+
+    def _find(self, name: str, importer: Path, span: Span) -> Path:
         places = self._candidates(name, importer)
         for place in places:
             if self.content(place) is not None:

@@ -225,8 +225,13 @@ def as_integer(value: Any) -> Any:
     return int(value) if lanes is None else Lanes(lanes.group, lanes.numbers.astype(np.int64))
 
 
+_SETTLED: Final = frozenset((int, bool, float, str, bytes, type(None)))
+
+
 def settled(value: Any) -> Any:
     """A value whose integers are plain ones; tuples and records are looked into."""
+    if type(value) in _SETTLED:
+        return value
     if isinstance(value, Lanes):
         return value.one()
     if type(value) is tuple:

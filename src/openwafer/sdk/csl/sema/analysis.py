@@ -1,7 +1,7 @@
 """State of an analysis: where it is, what it has found, and the function that it emits."""
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -140,6 +140,25 @@ class _VariableOf:
         return answer.type
 
 
+class _Within:
+    """Entered more often than anything else: a generator would take thrice the time."""
+
+    __slots__ = ("_analysis", "_context", "_outer")
+
+    def __init__(self, analysis: "Analysis", context: Context) -> None:
+        self._analysis = analysis
+        self._context = context
+
+    def __enter__(self) -> Context:
+        analysis = self._analysis
+        self._outer = analysis.context, analysis.last_place
+        analysis.context = self._context
+        return self._context
+
+    def __exit__(self, *error: object) -> None:
+        self._analysis.context, self._analysis.last_place = self._outer
+
+
 class Analysis:
     """See the module. One object analyses one image, or one layout.
 
@@ -147,6 +166,7 @@ class Analysis:
         group: what the integers that differ are the lanes of.
         num_together: loops around this place that are followed together.
         recording: what the body asks that is analysed; None where it has another way to look.
+        last_place: of the statement or call that is evaluated.
     """
 
     def __init__(
@@ -167,7 +187,7 @@ class Analysis:
         self.printed: list[str] = []
         self.call_depth = 0
         self.num_steps = 0
-        self._last_place: Span | None = None
+        self.last_place: Span | None = None
         self.name_function: Callable[[FunctionValue, Span], str]
         self.context = Context(root, Scope())
 
@@ -210,15 +230,9 @@ class Analysis:
         builder = self.context.builder
         return self.is_comptime or builder is None or builder.block is not None
 
-    @contextmanager
-    def within(self, context: Context) -> Iterator[Context]:
+    def within(self, context: Context) -> AbstractContextManager[Context]:
         """Analyse in another context for a while."""
-        outer, self.context = self.context, context
-        place = self._last_place
-        try:
-            yield context
-        finally:
-            self.context, self._last_place = outer, place
+        return _Within(self, context)
 
     @contextmanager
     def scoped(self) -> Iterator[Scope]:
@@ -231,12 +245,9 @@ class Analysis:
             assert context.scope.parent is not None
             context.scope = context.scope.parent
 
-    @contextmanager
-    def at_comptime(self) -> Iterator[None]:
+    def at_comptime(self) -> AbstractContextManager[Context]:
         """Demand known values for a while, in the same scope."""
-        context = replace(self.context, is_comptime=True, targets=[])
-        with self.within(context):
-            yield
+        return self.within(replace(self.context, is_comptime=True, targets=[]))
 
     @contextmanager
     def under_runtime_control(self) -> Iterator[None]:
@@ -265,12 +276,12 @@ class Analysis:
         self.num_steps += count * is_enough
         return is_enough
 
-    @contextmanager
-    def in_all_lanes(self) -> Iterator[None]:
+    def in_all_lanes(self) -> AbstractContextManager[None]:
         """Evaluate what loops around this place have no part in."""
-        if not self.num_together:
-            yield
-            return
+        return self._in_all_lanes() if self.num_together else nullcontext()
+
+    @contextmanager
+    def _in_all_lanes(self) -> Iterator[None]:
         outer, self.num_together = self.num_together, 0
         try:
             with self.group.suspended():
@@ -319,10 +330,8 @@ class Analysis:
         """Builder of the run-time function analysed."""
         builder = self.context.builder
         if builder is None or self.is_comptime:
-            assert self._last_place is not None
-            self.fail(
-                "run-time-only", "this happens on a PE, not at compile time", self._last_place
-            )
+            assert self.last_place is not None
+            self.fail("run-time-only", "this happens on a PE, not at compile time", self.last_place)
         return builder
 
     def emit(
@@ -337,7 +346,7 @@ class Analysis:
 
     def set_place(self, span: Span) -> None:
         """Source place of the instructions to come."""
-        self._last_place = span
+        self.last_place = span
         context = self.context
         if context.is_comptime or context.builder is None:
             return

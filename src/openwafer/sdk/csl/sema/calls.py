@@ -95,30 +95,12 @@ def _run(
 ) -> Operand:
     """Value of a call at compile time, from another image where one has the same."""
     _check_depth(sema, span)
-    if sema.layout is not None:
-        return _follow(sema, function, bound, result, span)
     try:
         arguments = tuple((one.type, sema.key_of(one.operand)) for one in bound)
-        key = (sema.key_of(function), arguments, result, sema.call_depth)
     except NotPortableError:
         return _follow(sema, function, bound, result, span)
-    operand: Operand = sema.moved(
-        sema.memo.recall(sema, key, lambda: _portable(sema, function, bound, result, span))
-    )
-    return operand
-
-
-def _portable(
-    sema: Sema, function: FunctionValue, bound: list[Bound], result: Type, span: Span
-) -> Operand:
-    """Value of a call; other images do not get it where they cannot have it."""
-    operand = _follow(sema, function, bound, result, span)
-    try:
-        sema.key_of(operand)
-    except NotPortableError:
-        if sema.recording is not None:
-            sema.recording.is_lost = True
-    return operand
+    key = (id(function.declaration), arguments, result, sema.call_depth)
+    return sema.recalled(function.module, key, lambda: _follow(sema, function, bound, result, span))
 
 
 def _follow(

@@ -44,7 +44,7 @@ def round_float(kind: Type, value: float) -> float:
 
 def coerce(analysis: Analysis, operand: Operand, target: Type, span: Span) -> Loaded:
     """`operand` as a value of type `target`; an error where the language wants a cast."""
-    loaded = load(analysis, operand, span)
+    loaded = operand if type(operand) is Comptime else load(analysis, operand, span)
     if loaded.type is target:
         return loaded
     if loaded.type == target or target == types.COMPTIME_STRUCT:

@@ -4,7 +4,7 @@ Each family of constructs registers how its nodes are evaluated; builtins regist
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -17,7 +17,7 @@ from openwafer.sdk.csl.sema import coercion, lowering, places, portable
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
-from openwafer.sdk.csl.sema.recording import Memo
+from openwafer.sdk.csl.sema.recording import Memo, NotPortableError
 from openwafer.sdk.csl.types import Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -33,6 +33,7 @@ from openwafer.sdk.ir import function as ir
 from openwafer.sdk.program.routing import Direction
 from openwafer.source import Span
 
+T = TypeVar("T")
 Node = TypeVar("Node", bound=ast.Node)
 Evaluator: TypeAlias = Callable[["Sema", Node, Type | None], Operand]
 Handler: TypeAlias = Callable[["Sema", ast.BuiltinCall, Type | None], Operand]
@@ -193,7 +194,7 @@ class Sema(Analysis):
 
     def load(self, operand: Operand, span: Span) -> Loaded:
         """The value of a place."""
-        return places.load(self, operand, span)
+        return operand if type(operand) is Comptime else places.load(self, operand, span)
 
     def store(self, place: Operand, operand: Operand, span: Span) -> None:
         """Assign to a place a value that becomes its type."""
@@ -285,17 +286,38 @@ class Sema(Analysis):
         """A value that another image has, too, as this one has it."""
         return portable.moved(self._image, value)
 
+    def recalled(self, module: Module, key: Hashable, analyse: Callable[[], T]) -> T:
+        """A known value, from another image where one has the same.
+
+        Args:
+            module: where it is evaluated.
+            key: says all that it depends on but what is asked for.
+            analyse: evaluates it.
+        """
+        if self.layout is not None or self._image.modules.get(module.prefix) is not module:
+            return analyse()
+
+        def evaluate() -> T:
+            value = analyse()
+            try:
+                self.key_of(value)
+            except NotPortableError:
+                if self.recording is not None:
+                    self.recording.is_lost = True
+            return value
+
+        known: T = self.moved(self.memo.recall(self, (key, module.prefix), evaluate))
+        return known
+
     def _local_names(self) -> Iterator[str]:
         scope: Scope | None = self.context.scope
         while scope is not None:
             yield from scope.names
             scope = scope.parent
 
-    @contextmanager
-    def in_module(self, module: Module) -> Iterator[Context]:
+    def in_module(self, module: Module) -> AbstractContextManager[Context]:
         """Analyse at the top of a module, at compile time."""
-        with self.within(Context(module, Scope())) as context:
-            yield context
+        return self.within(Context(module, Scope()))
 
     @contextmanager
     def recovering(self) -> Iterator[None]:

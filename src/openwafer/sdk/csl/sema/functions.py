@@ -20,6 +20,7 @@ from openwafer.sdk.csl.values import (
     FunctionValue,
     Loaded,
     MemoryPlace,
+    Module,
     Operand,
     Runtime,
     SlotPlace,
@@ -71,10 +72,14 @@ class Bound:
 
 def function_type(sema: Sema, function: FunctionValue) -> Function:
     """Type of a function; parameters that depend on arguments are None, such a result is void."""
-    node = function.declaration
-    with sema.in_module(function.module):
-        if is_generic(node):
-            return Function((None,) * len(node.parameters), types.VOID)
+    node, module = function.declaration, function.module
+    if is_generic(node):
+        return Function((None,) * len(node.parameters), types.VOID)
+    return sema.recalled(module, id(node), lambda: _written_type(sema, node, module))
+
+
+def _written_type(sema: Sema, node: ast.Function, module: Module) -> Function:
+    with sema.in_module(module):
         parameters = tuple(sema.type_of_node(p.type) for p in node.parameters)
         result = types.VOID if node.result is None else sema.type_of_node(node.result)
         return Function(parameters, result)

@@ -68,11 +68,11 @@ def _variable(sema: Sema, module: Module, node: ast.Variable) -> Operand:
     sema.set_place(node.span)
     if node.kind in (ast.VariableKind.PARAM, ast.VariableKind.COLOR):
         return _constant(module, node, _param(sema, module, node))
-    kind = None if node.type is None else sema.type_of_node(node.type)
+    kind = None if node.type is None else _type(sema, module, node.type)
     if node.kind is ast.VariableKind.CONST and node.storage is not ast.Storage.EXTERN:
         if node.initializer is None:
             sema.fail("uninitialized", _UNINITIALIZED, node.span)
-        place = _constant(module, node, sema.comptime_value(node.initializer, kind))
+        place = _constant(module, node, _value(sema, module, node.initializer, kind))
         if node.storage is ast.Storage.EXPORT:
             materialize(sema, place.cell, node.span)
         return place
@@ -83,7 +83,7 @@ def _param(sema: Sema, module: Module, node: ast.Variable) -> Comptime:
     """The importer's value, or else the default."""
     kind: Type | None = types.COLOR if node.kind is ast.VariableKind.COLOR else None
     if node.type is not None:
-        kind = sema.type_of_node(node.type)
+        kind = _type(sema, module, node.type)
     given = module.params.get(node.name.text)
     if given is not None:
         return given if kind is None else sema.known(_fitted(sema, given, kind, node), node.span)
@@ -95,7 +95,17 @@ def _param(sema: Sema, module: Module, node: ast.Variable) -> Comptime:
             notes=(f"param '{node.name.text}' was given no value",),
             help=f"pass .{node.name.text} where the file is imported, or give it a default",
         )
-    return sema.comptime_value(node.initializer, kind)
+    return _value(sema, module, node.initializer, kind)
+
+
+def _type(sema: Sema, module: Module, node: ast.Expression) -> Type:
+    if isinstance(node, ast.Identifier):
+        return sema.type_of_node(node)
+    return sema.recalled(module, id(node), lambda: sema.type_of_node(node))
+
+
+def _value(sema: Sema, module: Module, node: ast.Expression, kind: Type | None) -> Comptime:
+    return sema.recalled(module, (id(node), kind), lambda: sema.comptime_value(node, kind))
 
 
 def _fitted(sema: Sema, given: Comptime, kind: Type, node: ast.Variable) -> Operand:
@@ -129,7 +139,7 @@ def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -
             )
         value = Comptime(kind, UNDEFINED)
     else:
-        value = sema.comptime_value(node.initializer, kind)
+        value = _value(sema, module, node.initializer, kind)
     name = symbol_name(sema, module, node)
     if sema.layout is not None:
         content = blank(value.type) if value.value is UNDEFINED else thaw(value.value)

@@ -45,35 +45,19 @@ def key_of(image: ImageState, value: Any) -> Hashable:
 
 def moved(image: ImageState, value: Any) -> Any:
     """A value of another image, that has a key, as `image` has it."""
-    match value:
-        case Lanes():
-            return value.one()
-        case tuple():
-            items = tuple(moved(image, item) for item in value)
-            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
-        case FunctionValue(declaration, module):
-            return FunctionValue(declaration, image.modules[module.prefix])
-        case Module():
-            return image.modules[value.prefix]
-        case Variable():
-            return image.variables[value.name]
-        case Cell():
-            return _constant(image, value)
-        case PointerValue(target, path, offset):
-            return PointerValue(moved(image, target), path, offset)
-        case Comptime(kind, known):
-            return Comptime(kind, moved(image, known))
-        case CellPlace(kind, cell, path, is_const):
-            return CellPlace(kind, moved(image, cell), path, is_const)
-        case _:
+    if type(value) is tuple:
+        if _NUMBERS.issuperset(map(type, value)):
             return value
+        return tuple(moved(image, item) for item in value)
+    move = _MOVES.get(type(value))
+    return value if move is None else move(image, value)
 
 
 def _key_of_items(image: ImageState, items: tuple[Any, ...] | list[Any]) -> Hashable:
     kinds = set(map(type, items))
     if kinds <= _INTEGERS:
         return tuple(items)
-    if kinds == _FLOATS:
+    if kinds <= _NUMBERS - _INTEGERS:
         # Zero has two signs, and no number is less like itself than NaN.
         return array("d", items).tobytes()
     return tuple(key_of(image, item) for item in items)
@@ -123,7 +107,7 @@ _PLAIN: Final = frozenset(
     )
 )
 _INTEGERS: Final = frozenset((int, bool))
-_FLOATS: Final = frozenset((float,))
+_NUMBERS: Final = _INTEGERS | {float}
 _KEYS: Final[dict[type, Callable[[ImageState, Any], Hashable]]] = {
     float: lambda image, value: value.hex(),
     Lanes: _lanes,
@@ -144,4 +128,20 @@ _KEYS: Final[dict[type, Callable[[ImageState, Any], Hashable]]] = {
         *(value.path, value.is_const),
     ),
     MemoryPlace: _memory,
+}
+_MOVES: Final[dict[type, Callable[[ImageState, Any], Any]]] = {
+    Lanes: lambda image, value: value.one(),
+    Module: lambda image, value: image.modules[value.prefix],
+    FunctionValue: lambda image, value: FunctionValue(
+        value.declaration, moved(image, value.module)
+    ),
+    Variable: lambda image, value: image.variables[value.name],
+    Cell: _constant,
+    PointerValue: lambda image, value: PointerValue(
+        moved(image, value.target), value.path, value.offset
+    ),
+    Comptime: lambda image, value: Comptime(value.type, moved(image, value.value)),
+    CellPlace: lambda image, value: CellPlace(
+        value.type, moved(image, value.cell), value.path, value.is_const
+    ),
 }
