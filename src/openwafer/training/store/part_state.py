@@ -35,7 +35,6 @@ class PartState:
         self.buffer = HostBuffer(num_bytes) if self.is_resident else None
         self.is_loaded = self.is_resident
         self.is_reading = False
-        self.num_unread = 0
         self.read_error: OpenwaferError | None = None
         self.num_loans = 0
         # Unreleased loans that may change the bytes; those of them that were waited for; and those

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import xxhash
-
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.arrival_checksum import ArrivalChecksum
 from openwafer.training.store.direct_io import TransferError
 from openwafer.training.store.monitor import Monitor
 from openwafer.training.store.part_state import PartState
@@ -23,12 +22,13 @@ class ReadUnit:
 
     part: PartState
     version: Version
+    checksum: ArrivalChecksum
     start: int
     end: int
 
 
 class ReadAhead:
-    """Reads units strictly in order; whoever reads a part's last unit verifies its checksum.
+    """Reads units strictly in order; whoever takes a part's last unit verifies its checksum.
 
     With two readers the disk stays busy while one of them computes a checksum.
     """
@@ -64,10 +64,10 @@ class ReadAhead:
     def enqueue(self, part: PartState, version: Version) -> None:
         """Read a part into its buffer. The lock must be held."""
         part.is_reading = True
+        checksum = ArrivalChecksum(part.held_buffer(), self._unit_bytes)
         for start in range(0, part.num_bytes, self._unit_bytes):
             end = min(start + self._unit_bytes, part.num_bytes)
-            self._units.append(ReadUnit(part, version, start, end))
-            part.num_unread += 1
+            self._units.append(ReadUnit(part, version, checksum, start, end))
         self._monitor.changed.notify_all()
 
     @property
@@ -80,11 +80,8 @@ class ReadAhead:
             failure = self._read(file, unit)
             self._monitor.note_progress()
             with self._monitor.changed:
-                part = unit.part
-                part.num_unread -= 1
-                part.read_error = part.read_error or failure
-                is_last = part.num_unread == 0
-            if is_last:
+                unit.part.read_error = unit.part.read_error or failure
+            if unit.checksum.take(unit.start):
                 self._finish(file, unit)
 
     def _next_unit(self) -> ReadUnit | None:
@@ -115,7 +112,7 @@ class ReadAhead:
     def _finish(self, file: StoreFile, unit: ReadUnit) -> None:
         part = unit.part
         if part.read_error is None:
-            found = xxhash.xxh3_64_hexdigest(part.held_buffer().window(0, part.num_bytes))
+            found = unit.checksum.hexadecimal
             if found != unit.version.checksum:
                 part.read_error = self._corrupt(file, unit, found)
         with self._monitor.changed:

@@ -97,13 +97,16 @@ class WriteBehind:
 
     def _write(self, file: StoreFile, part: PartState, slot: int) -> None:
         buffer = part.held_buffer()
-        checksum = xxhash.xxh3_64_hexdigest(buffer.window(0, part.num_bytes))
+        checksum = xxhash.xxh3_64()
         for start in range(0, part.num_bytes, self._unit_bytes):
             end = min(start + self._unit_bytes, part.num_bytes)
-            self._write_unit(file, part, buffer.window(start, end), part.offsets[slot] + start)
+            window = buffer.window(start, end)
+            # A unit that was just read for the checksum is in cache when it is written.
+            checksum.update(window)
+            self._write_unit(file, part, window, part.offsets[slot] + start)
         with self._monitor.changed:
             part.is_writing = False
-            part.slots.working = Version(slot, checksum)
+            part.slots.working = Version(slot, checksum.hexdigest())
             self._on_written(part)
             self._monitor.announce()
 
