@@ -59,7 +59,9 @@ def place(layouts: Mapping[str, RecordLayout], host: HostMemory) -> StorePlaceme
     """Place all parts so that a step moves the fewest bytes to and from disk.
 
     A byte of weights kept in DRAM saves three bytes of disk traffic a step (two reads, one write),
-    a byte of gradients or states two, so weights go first.
+    a byte of gradients or states two, so weights go first. Records in the middle of the model go
+    before those at its ends, which the ring still holds where a pass turns: the last ones between
+    forward and backward, the first ones between backward and forward.
 
     Raises:
         OpenwaferError: the records fit neither the host memory nor, for want of a folder, a disk.
@@ -102,8 +104,10 @@ def _on_disk(
     if host.tier is StoreTier.AUTO:
         parts.append(Part.STATES)
     kept = 0
+    names = list(layouts)
+    middle_first = sorted(range(len(names)), key=lambda index: -min(index, len(names) - 1 - index))
     for part in parts:
-        for record in layouts:
+        for record in (names[index] for index in middle_first):
             num_bytes = sizes.get((record, part), 0)
             if num_bytes and num_bytes <= free:
                 tiers[record, part] = Tier.DRAM
