@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from process_settings import clean_up_when_terminated
 
 from openwafer.training.store import (
     ArraySpec,
@@ -30,6 +31,7 @@ from openwafer.training.store import (
 )
 
 KEPT = (Part.WEIGHTS, Part.STATES)
+Job = Callable[[], object]
 UNIT_BYTES = 8 << 20
 READ_AHEAD = 2
 NUM_STEPS = 3
@@ -68,21 +70,31 @@ class RawProbe:
         """Seconds to write the second run with one thread."""
         return seconds_of([lambda: self._write(self.num_bytes)])
 
-    def both(self) -> float:
-        """Seconds to do both at once."""
-        return seconds_of([lambda: self._read(0), lambda: self._write(self.num_bytes)])
+    def both(self, num_bytes: int | None = None, beside: Sequence[Job] = ()) -> float:
+        """Seconds to do both at once.
+
+        Args:
+            num_bytes: how many in each direction, over and over the same; `None` is each once.
+            beside: what else runs meanwhile; the time ends when all have ended.
+        """
+        size = num_bytes or self.num_bytes
+        raw = (lambda: self._read(0, size), lambda: self._write(self.num_bytes, size))
+        return seconds_of([*raw, *beside])
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
-    def _read(self, start: int) -> None:
-        offsets = iter(range(start, start + self.num_bytes, UNIT_BYTES))
+    def _offsets(self, start: int, num_bytes: int | None) -> Iterator[int]:
+        units = range(0, num_bytes or self.num_bytes, UNIT_BYTES)
+        return iter([start + unit % self.num_bytes for unit in units])
+
+    def _read(self, start: int, num_bytes: int | None = None) -> None:
+        offsets = self._offsets(start, num_bytes)
         seconds_of([partial(self._move, os.preadv, to, offsets) for to in self._read_buffers])
 
-    def _write(self, start: int) -> None:
-        offsets = iter(range(start, start + self.num_bytes, UNIT_BYTES))
-        self._move(os.pwritev, self._write_buffer, offsets)
+    def _write(self, start: int, num_bytes: int | None = None) -> None:
+        self._move(os.pwritev, self._write_buffer, self._offsets(start, num_bytes))
 
     def _move(self, call: Callable[..., int], buffer: mmap.mmap, offsets: Iterator[int]) -> None:
         for offset in offsets:
@@ -100,7 +112,7 @@ def random_buffer() -> mmap.mmap:
     return buffer
 
 
-def seconds_of(jobs: Sequence[Callable[[], object]]) -> float:
+def seconds_of(jobs: Sequence[Job]) -> float:
     """Seconds until all jobs, each in a thread of its own, are done."""
     threads = [threading.Thread(target=job) for job in jobs]
     start_seconds = time.perf_counter()
@@ -180,6 +192,7 @@ def measure(folder: Path, layouts: list[RecordLayout], num_rounds: int) -> None:
 
 def main() -> None:
     """Read the options and measure in a temporary folder, which is removed."""
+    clean_up_when_terminated()
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--folder", type=Path, default=Path("build"))
     options.add_argument("--records", type=int, default=8)

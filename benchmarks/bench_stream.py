@@ -1,11 +1,13 @@
 """Streamed training against the plain PyTorch loop and the disk, in alternating turns.
 
-Three ratios, each the median over rounds in which everybody has one turn:
+Four ratios, each the median over rounds in which everybody has one turn:
 
 - streamed from host memory / plain loop;
 - clipped by the exact global norm / not clipped, both streamed from host memory;
 - disk tier / the larger of the plain loop and the time that raw direct I/O takes for the same
-  bytes, once at a step of thousands of tokens and once at so few that the disk has no rest.
+  bytes, once at a step of thousands of tokens and once at so few that the disk has no rest;
+- disk tier / the plain loop and raw direct I/O of the same bytes at the same time, which depend on
+  nothing of each other: what this machine can do at all, where compute and disk share its memory.
 
 A turn ends when nothing is under way any more: updates are applied, commits are on disk.
 """
@@ -23,7 +25,7 @@ from pathlib import Path
 
 import torch
 from bench_disk import RawProbe
-from process_settings import restart_with_settings
+from process_settings import clean_up_when_terminated, restart_with_settings
 
 sys.path.insert(0, str(Path(__file__).parent / "compare"))
 
@@ -152,13 +154,35 @@ class Turns:
     steps: int
 
 
-def alternate(contenders: Mapping[str, Contender], turns: Turns, probe: RawProbe) -> list[float]:
-    """Give everybody a turn in each round, and the disk a raw one.
+@dataclass
+class Raw:
+    """Raw direct I/O, reading and writing at once, by round.
 
-    Returns:
-        Bytes a second of raw direct I/O, reading and writing at once, by round.
+    Attributes:
+        rates: bytes a second of it alone.
+        seconds_beside: a step of the plain loop, with as many bytes as the disk tier moves.
     """
-    rates = []
+
+    rates: list[float] = field(default_factory=list)
+    seconds_beside: list[float] = field(default_factory=list)
+
+    def turn(self, probe: RawProbe, contenders: Mapping[str, Contender], num_steps: int) -> None:
+        """Measure both."""
+        self.rates.append(2 * probe.num_bytes / probe.both())
+        plain, moved = contenders["plain loop"], contenders["disk tier"].disk_bytes[-1]
+        first = len(plain.losses)
+
+        def train() -> None:
+            for step in range(first, first + num_steps):
+                plain.losses.append(plain.system.step(batch_of(plain.workload, step)))
+
+        seconds = probe.both(int(moved * num_steps / 2), beside=[train])
+        self.seconds_beside.append(seconds / num_steps)
+
+
+def alternate(contenders: Mapping[str, Contender], turns: Turns, probe: RawProbe) -> Raw:
+    """Give everybody a turn in each round, and the disk a raw one."""
+    raw = Raw()
     for number in range(turns.rounds + 1):
         # Every other round runs backwards, so that nobody always follows the same neighbour.
         for name in list(contenders)[:: 1 if number % 2 == 0 else -1]:
@@ -166,10 +190,10 @@ def alternate(contenders: Mapping[str, Contender], turns: Turns, probe: RawProbe
             print(
                 f"round {number}: {name:22} {contenders[name].seconds[-1]:7.3f} s/step", flush=True
             )
-        rates.append(2 * probe.num_bytes / probe.both())
+        raw.turn(probe, contenders, turns.steps)
     for contender in contenders.values():
         contender.forget_first_turn()
-    return rates[1:]
+    return Raw(raw.rates[1:], raw.seconds_beside[1:])
 
 
 def over(contenders: Mapping[str, Contender], name: str, other: str) -> tuple[float, ...]:
@@ -197,14 +221,13 @@ def check_losses(contenders: Mapping[str, Contender]) -> None:
     known: dict[Workload, list[float]] = {}
     for name, contender in contenders.items():
         expected = known.setdefault(contender.workload, contender.losses)
-        if contender.losses != expected:
+        if contender.losses != expected[: len(contender.losses)]:
             sys.exit(f"{name}: losses {contender.losses} differ from {expected}")
 
 
-def disk_ratios(
-    case: Case, contenders: Mapping[str, Contender], rates: Sequence[float]
-) -> list[Ratio]:
-    """The disk tier beside its limit, and its bytes."""
+def disk_ratios(case: Case, contenders: Mapping[str, Contender], raw: Raw) -> list[Ratio]:
+    """The disk tier beside its limits, and its bytes."""
+    rates = raw.rates
     disk, plain = contenders["disk tier"], contenders["plain loop"]
     moved = tuple(moved / num_parameters(plain) for moved in disk.disk_bytes)
     limits = [moved / rate for moved, rate in zip(disk.disk_bytes, rates, strict=True)]
@@ -215,8 +238,15 @@ def disk_ratios(
         f"host memory of the store {case.host_bytes >> 20} MiB"
     )
     shape = str(case.workload)
+    beside = zip(disk.seconds, raw.seconds_beside, strict=True)
     return [
         Ratio(f"disk tier / limit, {case.name}", shape, over_limit(disk, plain, rates), 1.10),
+        Ratio(
+            f"disk tier / plain loop beside raw disk, {case.name}",
+            shape,
+            tuple(mine / both for mine, both in beside),
+            1.10,
+        ),
         Ratio(f"disk bytes a parameter and step, {case.name}", shape, moved, MAX_BYTES_EACH),
     ]
 
@@ -238,7 +268,7 @@ def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
             system = (Resident if name == "plain loop" else OpenWafer)(setups[name])
             stack.callback(system.close)
             contenders[name] = Contender(system, setups[name].workload)
-        rates = alternate(contenders, turns, probe)
+        raw = alternate(contenders, turns, probe)
         check_losses(contenders)
         shape = str(plain)
         ratios = [
@@ -246,7 +276,7 @@ def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
             for name, other in (("streamed", "plain loop"), ("streamed, clipped", "streamed"))
             if name in contenders
         ]
-        return ratios + disk_ratios(case, contenders, rates)
+        return ratios + disk_ratios(case, contenders, raw)
 
 
 def table(ratios: Sequence[Ratio]) -> str:
@@ -265,6 +295,7 @@ def table(ratios: Sequence[Ratio]) -> str:
 def main() -> None:
     """Measure as the command line says, in temporary folders, which are removed."""
     restart_with_settings()
+    clean_up_when_terminated()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller steps and fewer rounds")
     parser.add_argument("--rounds", type=int)

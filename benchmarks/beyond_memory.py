@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import matplotlib.pyplot as plt
 import psutil
 from bench_disk import RawProbe
-from process_settings import restart_with_settings
+from process_settings import clean_up_when_terminated, restart_with_settings
 
 from openwafer.training.metrics import compute_share, read_trace
 from openwafer.training.metrics.host_memory import read_host_memory
@@ -64,6 +64,7 @@ class MemorySampler(threading.Thread):
 def main() -> None:
     """Run, print the figures, draw the picture."""
     restart_with_settings()
+    clean_up_when_terminated()
     arguments = _arguments()
     with TemporaryDirectory(dir=arguments.folder) as folder:
         rate = _disk_rate(Path(folder) / "probe")
