@@ -409,3 +409,32 @@ def test_a_foreseen_read_that_fails_is_made_again_for_the_loan(tmp_path: Path) -
         store.foresee([("layer0", (W,))])
         store.drain()
         assert torch.equal(read_part(store, "layer0", W), content(store.layouts["layer0"], W, 0))
+
+
+def test_a_shared_part_outlives_the_loan_that_shared_it(tmp_path: Path) -> None:
+    store, _ = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        whole = store.borrow("layer0", KEPT_PARTS)
+        whole.wait()
+        shared = whole.share(W)
+        whole.release()
+        store.borrow("layer1", KEPT_PARTS)
+        expected = content(store.layouts["layer0"], W, 0)
+        assert torch.equal(shared.part_bytes_view(W), expected)
+
+
+def test_a_shared_part_is_ready_while_other_loans_wait_for_room(tmp_path: Path) -> None:
+    store, _ = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        whole = store.borrow("layer0", KEPT_PARTS)
+        whole.wait()
+        store.borrow("layer1", KEPT_PARTS)
+        assert whole.share(W).is_ready
+
+
+def test_a_part_that_is_not_lent_cannot_be_shared(tmp_path: Path) -> None:
+    with make_store(tmp_path / "store") as store:
+        loan = store.borrow("layer0", (W,))
+        loan.wait()
+        with pytest.raises(OpenwaferError, match="does not include the states"):
+            loan.share(S)

@@ -40,6 +40,7 @@ class SmallLink:
     timing: UpdateTiming = UpdateTiming.ON_FETCH
     ring_records: float = NUM_RECORDS
     options: StoreOptions = StoreOptions(stall_seconds=10)  # noqa: RUF009 - frozen
+    device: CpuDevice = field(default_factory=CpuDevice)
     reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -51,8 +52,8 @@ class SmallLink:
         self.store = ParameterStore.open(
             self.folder, ring_bytes=self.ring_bytes, options=self.options
         )
-        device = CpuDevice()
-        self.link = StoreLink(self.store, self.updater, device, self.timing, Recorder(device))
+        recorder = Recorder(self.device)
+        self.link = StoreLink(self.store, self.updater, self.device, self.timing, recorder)
 
     @property
     def layouts(self) -> dict[str, RecordLayout]:
@@ -84,6 +85,13 @@ class SmallLink:
         self.link.fetch(str(index), slot, keeps_loan=False)
         self.link.complete(str(index))
         return slot.view(torch.float32).view(64, 64)
+
+    def lend(self, index: int) -> Tensor:
+        """Bring a record to the device without a slot; its weights in the store's memory."""
+        self.link.fetch(str(index), None, keeps_loan=False)
+        lent = self.link.complete(str(index))
+        assert lent is not None
+        return lent.view(torch.float32).view(64, 64)
 
     def push(self, index: int, value: float) -> None:
         """Push a gradient that has the same value everywhere."""

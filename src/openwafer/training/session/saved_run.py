@@ -104,7 +104,7 @@ def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFold
         planned.plan.layouts.values(),
         planned.placement.tiers,
         folder=folder.store if planned.uses_disk else None,
-        ring_bytes=planned.placement.ring_bytes,
+        ring_bytes=planned.ring_bytes,
         options=planned.options.store,
     )
     load_checkpoint(saved.checkpoint, store)

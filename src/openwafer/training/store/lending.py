@@ -92,6 +92,14 @@ class Lending:
         self._foreseen, self._kept = deque(parts), []
         self._grant_in_order()
 
+    def share(self, request: Request, which: Part) -> Request:
+        """A read-only request of a part that another holds: granted, for it takes no room."""
+        part = request.parts[which]
+        part.num_loans += 1
+        shared = Request(request.layout, {which: part}, frozenset(), True, request.epoch)
+        shared.number, shared.granted, shared.is_waited = request.number, [part], True
+        return shared
+
     def wait(self, request: Request) -> None:
         """Return when the bytes may be used as asked. Raises the error of a failed read."""
         self._monitor.wait_until(lambda: self.is_ready(request), lambda: self._describe(request))

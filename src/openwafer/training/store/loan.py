@@ -62,6 +62,12 @@ class Loan:
         """View of all bytes of a part: uint8, one dim of `part_bytes`, valid until the release."""
         return self._state_of(part).held_buffer().tensor
 
+    def share(self, part: Part) -> "Loan":
+        """A read-only loan of one part of this one; it may outlive this one, and is ready."""
+        with self._monitor.changed:
+            self._state_of(part)
+            return Loan(self._monitor, self._lending, self._lending.share(self._request, part))
+
     def release(self, *, dirty: Collection[Part] = ()) -> None:
         """Give the parts back; those in `dirty`, and the fresh ones, were changed. Never blocks."""
         with self._monitor.changed:

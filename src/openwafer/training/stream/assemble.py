@@ -105,6 +105,13 @@ class Planned:
         """Whether any record has a part on disk."""
         return Tier.DISK in self.placement.tiers.values()
 
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of the store's ring, in which lie the weights of a device that is host memory."""
+        is_shared = self.uses_disk and not self.device.is_asynchronous
+        schedule = self.plan.schedule if is_shared else None
+        return self.placement.ring_bytes + (schedule.capacity_bytes if schedule else 0)
+
 
 def plan_run(
     workload: Workload,
@@ -172,7 +179,7 @@ def assemble(model: nn.Module, planned: Planned, *, folder: Path | None) -> Exec
         planned.plan.layouts.values(),
         planned.placement.tiers,
         folder=folder if planned.uses_disk else None,
-        ring_bytes=planned.placement.ring_bytes,
+        ring_bytes=planned.ring_bytes,
         options=planned.options.store,
     )
     write_weights(store, dict(model.named_parameters()))
@@ -190,7 +197,7 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
     store = ParameterStore.open(
         folder,
         placement=planned.placement.tiers,
-        ring_bytes=planned.placement.ring_bytes,
+        ring_bytes=planned.ring_bytes,
         options=planned.options.store,
     )
     return execute(model, planned, store)

@@ -39,6 +39,7 @@ class Device(Protocol):
     Attributes:
         torch_device: where tensors are made.
         is_asynchronous: whether copies run beside compute, so that host work belongs on a thread.
+            A device where they do not is host memory itself, and need not copy what lies there.
         budget_bytes: cap on the bytes it may hold; ``None`` is no cap.
         overhead_bytes: what a step takes beside its tensors; every plan sets it aside.
     """
@@ -103,6 +104,10 @@ class _Done:
         """Nothing to wait for."""
 
 
+NO_TRANSFER: Final[Transfer] = _Done()
+"""The transfer of what need not be copied."""
+
+
 class HostTransfer:
     """A copy that is over when a thread of the host has ended it."""
 
@@ -142,7 +147,7 @@ class CpuDevice:
         self._wants_new_peak = False
         self._rate = link_bytes_per_second
         self._links: dict[str, ThreadPoolExecutor] = {}
-        self._last_download: Transfer = _Done()
+        self._last_download = NO_TRANSFER
 
     @contextmanager
     def active(self, *, is_watched: bool = False) -> Iterator[None]:
@@ -182,7 +187,7 @@ class CpuDevice:
         if self._rate is None:
             with torch.no_grad(), self.meter.paused():
                 destination.copy_(source)
-            return _Done()
+            return NO_TRANSFER
         link = self._links.get(direction)
         if link is None:
             link = ThreadPoolExecutor(1, thread_name_prefix=f"link-{direction}")

@@ -58,7 +58,8 @@ class DeviceWeights:
     """The streamed weights on one device.
 
     A released parameter keeps its shape and holds NaN without memory, so a use outside its layer
-    cannot go unseen. Slots are pooled by size and never hold more than ``capacity_bytes``.
+    cannot go unseen. Slots are pooled by size and never hold more than ``capacity_bytes``, except
+    those in memory that the host lends, which go back.
     """
 
     def __init__(
@@ -72,6 +73,9 @@ class DeviceWeights:
         self.capacity_bytes = 0
         self._layouts = layouts
         self._slots: dict[str, torch.Tensor] = {}
+        # Records whose memory the host lends: announced, and with it in their slots.
+        self._expected: set[str] = set()
+        self._lent: set[str] = set()
         self._by_storage: dict[int, str] = {}
         self._pool: dict[int, list[torch.Tensor]] = {}
         self._pooled_bytes = 0
@@ -99,7 +103,7 @@ class DeviceWeights:
 
     def holds(self, record: str) -> bool:
         """Whether the record has a slot, filled or being filled."""
-        return record in self._slots
+        return record in self._slots or record in self._expected
 
     def num_bytes(self, record: str) -> int:
         """Bytes of the record's slot."""
@@ -114,9 +118,19 @@ class DeviceWeights:
             self._pooled_bytes -= num_bytes
         else:
             self._trim_pool(num_bytes)
-            slot = torch.empty(num_bytes, dtype=torch.uint8, device=self.device.torch_device)
+            slot = self.new_slot(record)
         self._slots[record] = slot
         return slot
+
+    def new_slot(self, record: str) -> torch.Tensor:
+        """Memory on the device for the record: uint8 [bytes], uninitialised."""
+        size = self.num_bytes(record)
+        return torch.empty(size, dtype=torch.uint8, device=self.device.torch_device)
+
+    def expect(self, record: str) -> None:
+        """The record gets no slot: the host lends its memory."""
+        self._trim_pool(self.num_bytes(record))
+        self._expected.add(record)
 
     def _trim_pool(self, num_bytes: int) -> None:
         # The capacity is that of streamed records; the pinned one lies beside it.
@@ -128,15 +142,22 @@ class DeviceWeights:
                 self._pool[size].pop()
                 self._pooled_bytes -= size
 
-    def bind(self, record: str) -> None:
-        """Point the record's parameters at its slot."""
+    def bind(self, record: str, lent: torch.Tensor | None = None) -> None:
+        """Point the record's parameters at its slot, or at the memory lent for it."""
+        if lent is not None:
+            self._expected.remove(record)
+            self._lent.add(record)
+            self._slots[record] = lent
         self._by_storage[self._slots[record].untyped_storage()._cdata] = record
         for name, view in self.views(record).items():
             self.parameters[name].data = view
 
     def views(self, record: str) -> dict[str, torch.Tensor]:
         """The record's slot as its weights, by parameter name."""
-        slot = self._slots[record]
+        return self.views_of(record, self._slots[record])
+
+    def views_of(self, record: str, slot: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Any memory of the record's size as its weights, by parameter name."""
         with torch.no_grad():
             return {
                 place.spec.name: slot[place.offset_bytes : place.offset_bytes + place.num_bytes]
@@ -147,9 +168,15 @@ class DeviceWeights:
 
     def drop(self, record: str) -> None:
         """Give the record's slot back and leave its parameters without memory."""
+        if record in self._expected:
+            self._expected.remove(record)
+            return
         slot = self._slots.pop(record)
         self._by_storage.pop(slot.untyped_storage()._cdata, None)
         self.unbind(record)
+        if record in self._lent:
+            self._lent.remove(record)
+            return
         self._pool.setdefault(slot.numel(), []).append(slot)
         self._pooled_bytes += slot.numel()
         self._trim_pool(0)

@@ -196,7 +196,9 @@ class _Stage:
         self.weights = self.meter.weights = DeviceWeights(parameters, layouts, self.device)
         for record in split.records:
             self.weights.unbind(record)
-        self.link = DryLink(self.weights if mode is None else None, overlaps=device.is_asynchronous)
+        self.link = DryLink(
+            self.weights, fills_weights=mode is None, overlaps=device.is_asynchronous
+        )
         self.executor = Executor(self.model, split, self.weights, self.link, self.device)
 
     def treat(self, treatment: Treatment) -> None:

@@ -281,7 +281,7 @@ class Executor:
 
     def _do(self, action: Action) -> None:
         if action.kind is Kind.FETCH and not self.weights.holds(action.target):
-            self._fetch(action.target, keeps_loan=action.keeps_loan)
+            self._fetch(action.target, keeps_loan=action.keeps_loan, lends=self.link.lends_memory)
         elif action.kind is Kind.RELEASE and self.weights.holds(action.target):
             self.release(action.target)
 
@@ -293,12 +293,17 @@ class Executor:
             self._fetch(record, keeps_loan=False)
         if record in self._fetching:
             with self.recorder.waiting():
-                self.link.complete(record)
+                lent = self.link.complete(record)
             self._fetching.discard(record)
-            self.weights.bind(record)
+            self.weights.bind(record, lent)
 
-    def _fetch(self, record: str, *, keeps_loan: bool) -> None:
-        slot = self.weights.take_slot(record)
+    def _fetch(self, record: str, *, keeps_loan: bool, lends: bool = False) -> None:
+        """Begin a fetch; what the schedule does not bound comes into slots and is never lent."""
+        slot = None
+        if lends:
+            self.weights.expect(record)
+        else:
+            slot = self.weights.take_slot(record)
         self._fetching.add(record)
         with self.device.host_section():
             self.link.fetch(record, slot, keeps_loan=keeps_loan)
@@ -309,6 +314,8 @@ class Executor:
             self.link.complete(record)
             self._fetching.discard(record)
         self.weights.drop(record)
+        with self.device.host_section():
+            self.link.release(record)
 
     def use_nested(self, record: str) -> None:
         """Bring a record of a layer inside the running one, in the place of older ones."""

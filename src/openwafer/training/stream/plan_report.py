@@ -40,7 +40,7 @@ def report_of(
         device=str(device.torch_device),
         device_budget_bytes=device.budget_bytes or psutil.virtual_memory().total,
         predicted_peak_bytes=plan.predicted_peak_bytes,
-        predicted_step_seconds=_seconds(plan, moved, rates),
+        predicted_step_seconds=_seconds(plan, moved, rates, copies=device.is_asynchronous),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         layers=tuple(_layers(plan, placement, model)),
         step_bytes=moved,
@@ -117,10 +117,10 @@ class _DiskBytes:
             self.written += gradients
 
 
-def _seconds(plan: StreamPlan, moved: StepBytes, rates: MachineRates) -> float:
+def _seconds(plan: StreamPlan, moved: StepBytes, rates: MachineRates, *, copies: bool) -> float:
     compute = plan.flops / rates.flops_per_second
     compute += OPERATOR_TRAFFIC * plan.dry.written_bytes / rates.copy_bytes_per_second
-    link = (moved.fetch + moved.push) / rates.copy_bytes_per_second
+    link = (moved.fetch + moved.push) / rates.copy_bytes_per_second if copies else 0.0
     kept = sum(layout.part_bytes(part) for layout in plan.layouts.values() for part in Part)
     update = UPDATE_TRAFFIC * kept / (2 * rates.copy_bytes_per_second)
     return compute + link + update

@@ -19,7 +19,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import UpdateRule
-from openwafer.training.stream.device import Device, Submitted, Transfer
+from openwafer.training.stream.device import NO_TRANSFER, Device, Submitted, Transfer
 from openwafer.training.stream.idle_loans import READ_AHEAD, IdleLoans
 from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
@@ -34,11 +34,17 @@ _Take = Callable[[str, Mapping[str, torch.Tensor], Submitted], None]
 @dataclass
 class _Fetch:
     record: str
-    slot: torch.Tensor
+    slot: torch.Tensor | None
     loan: Loan
     keeps_loan: bool
     after: Submitted
     served: "Future[Transfer] | None" = None
+
+
+@dataclass(frozen=True)
+class _Lent:
+    loan: Loan
+    memory: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class StoreLink:
         recorder: Recorder,
     ) -> None:
         self.store = store
+        self.lends_memory = not device.is_asynchronous
         self.traffic = LinkTraffic()
         self.watch_gradients: Callable[[Mapping[str, torch.Tensor]], None] = lambda gradients: None
         self._updater = updater
@@ -114,6 +121,8 @@ class StoreLink:
             else {}
         )
         self._pushes: deque[_Push] = deque()
+        self._lent: dict[str, _Lent] = {}
+        self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
 
     # Reads ahead.
 
@@ -171,16 +180,19 @@ class StoreLink:
 
     # Fetches.
 
-    def fetch(self, record: str, slot: torch.Tensor, *, keeps_loan: bool) -> None:
+    def fetch(self, record: str, slot: torch.Tensor | None, *, keeps_loan: bool) -> None:
         """See :class:`HostLink`."""
         loan = self._idle.take_fetch(record, keeps_loan=keeps_loan)
         fetch = _Fetch(record, slot, loan, keeps_loan, self._device.submitted())
-        self.traffic.fetch_bytes += slot.numel()
+        self.traffic.fetch_bytes += self._weights_bytes(record)
         self._queue.append(fetch)
         if self._threads:
             fetch.served = self._threads["fetch"].submit(self._serve, fetch)
         else:
             self._serve_ready()
+
+    def _weights_bytes(self, record: str) -> int:
+        return self.store.layouts[record].part_bytes(Part.WEIGHTS)
 
     def _serve_ready(self) -> None:
         while self._queue and not self._threads and self._queue[0].loan.is_ready:
@@ -191,7 +203,7 @@ class StoreLink:
         while self._queue and loan.is_blocked and self._queue[0].loan.number < loan.number:
             self._serve(self._queue.popleft())
 
-    def complete(self, record: str) -> None:
+    def complete(self, record: str) -> torch.Tensor | None:
         """See :class:`HostLink`."""
         while any(fetch.record == record for fetch in self._queue):
             fetch = self._queue.popleft()
@@ -201,6 +213,8 @@ class StoreLink:
             else:
                 with self._idle.awaiting(fetch.loan):
                     fetch.served.result().wait()
+        lent = self._lent.get(record)
+        return None if lent is None else lent.memory
 
     def _serve(self, fetch: _Fetch) -> Transfer:
         """Begin the copy and give the loan back; compute waits for the transfer returned."""
@@ -208,15 +222,35 @@ class StoreLink:
         dirty: frozenset[Part] = frozenset()
         if self._is_due(fetch.record):
             dirty = self._apply_pending(fetch.record, fetch.loan)
-        with self._recorder.host("fetch", fetch.record, fetch.slot.numel()):
-            source = fetch.loan.part_bytes_view(Part.WEIGHTS)
-            transfer = self._device.upload(fetch.slot, source, fetch.after)
-            transfer.wait_until_read()
+        with self._recorder.host("fetch", fetch.record, self._weights_bytes(fetch.record)):
+            transfer = self._lend(fetch) if fetch.slot is None else self._upload(fetch, fetch.slot)
         if fetch.keeps_loan and not dirty:
             self._idle.keep(fetch.record, fetch.loan)
         else:
             fetch.loan.release(dirty=dirty)
         return transfer
+
+    def _upload(self, fetch: _Fetch, slot: torch.Tensor) -> Transfer:
+        source = fetch.loan.part_bytes_view(Part.WEIGHTS)
+        transfer = self._device.upload(slot, source, fetch.after)
+        transfer.wait_until_read()
+        return transfer
+
+    def _lend(self, fetch: _Fetch) -> Transfer:
+        loan = fetch.loan.share(Part.WEIGHTS)
+        # A storage that lives as long as the device has the weights, so that a meter can count it.
+        memory = torch.from_numpy(loan.part_bytes_view(Part.WEIGHTS).numpy())
+        self._lent[fetch.record] = _Lent(loan, memory)
+        return NO_TRANSFER
+
+    def release(self, record: str) -> None:
+        """See :class:`HostLink`. An update that waited for the weights to be free is made now."""
+        lent = self._lent.pop(record, None)
+        if lent is not None:
+            lent.loan.release()
+        gradients = self._held_back.pop(record, None)
+        if gradients is not None:
+            self._take(record, gradients)
 
     # Gradients.
 
@@ -224,6 +258,13 @@ class StoreLink:
         """See :class:`HostLink`."""
         self.watch_gradients(gradients)
         self.traffic.push_bytes += _num_bytes(gradients)
+        if self._timing is UpdateTiming.ON_PUSH and record in self._lent:
+            # The rest of the backward pass sees the weights as they were.
+            self._held_back[record] = gradients
+        else:
+            self._take(record, gradients)
+
+    def _take(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         # One push under way at a time bounds the gradients that wait on the device.
         self._finish_pushes()
         if self._timing is UpdateTiming.ON_PUSH:
@@ -306,6 +347,10 @@ class StoreLink:
             push = self._pushes.popleft()
             self._await_quietly(push.loan, push.ended)
         self._idle.give_up()
+        for lent in self._lent.values():
+            lent.loan.release()
+        self._lent.clear()
+        self._held_back.clear()
         self.discard_gradients()
 
     def _await_quietly(self, loan: Loan, work: "Future[Any]") -> None:
