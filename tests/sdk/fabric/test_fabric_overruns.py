@@ -128,6 +128,17 @@ def test_what_comes_from_the_fabric_and_goes_too_far_is_told_of_its_microthread(
     assert told(entry) == [f"@mov16 of PE (0, 0) {said}"]
 
 
+@pytest.mark.parametrize(("index", "far"), [(19, 0), (25, 6)])
+def test_an_index_counts_from_the_array_of_its_descriptor(index: int, far: int) -> None:
+    def entry(pe: Pe) -> Code:
+        source = mem1d(1000, 1, flags=int(DsdFlag.WAVELET_INDEX))
+        pe.vector("mov16", MANY, source, options=int(mb.Option.HAS_INDEX), index=index)
+        yield
+
+    text = f"read up to {far} elements behind the end of 'array' ([20]u16)"
+    assert told(entry) == ([f"@mov16 of PE (0, 0) {text}"] if far else [])
+
+
 @pytest.mark.parametrize(
     ("length", "named"),
     [

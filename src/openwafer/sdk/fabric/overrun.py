@@ -53,6 +53,15 @@ def variable_at(s: State, pe: int, address: int) -> int:
 
 
 @compiled
+def lies_in_one(s: State, pe: int, one: int, other: int) -> bool:
+    """Whether two words belong to one variable of a PE's memory."""
+    if min(one, other) < 0 or max(one, other) >= MEMORY_WORDS:
+        return False
+    variable = variable_at(s, pe, one)
+    return variable != mb.NO_VARIABLE and variable == variable_at(s, pe, other)
+
+
+@compiled
 def is_news(s: State, pe: int, where: int) -> bool:
     """Whether a place has not been told of yet, or of a PE with a higher number in this cycle."""
     when = s[w.G_NOW] << PE_BITS | pe
@@ -80,9 +89,7 @@ def look(s: State, pe: int, who: int, first: int, low: int, high: int) -> None:
     low, high = max(low, 0), min(high, ADDRESS_MASK)
     if first >= MEMORY_WORDS or high >= MEMORY_WORDS:
         return
-    variable = variable_at(s, pe, first)
-    ends_there = variable_at(s, pe, low) == variable and variable_at(s, pe, high) == variable
-    if ends_there and variable != mb.NO_VARIABLE:
+    if lies_in_one(s, pe, first, low) and lies_in_one(s, pe, first, high):
         return
     place, operand = who >> PLACE_SHIFT, who & OPERAND_MASK
     image = s[processor_row(pe) + w.P_IMAGE]
@@ -151,21 +158,25 @@ def look_at_memory(s: State, pe: int, slot: int, place: int) -> None:
     """Look at an operand in memory of an operation that ends."""
     thread = thread_row(pe, slot)
     row, num = operand_row(thread, place), s[thread + w.T_DONE]
-    begin = s[row + w.O_BASE]
+    more_words = vector.words_of(s, s[thread + w.T_OP], place) - 1
+    index = 0
+    if (
+        s[row + w.O_FLAGS] & vector.FLAG_WAVELET_INDEX
+        and s[job_row(thread) + w.J_OPTIONS] & vector.HAS_INDEX
+    ):
+        index = s[job_row(thread) + w.J_INDEX]
     if s[row + w.O_DIMS] == 1:
+        # The address lies in the row's first cache line, the base that it began at does not.
+        begin = s[row + w.O_ADDRESS] - num * s[row + w.O_STRIDES]
         way = (num - 1) * s[row + w.O_STRIDES]
+        if lies_in_one(s, pe, begin - index, begin + way + more_words):
+            return
         low, high = min(0, way), max(0, way)
     else:
         number = first_number(s, row, num)
         begin = begin_of(s, row, number)
         low, high = reach(s, row, number + num)
-    first = begin
-    if (
-        s[job_row(thread) + w.J_OPTIONS] & vector.HAS_INDEX
-        and s[row + w.O_FLAGS] & vector.FLAG_WAVELET_INDEX
-    ):
-        first -= s[job_row(thread) + w.J_INDEX]
-    high += vector.words_of(s, s[thread + w.T_OP], place) - 1
+    first, high = begin - index, high + more_words
     who = s[thread + w.T_OP] << mb.OPERAND_SHIFT | place
     who |= slot << SLOT_SHIFT | s[job_row(thread) + w.J_PLACE] << PLACE_SHIFT
     look(s, pe, who, first & ADDRESS_MASK, min(first, begin + low), begin + high)
