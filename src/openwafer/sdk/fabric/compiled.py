@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 P = ParamSpec("P")
@@ -46,6 +47,22 @@ def cells_at(_typing: Any, address: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(pointer))
 
     return pointer(address), generate
+
+
+@intrinsic
+def prefetch(_typing: Any, _cells: Any, _index: Any) -> Any:
+    """Ask memory for a word that is needed soon."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        pointer, number = (context.get_value_type(kind) for kind in (types.voidptr, types.int32))
+        kind = cgutils.ir.FunctionType(cgutils.ir.VoidType(), [pointer, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), pointer)
+        # To be read and written, with the best place in the cache, as data.
+        builder.call(function, [place, number(1), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.CPointer(types.int64), types.int64), generate
 
 
 @intrinsic

@@ -23,11 +23,14 @@ from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import (
     cells_at,
     compiled,
+    inlined,
     load_shared,
+    lowest_bit,
+    prefetch,
     store_shared,
 )
 from openwafer.sdk.fabric.one_unit import as_one_unit
-from openwafer.sdk.fabric.rows import core_row, processor_row
+from openwafer.sdk.fabric.rows import core_row, mailbox_row, processor_row, sleep_row, thread_row
 from openwafer.sdk.fabric.state import Array, State
 from openwafer.sdk.program.sources import source_digest
 
@@ -35,6 +38,8 @@ from openwafer.sdk.program.sources import source_digest
 RUN_TYPE: Final = types.int32(*[types.int64] * 5)
 ELEMENT_TYPE: Final = types.int64(*[types.int64] * 4)
 PAUSE_TYPE: Final = types.int32()
+AHEAD: Final = 8
+"""How many cores ahead memory is asked for what they need."""
 LOOKS: Final = 2000
 """How often a band looks for the others before it lets the processor do something else."""
 PATIENCE_SECONDS: Final = 1.5
@@ -60,8 +65,8 @@ class NativeFunction(types.WrapperAddressProtocol):  # type: ignore[misc]
 @compiled
 def sleep_until(s: State, pe: int, cycle: int) -> None:
     """Put a core into the wheel."""
-    s[processor_row(pe) + w.P_WHEEL_AT] = cycle
-    s[processor_row(pe) + w.P_WHEEL_NEXT] = s[w.WHEEL_LIST + cycle % w.WHEEL]
+    s[sleep_row(pe) + w.Z_AT] = cycle
+    s[sleep_row(pe) + w.Z_NEXT] = s[w.WHEEL_LIST + cycle % w.WHEEL]
     s[w.WHEEL_LIST + cycle % w.WHEEL] = pe + 1
     s[w.G_IN_WHEEL] += 1
 
@@ -74,13 +79,15 @@ def wake_sleepers(s: State) -> None:
     s[w.WHEEL_LIST + bucket] = 0
     while entry:
         pe = entry - 1
-        entry = s[processor_row(pe) + w.P_WHEEL_NEXT]
+        entry = s[sleep_row(pe) + w.Z_NEXT]
         s[w.G_IN_WHEEL] -= 1
-        if s[processor_row(pe) + w.P_WHEEL_AT] > s[w.G_NOW]:
-            sleep_until(s, pe, s[processor_row(pe) + w.P_WHEEL_AT])
+        if s[sleep_row(pe) + w.Z_AT] > s[w.G_NOW]:
+            sleep_until(s, pe, s[sleep_row(pe) + w.Z_AT])
         else:
-            s[processor_row(pe) + w.P_WHEEL_AT] = 0
+            s[sleep_row(pe) + w.Z_AT] = 0
             queues.wake_core(s, pe)
+            prefetch(s, processor_row(pe))
+            prefetch(s, mailbox_row(pe))
 
 
 @compiled
@@ -91,8 +98,8 @@ def next_sleeper(s: State) -> int:
     for cycle in range(now + 1, now + 1 + w.WHEEL):
         entry = s[w.WHEEL_LIST + cycle % w.WHEEL]
         while entry:
-            soonest = min(soonest, s[processor_row(entry - 1) + w.P_WHEEL_AT])
-            entry = s[processor_row(entry - 1) + w.P_WHEEL_NEXT]
+            soonest = min(soonest, s[sleep_row(entry - 1) + w.Z_AT])
+            entry = s[sleep_row(entry - 1) + w.Z_NEXT]
         if soonest == cycle:
             break
     return soonest
@@ -104,11 +111,22 @@ def stays_awake(s: State, pe: int) -> bool:
     soonest = processor.next_cycle(s, pe)
     if soonest == w.NEVER:
         return False
-    at = s[processor_row(pe) + w.P_WHEEL_AT]
+    at = s[sleep_row(pe) + w.Z_AT]
     if at == 0 and soonest > s[w.G_NOW] + 1:
         sleep_until(s, pe, soonest)
         return False
     return at == 0 or at > soonest
+
+
+@inlined
+def look_ahead(s: State, i: int) -> None:
+    """Ask memory for what the cores behind number `i` of the list need."""
+    prefetch(s, core_row(s[w.CORE_LIST + i + AHEAD]))
+    pe = s[w.CORE_LIST + i + AHEAD // 2]
+    threads = s[core_row(pe) + w.C_THREADS] & w.ALL_SLOTS
+    while threads:
+        prefetch(s, thread_row(pe, lowest_bit(threads)))
+        threads &= threads - 1
 
 
 @compiled
@@ -116,6 +134,8 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
     """One cycle of all awake cores."""
     kept = 0
     for i in range(s[w.G_CORES]):
+        if i + AHEAD < s[w.G_CORES]:
+            look_ahead(s, i)
         pe = s[w.CORE_LIST + i]
         core = core_row(pe)
         has_acted = False

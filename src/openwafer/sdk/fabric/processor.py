@@ -19,6 +19,7 @@ from openwafer.sdk.fabric.rows import (
     mailbox_row,
     memory_row,
     processor_row,
+    sleep_row,
     source_row,
 )
 from openwafer.sdk.fabric.state import State
@@ -47,7 +48,7 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     s[processor_row(pe) + w.P_OUTCOME] = run(
         s[processor_row(pe) + w.P_IMAGE], mailbox_address, memory_address, entry, is_resume
     )
-    s[processor_row(pe) + w.P_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
+    s[sleep_row(pe) + w.Z_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
     s[processor_row(pe) + w.P_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
     s[core + w.C_MAIN] = w.MAIN_BUSY
     thread.hold(s, pe)
@@ -66,10 +67,10 @@ def start_entry(s: State, pe: int, entry: int) -> None:
     core = core_row(pe)
     begin = s[w.G_NOW]
     if s[processor_row(pe) + w.P_TASKS_RUN]:
-        begin = max(begin, s[processor_row(pe) + w.P_UNTIL] + TASK_CYCLES)
+        begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + TASK_CYCLES)
     s[processor_row(pe) + w.P_TASKS_RUN] += 1
     s[processor_row(pe) + w.P_ENTRY] = entry
-    s[processor_row(pe) + w.P_UNTIL] = begin
+    s[sleep_row(pe) + w.Z_UNTIL] = begin
     s[core + w.C_MAIN] = w.MAIN_DISPATCH
 
 
@@ -295,7 +296,7 @@ def step_request(s: State, run: Run, pe: int) -> bool:
 def step_main(s: State, run: Run, pe: int) -> bool:
     """One cycle of the main thread; whether something happened."""
     core = core_row(pe)
-    if s[core + w.C_MAIN] == w.MAIN_BUSY and s[processor_row(pe) + w.P_UNTIL] <= s[w.G_NOW]:
+    if s[core + w.C_MAIN] == w.MAIN_BUSY and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]:
         end_command(s, pe)
         s[core + w.C_MAIN] = (
             w.MAIN_IDLE if s[processor_row(pe) + w.P_OUTCOME] == FINISHED else w.MAIN_REQUEST
@@ -307,7 +308,7 @@ def step_main(s: State, run: Run, pe: int) -> bool:
         resume(s, run, pe, vector.RESUME_CYCLES)
         return True
     has_chosen = s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe)
-    if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[processor_row(pe) + w.P_UNTIL] <= s[w.G_NOW]:
+    if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]:
         s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW]
         execute(s, run, pe, s[processor_row(pe) + w.P_ENTRY], 0)
         return True
@@ -352,7 +353,7 @@ def is_main_due(s: State, pe: int) -> bool:
             s[core + w.C_MAIN] = w.MAIN_IDLE if is_due else w.MAIN_REST
         return is_due
     if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
-        return s[processor_row(pe) + w.P_UNTIL] <= s[w.G_NOW]
+        return s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]
     return main != w.MAIN_VECTOR
 
 
@@ -362,5 +363,5 @@ def next_cycle(s: State, pe: int) -> int:
     soonest = min(thread.next_beat(s, pe), queues.next_input(s, pe))
     main = s[core_row(pe) + w.C_MAIN]
     if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
-        soonest = min(soonest, s[processor_row(pe) + w.P_UNTIL])
+        soonest = min(soonest, s[sleep_row(pe) + w.Z_UNTIL])
     return soonest

@@ -23,6 +23,12 @@ def processor_row(pe: int) -> int:
 
 
 @inlined
+def sleep_row(pe: int) -> int:
+    """When the PE's core goes on."""
+    return w.SLEEP + pe * w.SLEEP_WORDS
+
+
+@inlined
 def mailbox_row(pe: int) -> int:
     """The PE's mailbox."""
     return w.MAILBOX + pe * w.MAILBOX_WORDS

@@ -83,29 +83,34 @@ C_QUEUE_OF: Final = 5
 CORE_WORDS: Final = 8
 
 # Processor rows: the rest of a core.
-P_UNTIL: Final = 0
-P_WHEEL_AT: Final = 1
-P_WHEEL_NEXT: Final = 2
-P_IMAGE: Final = 3
-P_OUTCOME: Final = 4
-P_ENTRY: Final = 5
-P_CURSOR: Final = 6
-P_COMMAND: Final = 7
-P_TEARDOWNS: Final = 8
-P_FLUSHES: Final = 9
+P_IMAGE: Final = 0
+P_OUTCOME: Final = 1
+P_ENTRY: Final = 2
+P_CURSOR: Final = 3
+P_COMMAND: Final = 4
+P_TEARDOWNS: Final = 5
+P_FLUSHES: Final = 6
 """Bits 0-15: queue whose handler waits until it is empty."""
-P_FLUSHED: Final = 10
+P_FLUSHED: Final = 11
 """The same bits: status registers, set when a queue was found empty."""
-P_HIGH_TASKS: Final = 11
-P_MAIN_PRIORITY: Final = 12
-P_TASKS_RUN: Final = 13
-P_BUSY_CYCLES: Final = 14
-P_RESULT: Final = 15
-P_OUT_COLOR: Final = 16
+P_HIGH_TASKS: Final = 8
+P_MAIN_PRIORITY: Final = 9
+P_TASKS_RUN: Final = 10
+P_BUSY_CYCLES: Final = 7
+P_RESULT: Final = 12
+P_OUT_COLOR: Final = 13
 """A byte by output queue: color + 1."""
-P_ROTATED: Final = 17
+P_ROTATED: Final = 14
 """Counters of the pairs of tasks that take turns."""
-PROCESSOR_WORDS: Final = 24
+PROCESSOR_WORDS: Final = 16
+
+# Sleep rows: when a core goes on.
+Z_AT: Final = 0
+"""Cycle that it lies in the wheel for; 0 when it does not."""
+Z_NEXT: Final = 1
+"""The next one of the list in the wheel + 1."""
+Z_UNTIL: Final = 2
+SLEEP_WORDS: Final = 4
 
 # Queue rows: a slot is a wavelet and the cycle it is ready at; once a wavelet has left an output
 # queue, the cycle from which its place can be used.
@@ -115,12 +120,12 @@ QUEUE_WORDS: Final = QUEUE_SLOTS * SLOT_WORDS
 # States of the main thread.
 MAIN_IDLE: Final = 0
 MAIN_BUSY: Final = 1
-"""Native code ran ahead; its outcome counts from P_UNTIL on."""
+"""Native code ran ahead; its outcome counts from Z_UNTIL on."""
 MAIN_REQUEST: Final = 2
 MAIN_VECTOR: Final = 3
 MAIN_RESUME: Final = 4
 MAIN_DISPATCH: Final = 5
-"""A task was chosen; its code begins at P_UNTIL."""
+"""A task was chosen; its code begins at Z_UNTIL."""
 MAIN_REST: Final = 6
 """Idle, and only a wavelet or what makes it MAIN_IDLE can give it something to do."""
 
@@ -424,7 +429,8 @@ OWN_WORDS: Final = -(-(SEEN + MAX_SEEN * SEEN_WORDS) // PAGE_WORDS) * PAGE_WORDS
 ROUTER: Final = OWN_WORDS
 CORE: Final = ROUTER + MAX_PES * ROUTER_WORDS
 PROCESSOR: Final = CORE + MAX_PES * CORE_WORDS
-MAILBOX: Final = PROCESSOR + MAX_PES * PROCESSOR_WORDS
+SLEEP: Final = PROCESSOR + MAX_PES * PROCESSOR_WORDS
+MAILBOX: Final = SLEEP + MAX_PES * SLEEP_WORDS
 ROUTE: Final = MAILBOX + MAX_PES * MAILBOX_WORDS
 CHANNEL: Final = ROUTE + COLORS * MAX_PES
 QUEUE: Final = CHANNEL + COLORS * MAX_PES * CHANNEL_DEPTH
