@@ -10,7 +10,7 @@ the right number, and costs one more walk for each other one.
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,27 @@ from numpy.typing import NDArray
 
 _LARGEST: Final = 1 << 62
 """Bound of numbers that are computed in 64 bits."""
+
+
+@dataclass(eq=False, slots=True)
+class Parting:
+    """Where lanes came apart, in groups that are followed from the same beginning.
+
+    All that was not followed yet and gave the same numbers before meets the same question.
+
+    Attributes:
+        numbers: that were looked at; None where nothing more is known.
+        ways: what came next, by the number of those that stayed.
+        is_last: what comes next depends on who is in the group.
+    """
+
+    numbers: NDArray[Any] | None = None
+    ways: "dict[int, Parting]" = field(default_factory=dict)
+    is_last: bool = False
+
+    def way(self, number: int) -> "Parting":
+        """What comes next for those that have a number."""
+        return self.ways.setdefault(number, Parting())
 
 
 class Group:
@@ -29,18 +50,39 @@ class Group:
 
     def __init__(self, num_lanes: int | None = None) -> None:
         self.active: NDArray[np.bool_] = np.ones(() if num_lanes is None else num_lanes, bool)
+        self._parting: Parting | None = None
+
+    def part_as_before(self, beginning: Parting) -> None:
+        """Let lanes leave at once that will leave, by what is known of groups before this one."""
+        parting = beginning
+        while parting.numbers is not None:
+            number = self._first(parting.numbers)
+            self.active = self.active & (parting.numbers == number)
+            parting = parting.way(number)
+        self._parting = parting
 
     def first(self, numbers: NDArray[Any]) -> int:
         """The number of the first lane; the group keeps the lanes that share it."""
         if numbers.size > 1:
             number = self._first(numbers)
-            self.active = self.active & (numbers == number)
+            is_same = numbers == number
+            parting = self._parting
+            if parting and not parting.is_last and (self.active & ~is_same).any():
+                parting.numbers, self._parting = numbers, parting.way(number)
+            self.active = self.active & is_same
             return number
         return int(numbers.flat[0])
 
     def agrees(self, numbers: NDArray[Any]) -> bool:
         """Whether the active lanes have one number."""
         return numbers.size == 1 or bool(((numbers == self._first(numbers)) | ~self.active).all())
+
+    def decides(self, numbers: NDArray[Any]) -> bool:
+        """The same, where what comes next depends on it."""
+        is_one = self.agrees(numbers)
+        if self._parting is not None:
+            self._parting.is_last |= not is_one
+        return is_one
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

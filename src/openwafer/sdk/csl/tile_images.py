@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError
 from openwafer.sdk.csl.image_records import finished_image
-from openwafer.sdk.csl.lanes import Group, Lanes, settled
+from openwafer.sdk.csl.lanes import Group, Lanes, Parting, settled
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.image import ImageResult
 from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
@@ -133,10 +133,11 @@ def _families(tiles: Sequence[Tiles]) -> Iterator[_Family]:
 def _analyse_family(making: _Making, family: _Family) -> None:
     firsts, row_of = _distinct_rows(family.pes.size, family.columns)
     rows = [column[firsts] for column in family.columns]
-    left = np.ones(firsts.size, bool)
+    left, beginning = np.ones(firsts.size, bool), Parting()
     while left.any():
         group = Group(firsts.size)
         group.active = left.copy()
+        group.part_as_before(beginning)
         params = put_together(
             family.shape,
             iter([Lanes(group, row) if (row != row[0]).any() else int(row[0]) for row in rows]),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.sdk.csl.lanes import Group, Lanes, as_integer, of_lanes, settled
+from openwafer.sdk.csl.lanes import Group, Lanes, Parting, as_integer, of_lanes, settled
 
 OPERATORS = (
     *(operator.add, operator.sub, operator.mul, operator.and_, operator.or_, operator.xor),
@@ -99,3 +99,45 @@ class Record:
 def test_records_are_settled_inside() -> None:
     record = Record("x", (1, (lanes(7, 8), "text")))
     assert settled(record) == Record("x", (1, (7, "text")))
+
+
+def parted(beginning: Parting, left: list[int], *looked_at: list[int]) -> Group:
+    """A group of the lanes that are left, which looks at numbers one after the other."""
+    group = Group(6)
+    group.active = np.isin(np.arange(6), left)
+    group.part_as_before(beginning)
+    for numbers in looked_at:
+        int(Lanes(group, np.array(numbers)))
+    return group
+
+
+def remaining(group: Group) -> list[int]:
+    return [int(lane) for lane in np.flatnonzero(group.active)]
+
+
+FIRST, SECOND, THIRD = [1, 2, 1, 2, 3, 3], [0, 0, 0, 5, 0, 0], [7, 8, 9, 8, 7, 8]
+
+
+def test_lanes_leave_at_once_where_others_left_before() -> None:
+    beginning = Parting()
+    assert remaining(parted(beginning, [0, 1, 2, 3, 4, 5], FIRST)) == [0, 2]
+    assert remaining(parted(beginning, [1, 3, 4, 5])) == [1, 3]
+    assert remaining(parted(beginning, [4, 5])) == [4, 5]
+
+
+def test_what_came_behind_a_number_is_remembered_for_that_number() -> None:
+    beginning = Parting()
+    assert remaining(parted(beginning, [0, 1, 2, 3, 4, 5], FIRST, THIRD)) == [0]
+    assert remaining(parted(beginning, [1, 2, 3, 4, 5], FIRST, SECOND)) == [1]
+    assert remaining(parted(beginning, [2, 3, 4, 5])) == [2]
+    assert remaining(parted(beginning, [3, 4, 5])) == [3]
+    assert remaining(parted(beginning, [4, 5])) == [4, 5]
+
+
+def test_nothing_is_remembered_behind_what_depends_on_the_other_lanes() -> None:
+    beginning = Parting()
+    group = parted(beginning, [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 1, 1])
+    assert not group.decides(np.array(FIRST))
+    int(Lanes(group, np.array(FIRST)))
+    assert remaining(group) == [0, 2]
+    assert remaining(parted(beginning, [1, 2, 4, 5])) == [1, 2]

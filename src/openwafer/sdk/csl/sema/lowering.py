@@ -259,7 +259,7 @@ def _lower_scalar(analysis: Analysis, kind: Type, value: Value, span: Span) -> i
         return ir.Constant(0, types.ir_type(kind))
     if kind in types.FLOATS:
         return ir.Constant(bits_of(kind, value), types.ir_type(kind))
-    if isinstance(value, Lanes) and not value.is_one():
+    if isinstance(value, Lanes) and not value.group.decides(value.numbers):
         number = analysis.image.parameter(value, types.ir_type(kind))
         return analysis.emit("parameter", type=types.ir_type(kind), names=(str(number),))
     assert isinstance(value, int), (kind, value)
