@@ -78,6 +78,7 @@ class Executor:
         self.on_leave: Callable[[], None] = lambda: None
         # Indices of the buffers that a recomputed layer's forward changes, once it has run.
         self.changing_buffers: dict[str, tuple[int, ...]] = {}
+        self.compares_buffers = True
         # What happens where a layer begins; the rotation of micro-batches replaces it.
         self.pause: Callable[[Layer], int] | None = None
         self._layers = {layer.name: layer for layer in split.layers}
@@ -417,7 +418,7 @@ class Executor:
         call = Call(layer.name, rerun, args, kwargs, tuple(buffers[index] for index in changing))
         with frame_for(policy, self.weights, self._use_saved, call).hooks():
             out = function(*args, **kwargs)
-        if not is_known:
+        if not is_known and self.compares_buffers:
             self.changing_buffers[layer.name] = changed_buffers(buffers, before)
         return out
 
