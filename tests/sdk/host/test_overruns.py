@@ -120,6 +120,18 @@ def test_a_run_goes_on_and_ends_with_the_warnings(capsys: pytest.CaptureFixture[
     assert said.count("warning[fabric-overrun]: @add16 of PE (0, 0) wrote up to 2") == 1
 
 
+def test_a_script_that_ends_without_a_stop_hears_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runtime = Runtime(program(_SIX), RuntimeOptions(log_folder=None))
+    runtime.load()
+    runtime.run()
+    runtime.launch("main")
+    runtime.launch("main")
+    del runtime
+    assert capsys.readouterr().err.count("warning[fabric-overrun]") == 1
+
+
 def test_the_log_has_the_warnings(tmp_path: Path) -> None:
     ran(program(_SIX), tmp_path)
     lines = (tmp_path / "sim.log").read_text().splitlines()

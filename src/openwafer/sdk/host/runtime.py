@@ -9,6 +9,7 @@ the transport of the data takes at best: one wavelet a cycle for each channel, p
 columns and rows.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -141,6 +142,8 @@ class Runtime:
                 stops_at_overrun=stops_at_overrun_by_environment() if stops is None else stops,
             ),
         )
+        # It is called once: by `stop`, or where a script ends without it.
+        self._tell_overruns = weakref.finalize(self, tell_overruns, self._simulator)
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)
 
@@ -161,7 +164,7 @@ class Runtime:
         self._is_running = False
         self._is_stopped = True
         self._write_log()
-        tell_overruns(simulator)
+        self._tell_overruns()
         write_if_asked(self.program, simulator)
 
     def overruns(self) -> tuple[Diagnostic, ...]:
@@ -393,7 +396,7 @@ class Runtime:
             action()
         except OpenwaferError:
             self._write_log()
-            tell_overruns(self._loaded())
+            self._tell_overruns()
             raise
 
     def _write_log(self) -> None:
