@@ -1,9 +1,13 @@
 """Images share what was found out about bodies, and come out as if each were analysed alone."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.image_records import finished_image
@@ -13,10 +17,14 @@ from openwafer.sdk.csl.sema.layout_state import Place, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.recording import Memo
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.program.image import Image
+from openwafer.sdk.program.program import HostName
 from tests.sdk.csl.sema.programs import FILE, imports_of, messages
+from tests.sdk.csl.sema.test_sema_fuzz import SOURCES
 
 IDS = (3, 1, 4, 1, 5, 3, 3)
 RECTANGLE = Rectangle((len(IDS), 1), (20, 20), (4, 1))
+
+NAMES = {"main": HostName(0, "main", "void", inputs=())}
 
 PROGRAMS = {
     "a number": "export var x: i16; task main() void { x = id; }",
@@ -71,6 +79,11 @@ PROGRAMS = {
 ENDING = "comptime { @bind_local_task(main, @get_local_task_id(20)); }"
 
 
+_WHOLE = [source for source in SOURCES if source.endswith("@export_symbol(main); }")]
+_NUMBER = re.compile(r"(?<![\w.@\"])\d+(?![\w.\"])")
+"""An integer as it is written; what stands in words and strings stays."""
+
+
 def results(body: str, *, is_shared: bool) -> Iterator[ImageResult]:
     """The images of PEs with different ids."""
     imports = imports_of(f"param id: i16; {body} {ENDING}")
@@ -120,3 +133,31 @@ def test_steps_at_compile_time_count_where_a_result_is_known() -> None:
     assert messages(text, options) == [
         "exceeded the maximum of 60 calls and iterations at compile time"
     ]
+
+
+def outcomes(text: str, *, is_shared: bool) -> list[Image | str]:
+    """Images of PEs with different ids, or what is wrong with them."""
+    imports, memo = imports_of(f"param id: comptime_int;\n{text}"), Memo()
+    places: dict[Place, int] = {}
+    found: list[Image | str] = []
+    for number in (0, 1, 0, 2, 1):
+        surroundings = Surroundings(RECTANGLE, NAMES, places, memo if is_shared else Memo())
+        params = {"id": Comptime(types.COMPTIME_INT, number)}
+        try:
+            one = analyze_image(FILE, params, CompileOptions(), imports, surroundings)
+            found.append(finished_image("", one, Arch.WSE3))
+        except OpenwaferError as error:
+            found.append(str(error))
+    return found
+
+
+@given(st.sampled_from(_WHOLE), st.integers(0, 30), st.integers(0, 30))
+def test_programs_with_some_number_that_differs_come_out_as_if_alone(
+    source: str, first: int, second: int
+) -> None:
+    spans = [found.span() for found in _NUMBER.finditer(source)]
+    for number in sorted({first, second}, reverse=True):
+        if number < len(spans):
+            start, end = spans[number]
+            source = f"{source[:start]}({source[start:end]} + id){source[end:]}"
+    assert outcomes(source, is_shared=True) == outcomes(source, is_shared=False)
