@@ -31,7 +31,8 @@ class Row:
     """A figure: ours against the published one.
 
     Attributes:
-        kind: ``operation`` and ``fabric`` are held to 2 cycles or 2%, ``program`` to 10%;
+        kind: ``operation`` and ``fabric`` are held to 2 cycles or 2%, ``program``, a whole one that
+            measures itself, to 10%;
             ``scalar`` and ``ramp`` are told.
     """
 

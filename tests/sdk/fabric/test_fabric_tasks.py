@@ -63,6 +63,21 @@ def test_a_command_ends_when_the_stream_is_open_again() -> None:
     assert 500 <= simulator.cycle < 520
 
 
+def test_the_next_command_begins_as_much_later_as_the_host_needs() -> None:
+    def main(pe: Pe) -> Code:
+        pe.work(500)
+        pe.open_stream()
+        yield from ()
+
+    simulator, _code = alone([main], [])
+    ends = []
+    for _ in range(2):
+        simulator.start_command([0])
+        simulator.run_until_command_done()
+        ends.append(simulator.cycle)
+    assert 625 <= ends[1] - ends[0] < 630
+
+
 def test_an_activated_task_runs_once() -> None:
     def main(pe: Pe) -> Code:
         pe.activate(9)

@@ -27,6 +27,8 @@ from openwafer.sdk.program import mailbox as mb
 
 TASK_CYCLES: Final = 15
 """From the end of a task to the first instruction of one that waits for it."""
+COMMAND_CYCLES: Final = 110
+"""How much later than a task a command of the host begins; time starts with the first one."""
 VECTOR: Final = int(mb.Request.VECTOR)
 FINISHED: Final = int(mb.Outcome.FINISHED)
 TRAPPED: Final = int(mb.Outcome.TRAPPED)
@@ -264,7 +266,10 @@ def start_task(s: State, pe: int) -> bool:
             s[arguments + k] = s[w.G_ARGUMENTS + k]
         s[processor_row(pe) + w.P_COMMAND] = w.COMMAND_RUNS
         s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
+    is_first = s[processor_row(pe) + w.P_TASKS_RUN] == 0
     start_entry(s, pe, entry)
+    if place == COMMAND_PLACE and not is_first:
+        s[sleep_row(pe) + w.Z_UNTIL] += COMMAND_CYCLES
     return True
 
 

@@ -25,10 +25,13 @@ class Price(NamedTuple):
 LOAD_LATENCY: Final = 4
 FREE: Final = Price(0, 0)
 ONE: Final = Price(1, 1)
-# Integer division and the functions of the numbers are routines, not instructions: a step for each
+# Integer division and most functions of the numbers are routines, not instructions: a step for each
 # bit of the quotient, and a polynomial of about twenty dependent steps with its reduction.
 _CYCLES_A_QUOTIENT_BIT: Final = 3
-_MATH: Final = 100
+_POLYNOMIAL: Final = Price(100, 100)
+# Without the sign bit; two conversions, a comparison and a difference, each of which waits.
+_ROUNDING: Final = Price(4, 4 * FLOAT_LATENCY)
+_MATH: Final = {"abs": ONE, "floor": _ROUNDING, "ceil": _ROUNDING, "trunc": _ROUNDING}
 # A signed number is rounded toward zero: its sign, masked, is added before the shift.
 _SIGNED_SHIFT: Final = 4
 # A function of this length is taken to be inlined, as one with a single call is.
@@ -48,7 +51,7 @@ def price(instruction: Instruction, generation: Generation) -> Price:
             cycles = generation.divide_cycles if kind in FLOATS else _quotient_cycles(instruction)
             return Price(cycles, cycles)
         case "math":
-            return Price(_MATH, _MATH)
+            return _MATH.get(instruction.names[0], _POLYNOMIAL)
         case "cast":
             return _cast(kind, instruction.type)
         case "mul" if kind not in FLOATS:
