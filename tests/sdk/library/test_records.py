@@ -126,3 +126,28 @@ def test_a_module_that_is_disabled_prints_nothing() -> None:
 
 def test_a_long_line_is_printed_in_parts() -> None:
     assert printed(f'simprint.print_string("{"x" * 130}\\n");') == ["x" * 128, "xx"]
+
+
+PRINTING = f"""
+const simprint = @import_module("<simprint>");
+const time = @import_module("<time>");
+var when_0 = @zeros([3]u16);
+var when_1 = @zeros([3]u16);
+var when_2 = @zeros([3]u16);
+fn main() void {{
+  time.enable_tsc();
+  time.get_timestamp(&when_0);
+  simprint.print_string("{"x" * 100}");
+  time.get_timestamp(&when_1);
+  simprint.print_u16_decimal(54321);
+  time.get_timestamp(&when_2);
+  finish();
+}}
+"""
+
+
+def test_text_takes_a_cycle_a_character_and_a_number_less_than_eighty_a_digit() -> None:
+    device = rig.run(PRINTING)
+    start, text, number = (int(device.read(f"when_{n}")[0]) for n in range(3))
+    assert text - start < 100
+    assert number - text < 5 * 80
