@@ -159,3 +159,12 @@ def test_a_budget_too_small_is_refused_with_the_numbers() -> None:
     stream_weights(made.model, made.optimizer, device_memory=5000)
     with pytest.raises(OpenwaferError, match=r"the budget is 5,000 bytes \([\d,]+ short\)"):
         made.backward(step=0)
+
+
+def test_an_embedding_that_scales_its_own_weights_is_refused() -> None:
+    loop = Loop()
+    embedding = next(one for one in loop.model.modules() if isinstance(one, nn.Embedding))
+    embedding.max_norm = 1.0
+    stream_weights(loop.model, loop.optimizer, device_memory=CAP, options=STREAMED)
+    with pytest.raises(OpenwaferError, match=r"max_norm=1\.0 in every forward"):
+        loop.run(1)

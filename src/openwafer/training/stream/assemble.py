@@ -130,7 +130,8 @@ def plan_run(
         folder: where a disk tier would be.
 
     Raises:
-        OpenwaferError: the run cannot fit; the message has the numbers.
+        OpenwaferError: the run cannot fit; the message has the numbers. ``weights-written`` when
+            the forward of a streamed model writes to weights, which would not reach the store.
     """
     device = make_device(options)
     model = workload.model
@@ -165,9 +166,22 @@ def plan_run(
             prefetch_layers=options.prefetch_layers,
         )
     )
+    if plan.mode is Mode.STREAMED:
+        _check_forward_writes_no_weights(model)
     placement = place(plan.layouts, _host_memory(options, plan, folder))
     report = report_of(plan, placement, model, device, options.timing)
     return Planned(plan, placement, report, updater, device, options, workload.autocast_dtype)
+
+
+def _check_forward_writes_no_weights(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            raise error(
+                "weights-written",
+                f"{path or 'the model'} scales its weights to max_norm={module.max_norm} in every "
+                "forward, and weights that are streamed are only written by the optimizer",
+                help="scale what the embedding returns instead, or let the model be resident",
+            )
 
 
 def assemble(model: nn.Module, planned: Planned, *, folder: Path | None) -> Execution:
