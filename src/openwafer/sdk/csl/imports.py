@@ -1,5 +1,6 @@
 """Finds the files that `@import_module` names."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -75,6 +76,12 @@ class ImportPaths:
             text = (self.content(path) or b"").decode("utf-8", "replace")
             self.parsed[path] = parse(SourceText(display_name(path), text))
         return self.parsed[path]
+
+
+def is_in_math(name: str) -> bool:
+    """Whether the library's `<math>` has a function or constant of that name."""
+    text = (LIBRARY / "math.csl").read_text(encoding="utf-8")
+    return re.search(rf"^(fn|const) {re.escape(name)}\b", text, re.MULTILINE) is not None
 
 
 def display_name(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from openwafer.diagnostics import OpenwaferError, did_you_mean
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.imports import ImportPaths, is_in_math
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema import coercion, lowering, places, portable
@@ -262,7 +262,7 @@ class Sema(Analysis):
             "undeclared",
             f"use of undeclared identifier '{name}'",
             span,
-            help=did_you_mean(name, known) if _is_close(name, known) else "",
+            help=_help_for(name, known),
         )
 
     def global_of(self, module: Module, name: str, span: Span) -> Operand:
@@ -328,5 +328,11 @@ class Sema(Analysis):
             self.report(error)
 
 
-def _is_close(name: str, known: list[str]) -> bool:
-    return "did you mean" in did_you_mean(name, known)
+def _help_for(name: str, known: list[str]) -> str:
+    """What a name that nothing declares may have meant."""
+    if name in BUILTINS:
+        return f"a builtin begins with '@': @{name}"
+    if is_in_math(name):
+        return f'import its module: const math = @import_module("<math>"); then math.{name}'
+    found = did_you_mean(name, known)
+    return found if "did you mean" in found else ""
