@@ -67,9 +67,10 @@ def fill_maps(states: Sequence[Array], program: Program) -> None:
         content = _variables_of_words(stretches(image)).tobytes()
         if content and len(numbers) < w.MAX_MAPS:
             tables.image[number, w.I_MAP] = numbers.setdefault(content, len(numbers)) + 1
+    if numbers:
+        tables.map[: len(numbers), 0] = engine.look_address()
     for content, number in numbers.items():
         words = np.frombuffer(content, np.uint16)
-        tables.map[number, 0] = engine.look_address()
         tables.map[number, 1:].view(np.uint16)[: words.size] = words
     for state in states:
         _fill_mailboxes(state, program.image_of.ravel())
