@@ -20,17 +20,18 @@ head:
   %2 = lt bool %0, %1 !0
   branch[body, end] %2 !0
 body: loop_end
-  %3 = add i16 %0, 1:i16 !0
+  %3 = get[i] i16 !0
+  %4 = add i16 %3, 1:i16 !0
+  set[i] %4 !0
+  %5 = get[sum] i16 !0
+  %6 = sub i16 %5, %4 !0
+  set[sum] %6 !0
   jump[head] !0
 end:
   %7 = get[sum] i16 !0
   return %7 !0
 }
-""".replace(
-    "  %3 = add i16 %0, 1:i16 !0\n",
-    "  %3 = get[i] i16 !0\n  %4 = add i16 %3, 1:i16 !0\n  set[i] %4 !0\n"
-    "  %5 = get[sum] i16 !0\n  %6 = sub i16 %5, %4 !0\n  set[sum] %6 !0\n",
-)
+"""
 LOAD = """
 fn &load($p: ptr) i16 {
 b:

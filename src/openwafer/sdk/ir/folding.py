@@ -26,6 +26,7 @@ from openwafer.sdk.ir.function import (
 from openwafer.sdk.ir.interpreter import Bits, Frame, Interpreter
 from openwafer.sdk.ir.machine import Machine, TrapError
 from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, decode, num_words
+from openwafer.sdk.ir.operations import OPERATIONS
 from openwafer.sdk.ir.suspension import callees, calls, recursive_functions
 from openwafer.sdk.program import mailbox
 
@@ -40,7 +41,7 @@ _COMPUTES: Final = frozenset(
 _KEEPS_TO_ITSELF: Final = _COMPUTES | frozenset(
     ("get", "set", "slot_address", "ptr_add", "load", "store", "copy", "call", "assert")
 )
-_TERMINATORS: Final = frozenset(("jump", "branch", "switch", "return", "unreachable"))
+_TERMINATORS: Final = frozenset(name for name, one in OPERATIONS.items() if one.is_terminator)
 _NUMBERS: Final = FLOATS | INTEGERS | {Type.BOOL}
 
 
