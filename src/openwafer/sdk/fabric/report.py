@@ -9,7 +9,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.senders import OPPOSITE, RAMP, STEPS, senders_of, sends, sends_control
+from openwafer.sdk.fabric.senders import OPPOSITE, RAMP, neighbour, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.waiting import waiting_work
 from openwafer.sdk.program import mailbox as mb
@@ -38,6 +38,7 @@ class Report:
 
     def __init__(self, program: Program, state: Array, lost: Mapping[Lost, int]) -> None:
         self._program = program
+        self._size = program.width, program.height
         self._lost = lost
         self._state = state
         self._tables = Tables(state)
@@ -130,10 +131,9 @@ class Report:
 
     def _control_senders(self, pe: int, color: int) -> list[str]:
         """The last operations of PEs that sent control wavelets to a PE, nearest first."""
-        size = self._program.width, self._program.height
         return [
             f"{who} sends control wavelets{at}"
-            for sender in senders_of(self._tables, size, color, pe)
+            for sender in senders_of(self._tables, self._size, color, pe)
             for slot in range(w.SLOTS)
             if sends_control(self._tables.job[slot, sender], slot, color)
             for who, at, _, _ in (self._thread(sender, slot),)
@@ -230,12 +230,9 @@ class Report:
                 return "goes to the core, but no input queue has that color"
             is_full = self._is_full(pe, w.C_IN, queue)
             return f"goes to the core, whose input queue {queue} is full" if is_full else ""
+        other = neighbour(self._size, pe, direction)
+        reason = "" if other is None else self._refused(other, color, OPPOSITE[direction])
         where = DIRECTION_NAMES[direction].lower()
-        y, x = divmod(pe, self._program.width)
-        x, y = x + STEPS[direction][0], y + STEPS[direction][1]
-        if not (0 <= x < self._program.width and 0 <= y < self._program.height):
-            return ""
-        reason = self._refused(y * self._program.width + x, color, OPPOSITE[direction])
         return f"goes {where}, where {reason}" if reason else ""
 
     def _refused(self, pe: int, color: int, direction: int) -> str:

@@ -23,16 +23,20 @@ def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> It
         taken = _directions(int(tables.route[color, here]), route.RECEIVE_SHIFT)
         if (taken >> RAMP) & 1:
             yield here
-        for direction, (columns, rows) in enumerate(STEPS):
-            x, y = here % size[0] + columns, here // size[0] + rows
-            other = y * size[0] + x
-            is_inside = 0 <= x < size[0] and 0 <= y < size[1]
-            if not is_inside or other in seen or not (taken >> direction) & 1:
+        for direction in range(RAMP):
+            other = neighbour(size, here, direction)
+            if other is None or other in seen or not (taken >> direction) & 1:
                 continue
             sent = _directions(int(tables.route[color, other]), 0)
             if (sent >> OPPOSITE[direction]) & 1:
                 seen.add(other)
                 waiting.append(other)
+
+
+def neighbour(size: tuple[int, int], pe: int, direction: int) -> int | None:
+    """The PE in a direction other than the ramp; None outside of the rectangle."""
+    x, y = pe % size[0] + STEPS[direction][0], pe // size[0] + STEPS[direction][1]
+    return y * size[0] + x if 0 <= x < size[0] and 0 <= y < size[1] else None
 
 
 def sends(job: Array, color: int) -> bool:

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.senders import RAMP
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Image, TaskKind
 from openwafer.sdk.program.program import Program
-
-_RAMP = 4
 
 
 def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
@@ -75,7 +74,7 @@ def _refusal(word: int) -> str:
     position = (word >> route.POSITION_SHIFT) & 3
     if word & route.TORN_BIT:
         return "which the router has torn down"
-    if (word >> (10 * position + 5 + _RAMP)) & 1:
+    if (word >> (10 * position + route.RECEIVE_SHIFT + RAMP)) & 1:
         return ""
     has_route = (word >> (10 * position)) & 0x3FF
     what = f"takes nothing from the ramp at position {position}" if has_route else "has no route"
