@@ -13,7 +13,7 @@ from openwafer.sdk.codegen.machine import MACHINE
 from openwafer.sdk.codegen.mailboxes import ARGUMENTS, read
 from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import llvm_type
-from openwafer.sdk.codegen.vectors import Kernel, show, take_apart
+from openwafer.sdk.codegen.vectors import Kernel, last_address, mapped, show, take_apart
 from openwafer.sdk.ir.function import Function, Instruction, Type
 from openwafer.sdk.ir.operations import ROLES
 from openwafer.sdk.ir.suspension import is_request
@@ -96,18 +96,14 @@ def _show(writer: FunctionWriter, instruction: Instruction) -> str:
     for dsd in dsds:
         own = body.value(f"and i64 {dsd.extent}, 65535")
         length = body.value(f"call i64 @llvm.umin.i64(i64 {length}, i64 {own})")
-    memory_map, mapped, end = read(body, mailbox.MAP), body.fresh_label(), body.fresh_label()
-    steps = body.value(f"sub i64 {length}, 1")
-    is_none = body.value(f"icmp eq i64 {length}, 0")
-    is_unknown = body.value(f"icmp eq i64 {memory_map}, 0")
-    body.branch(body.value(f"or i1 {is_none}, {is_unknown}"), end, mapped)
-    body.begin(mapped)
-    head = body.value(f"inttoptr i64 {memory_map} to ptr")
-    for role, dsd in zip(roles, dsds, strict=True):
-        if role >= 0:
-            way = body.value(f"mul i64 {steps}, {dsd.stride}")
-            last = body.value(f"add i64 {dsd.base}, {way}")
-            show(body, head, str(instruction.place), role, (dsd.base, last))
+    some, end = body.fresh_label(), body.fresh_label()
+    body.branch(body.value(f"icmp eq i64 {length}, 0"), end, some)
+    body.begin(some)
+    with mapped(body) as head:
+        for role, dsd in zip(roles, dsds, strict=True):
+            if role >= 0:
+                ends = dsd.base, last_address(body, dsd, length)
+                show(body, head, str(instruction.place), role, ends)
     body.jump(end)
     body.begin(end)
     return ""

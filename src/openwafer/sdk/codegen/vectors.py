@@ -4,7 +4,8 @@ An operation runs element by element, in order, as :mod:`openwafer.sdk.ir.vector
 checked once, before the first element: either all elements lie in memory, or none is touched.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,6 +100,24 @@ def _word(body: Body, operand: str, index: int, extension: str) -> str:
     return body.value(f"{extension} i16 {word} to i64")
 
 
+def last_address(body: Body, dsd: Dsd, length: str) -> str:
+    """Address of the last of so many elements; there is at least one."""
+    steps = body.value(f"sub i64 {length}, 1")
+    way = body.value(f"mul i64 {steps}, {dsd.stride}")
+    return body.value(f"add i64 {dsd.base}, {way}")
+
+
+@contextmanager
+def mapped(body: Body) -> Iterator[str]:
+    """Code written meanwhile runs where the PE has a map of its variables; gives its address."""
+    address, begin, end = read(body, mailbox.MAP), body.fresh_label(), body.fresh_label()
+    body.branch(body.value(f"icmp eq i64 {address}, 0"), end, begin)
+    body.begin(begin)
+    yield body.value(f"inttoptr i64 {address} to ptr")
+    body.jump(end)
+    body.begin(end)
+
+
 def show(body: Body, head: str, place: str, operand: int, ends: tuple[str, str]) -> None:
     """Show the simulator first and last element of an operand; `head` is the map's address."""
     look, state = body.value(f"load ptr, ptr {head}"), read(body, mailbox.MAP_STATE)
@@ -173,37 +192,31 @@ class _KernelWriter:
 
     def _check_bounds(self, dsd: Dsd, length: str) -> str:
         """Trap where an element lies outside of the memory; gives the last one's address."""
-        body = self._body
-        steps = body.value(f"sub i64 {length}, 1")
-        way = body.value(f"mul i64 {steps}, {dsd.stride}")
-        last = body.value(f"add i64 {dsd.base}, {way}")
+        last = last_address(self._body, dsd, length)
         for address in (dsd.base, last):
             self._check_i64(address, dsd.element_words)
         return last
 
     def _show(self, lasts: Mapping[int, str]) -> None:
         """Show the simulator the operands in memory that leave the variable they begin in."""
-        body = self._body
-        memory_map, mapped, end = read(body, mailbox.MAP), body.fresh_label(), body.fresh_label()
-        body.branch(body.value(f"icmp eq i64 {memory_map}, 0"), end, mapped)
-        body.begin(mapped)
-        head = body.value(f"inttoptr i64 {memory_map} to ptr")
+        with mapped(self._body) as head:
+            for place, last in lasts.items():
+                self._show_one(head, place, last)
+
+    def _show_one(self, head: str, place: int, last: str) -> None:
+        body, dsd = self._body, self._dsds[place]
         numbers = body.value(f"getelementptr i64, ptr {head}, i64 1")
-        for place, last in lasts.items():
-            dsd = self._dsds[place]
-            end_word = body.value(f"add i64 {last}, {dsd.element_words - 1}")
-            first, final = (self._variable(numbers, at) for at in (dsd.base, end_word))
-            is_same = body.value(f"icmp eq i16 {first}, {final}")
-            is_one = body.value(f"icmp ne i16 {first}, {mailbox.NO_VARIABLE}")
-            good, bad = body.fresh_label(), body.fresh_label()
-            body.branch(body.value(f"and i1 {is_same}, {is_one}"), good, bad)
-            body.begin(bad)
-            operand = mailbox.operand_of(self._op.code, place)
-            show(body, head, "%place", operand, (dsd.base, last))
-            body.jump(good)
-            body.begin(good)
-        body.jump(end)
-        body.begin(end)
+        end_word = body.value(f"add i64 {last}, {dsd.element_words - 1}")
+        first, final = (self._variable(numbers, at) for at in (dsd.base, end_word))
+        is_same = body.value(f"icmp eq i16 {first}, {final}")
+        is_one = body.value(f"icmp ne i16 {first}, {mailbox.NO_VARIABLE}")
+        good, bad = body.fresh_label(), body.fresh_label()
+        body.branch(body.value(f"and i1 {is_same}, {is_one}"), good, bad)
+        body.begin(bad)
+        operand = mailbox.operand_of(self._op.code, place)
+        show(body, head, "%place", operand, (dsd.base, last))
+        body.jump(good)
+        body.begin(good)
 
     def _variable(self, numbers: str, address: str) -> str:
         """Number of the variable that a word of memory belongs to."""
