@@ -107,7 +107,7 @@ class Context:
 
 
 @dataclass(eq=False, slots=True)
-class _NewConstant:
+class _NewConstant(Question):
     """The question for a place in memory: two that are alike have two places."""
 
     name: str
@@ -126,7 +126,7 @@ class _NewConstant:
 
 
 @dataclass(frozen=True, slots=True)
-class _VariableOf:
+class _VariableOf(Question):
     """The question for the variable of a name."""
 
     symbol: str

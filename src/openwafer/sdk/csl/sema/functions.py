@@ -12,7 +12,7 @@ from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import arrive
 from openwafer.sdk.csl.sema.linking import check_linked, defined_function
 from openwafer.sdk.csl.sema.places import store
-from openwafer.sdk.csl.sema.recording import NotPortableError
+from openwafer.sdk.csl.sema.recording import NotPortableError, Question
 from openwafer.sdk.csl.types import Function, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -160,7 +160,7 @@ def instantiate(
 
 
 @dataclass(eq=False, slots=True)
-class _InstanceOf:
+class _InstanceOf(Question):
     """The question for an instance's name."""
 
     function: FunctionValue

@@ -8,6 +8,7 @@ from openwafer.sdk.csl import types
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.sema.portable import moved
+from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.types import Array, Function, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
@@ -117,7 +118,7 @@ def _words_of_elements(
 
 
 @dataclass(frozen=True, slots=True)
-class _CopyOf:
+class _CopyOf(Question):
     """The question for a constant's place in memory."""
 
     cell: Cell
@@ -133,7 +134,7 @@ class _CopyOf:
 
 
 @dataclass(frozen=True, slots=True)
-class _AddressOf:
+class _AddressOf(Question):
     """The question for a variable's address."""
 
     symbol: str
@@ -142,13 +143,9 @@ class _AddressOf:
         """The first word."""
         return analysis.image.variables[self.symbol].address
 
-    def key(self, _analysis: Analysis, answer: int) -> Hashable:
-        """The same."""
-        return answer
-
 
 @dataclass(frozen=True, slots=True)
-class _NumberOf:
+class _NumberOf(Question):
     """The question for a function's number."""
 
     name: str
@@ -156,10 +153,6 @@ class _NumberOf:
     def answer(self, analysis: Analysis) -> int:
         """Its place among the functions."""
         return list(analysis.image.module.functions).index(self.name)
-
-    def key(self, _analysis: Analysis, answer: int) -> Hashable:
-        """The same."""
-        return answer
 
 
 def materialize(analysis: Analysis, cell: Cell, span: Span) -> Variable:

@@ -1,6 +1,6 @@
 """`@get_dsd`: descriptors of memory and of the fabric."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from openwafer.sdk.csl.sema.machine.words import (
     plus,
     times,
 )
+from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Affine, Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.program.descriptor import (
     DSD4_WORDS,
@@ -294,7 +295,7 @@ def _note_queue(sema: Sema, color: Word, queue: Word) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _QueueOf:
+class _QueueOf(Question):
     """The question for a queue that brings a color."""
 
     color: int
@@ -307,10 +308,6 @@ class _QueueOf:
             machine.queueless_colors.add(self.color)
         else:
             machine.used_queues.setdefault(self.queue, set()).add(self.color)
-
-    def key(self, sema: Sema, answer: None) -> Hashable:
-        """The same."""
-        return answer
 
 
 def _output_flags(options: Options) -> int:

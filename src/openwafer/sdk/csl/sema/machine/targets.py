@@ -9,6 +9,7 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine.words import as_word, plus, value_of
 from openwafer.sdk.csl.sema.machine_state import Bound, Target, block_kind
+from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand
 from openwafer.sdk.ir.function import Value
 from openwafer.sdk.program.image import TaskKind
@@ -47,7 +48,7 @@ def target_value(sema: Sema, operand: Operand, span: Span, *, is_block: bool) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _BindingOf:
+class _BindingOf(Question):
     """The question for a task's id."""
 
     task: FunctionValue
