@@ -1,6 +1,5 @@
 """Finds the files that `@import_module` names."""
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -77,11 +76,13 @@ class ImportPaths:
             self.parsed[path] = parse(SourceText(display_name(path), text))
         return self.parsed[path]
 
-
-def is_in_math(name: str) -> bool:
-    """Whether the library's `<math>` has a function or constant of that name."""
-    text = (LIBRARY / "math.csl").read_text(encoding="utf-8")
-    return re.search(rf"^(fn|const) {re.escape(name)}\b", text, re.MULTILINE) is not None
+    def declares(self, path: Path, name: str) -> bool:
+        """Whether a file declares a variable, a constant or a function of that name."""
+        tree, _ = self.read(path)
+        named = (
+            node for node in tree.declarations if isinstance(node, ast.Variable | ast.Function)
+        )
+        return any(node.name.text == name for node in named)
 
 
 def display_name(path: Path) -> str:

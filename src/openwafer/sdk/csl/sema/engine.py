@@ -10,14 +10,14 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from openwafer.diagnostics import OpenwaferError, did_you_mean
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.imports import ImportPaths, is_in_math
+from openwafer.sdk.csl.imports import LIBRARY, ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema import coercion, lowering, places, portable
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
-from openwafer.sdk.csl.sema.recording import Memo, NotPortableError
+from openwafer.sdk.csl.sema.recording import Memo, NotPortableError, Question
 from openwafer.sdk.csl.types import Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -72,7 +72,7 @@ def builtin(*names: str) -> Callable[[Handler], Handler]:
 
 
 @dataclass(frozen=True, slots=True)
-class _GlobalOf:
+class _GlobalOf(Question):
     """The question for what a name stands for."""
 
     prefix: str
@@ -262,8 +262,17 @@ class Sema(Analysis):
             "undeclared",
             f"use of undeclared identifier '{name}'",
             span,
-            help=_help_for(name, known),
+            help=self._help_for(name, known),
         )
+
+    def _help_for(self, name: str, known: list[str]) -> str:
+        """What a name that nothing declares may have meant."""
+        if name in BUILTINS:
+            return f"a builtin begins with '@': @{name}"
+        if self.imports.declares(LIBRARY / "math.csl", name):
+            return f'import its module: const math = @import_module("<math>"); then math.{name}'
+        found = did_you_mean(name, known)
+        return found if "did you mean" in found else ""
 
     def global_of(self, module: Module, name: str, span: Span) -> Operand:
         """What a name stands for at the top of a module."""
@@ -326,13 +335,3 @@ class Sema(Analysis):
             yield
         except OpenwaferError as error:
             self.report(error)
-
-
-def _help_for(name: str, known: list[str]) -> str:
-    """What a name that nothing declares may have meant."""
-    if name in BUILTINS:
-        return f"a builtin begins with '@': @{name}"
-    if is_in_math(name):
-        return f'import its module: const math = @import_module("<math>"); then math.{name}'
-    found = did_you_mean(name, known)
-    return found if "did you mean" in found else ""
