@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -112,12 +113,16 @@ class Contender:
     def turn(self, num_steps: int) -> None:
         """Run steps until nothing is under way."""
         before, start = sum(disk_bytes()), time.perf_counter()
-        for _ in range(num_steps):
-            tokens = batch_of(self.workload, len(self.losses))
-            self.losses.append(self.system.step(tokens))
+        self.train(num_steps)
         self.system.settle()
         self.seconds.append((time.perf_counter() - start) / num_steps)
         self.disk_bytes.append((sum(disk_bytes()) - before) / num_steps)
+
+    def train(self, num_steps: int) -> None:
+        """Run steps; their last updates may be under way still."""
+        for _ in range(num_steps):
+            tokens = batch_of(self.workload, len(self.losses))
+            self.losses.append(self.system.step(tokens))
 
     def forget_first_turn(self) -> None:
         """Drop the turn that warmed up."""
@@ -170,12 +175,7 @@ class Raw:
         """Measure both."""
         self.rates.append(2 * probe.num_bytes / probe.both())
         plain, moved = contenders["plain loop"], contenders["disk tier"].disk_bytes[-1]
-        first = len(plain.losses)
-
-        def train() -> None:
-            for step in range(first, first + num_steps):
-                plain.losses.append(plain.system.step(batch_of(plain.workload, step)))
-
+        train = partial(plain.train, num_steps)
         seconds = probe.both(int(moved * num_steps / 2), beside=[train])
         self.seconds_beside.append(seconds / num_steps)
 

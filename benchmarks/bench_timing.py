@@ -50,10 +50,11 @@ _ON_DEVICE: Final = (
     ("--max-ite=1", "--max-ite=10"),
 )
 _SPMV: Final = "7pt-stencil-spmv"
+_SPMV_DEEP: Final = f"{_SPMV}, 60 layers"
 _PROGRAMS: Final = (
     Program("single-tile-matvec", "single-tile-matvec", "program", 780),
     Program(_SPMV, _SPMV, "program", 2129),
-    Program(f"{_SPMV}, 60 layers", _SPMV, "program", 17134, _DEEP),
+    Program(_SPMV_DEEP, _SPMV, "program", 17134, _DEEP),
     Program(f"{_SPMV}, one block", _SPMV, "program", 1076, (("BLOCK_SIZE:2", "BLOCK_SIZE:5"),)),
     Program("power-method", "power-method", "program", 4877),
     Program("power-method on the device, 10 steps", "power-method", "program", 43436, _ON_DEVICE),
@@ -76,9 +77,9 @@ def program_rows(suite: Path) -> Iterator[Row]:
     with TemporaryDirectory() as folder:
         copied = Path(folder) / "suite"
         shutil.copytree(suite, copied)
-        rows = [_program_row(copied / "benchmarks", program) for program in _PROGRAMS]
-    yield from rows
-    shallow, deep = (row for row in rows if row.published in (2129, 17134))
+        rows = {one.name: _program_row(copied / "benchmarks", one) for one in _PROGRAMS}
+    yield from rows.values()
+    shallow, deep = rows[_SPMV], rows[_SPMV_DEEP]
     ours, published = (deep.ours - shallow.ours) / 55, (deep.published - shallow.published) / 55
     yield Row(f"{_SPMV}, a layer", Arch.WSE3, "program", ours, published)
 

@@ -16,5 +16,4 @@ def restart_with_settings() -> None:
 
 def clean_up_when_terminated() -> None:
     """Let SIGTERM end the script as an exit does, so that temporary folders are removed."""
-
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
