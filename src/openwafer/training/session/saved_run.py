@@ -21,7 +21,7 @@ from openwafer.training.store import (
     save_checkpoint,
 )
 from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
-from openwafer.training.stream.assemble import Planned, execute, reopen
+from openwafer.training.stream.assemble import Planned, create_store, execute, reopen
 from openwafer.training.stream.execution import Execution
 
 
@@ -100,13 +100,7 @@ def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFold
     assert saved.checkpoint is not None
     # The checkpoint is as new as the store, or the store is older.
     shutil.rmtree(folder.store, ignore_errors=True)
-    store = ParameterStore.create(
-        planned.plan.layouts.values(),
-        planned.placement.tiers,
-        folder=folder.store if planned.uses_disk else None,
-        ring_bytes=planned.ring_bytes,
-        options=planned.options.store,
-    )
+    store = create_store(planned, folder.store)
     load_checkpoint(saved.checkpoint, store)
     if planned.uses_disk:
         store.commit(saved.state.steps_done, saved.state.to_json())

@@ -189,16 +189,21 @@ def assemble(model: nn.Module, planned: Planned, *, folder: Path | None) -> Exec
 
     The model's parameters give up their memory. ``folder`` is used only by a plan that uses disk.
     """
-    store = ParameterStore.create(
+    store = create_store(planned, folder)
+    write_weights(store, dict(model.named_parameters()))
+    planned.updater.initialise(store)
+    return execute(model, planned, store)
+
+
+def create_store(planned: Planned, folder: Path | None) -> ParameterStore:
+    """The store of a planned run, all zero. ``folder`` is used only by a plan that uses disk."""
+    return ParameterStore.create(
         planned.plan.layouts.values(),
         planned.placement.tiers,
         folder=folder if planned.uses_disk else None,
         ring_bytes=planned.ring_bytes,
         options=planned.options.store,
     )
-    write_weights(store, dict(model.named_parameters()))
-    planned.updater.initialise(store)
-    return execute(model, planned, store)
 
 
 def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
