@@ -17,11 +17,12 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
         yield temporary
-        _flush(temporary)
+        sync_path(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _flush(path.parent)
+    # The new name is only on disk once its folder is, too.
+    sync_path(path.parent)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -35,8 +36,8 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def _flush(path: Path) -> None:
-    # A rename is only on disk once the folder that holds the name is flushed as well.
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import load_run, write_report
@@ -53,6 +54,11 @@ def finished(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Finish
     session = Session(config, console=quiet())
     result = session.train()
     return Finished(config, session, result, session.export(folder / "exported"))
+
+
+def test_exported_files_say_that_their_tensors_are_torch_s(finished: Finished) -> None:
+    with safe_open(finished.exported / "model.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
 
 
 def loaded(folder: Path) -> Any:

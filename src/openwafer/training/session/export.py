@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -10,9 +10,12 @@ from pathlib import Path
 import torch
 
 from openwafer import atomic_file
+from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import error
 from openwafer.training.data import load_tokenizer
-from openwafer.training.models import hugging_face_files
+from openwafer.training.models import SAFETENSORS_METADATA, hugging_face_files
+from openwafer.training.models.checkpoint_folder import INDEX_FILE, WEIGHTS_FILE
+from openwafer.training.models.export import GENERATION_FILE
 from openwafer.training.session.building import build_hollow_model, build_model
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_folder import RunFolder
@@ -20,11 +23,7 @@ from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_arrays import saved_weights
 from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.store import ArraySpec
-from openwafer.training.store.direct_io import sync_path
-from openwafer.training.store.safetensors_file import write_header
-
-GENERATION_FILE = "generation_config.json"
-INDEX_FILE = "model.safetensors.index.json"
+from openwafer.training.store.safetensors_file import cut_into_shards, write_header
 
 
 @dataclass(frozen=True)
@@ -123,14 +122,14 @@ def _write_shards(
     target: Path, specs: Sequence[ArraySpec], tensors: Iterator[torch.Tensor], form: ExportFormat
 ) -> None:
     """Write the tensors, which come in the order of their specs."""
-    shards = list(_grouped(specs, form.shard_bytes))
+    shards = list(cut_into_shards(specs, form.shard_bytes))
     places = {}
     for number, shard in enumerate(shards, start=1):
-        name = "model.safetensors"
+        name = WEIGHTS_FILE
         if len(shards) > 1:
             name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         with (target / name).open("xb") as file:
-            write_header(file, shard)
+            write_header(file, shard, SAFETENSORS_METADATA)
             for spec, tensor in zip(shard, tensors, strict=False):
                 flat = tensor.to(spec.dtype).contiguous().reshape(-1)
                 file.write(flat.view(torch.uint8).numpy().data)
@@ -140,15 +139,3 @@ def _write_shards(
         total = sum(spec.num_bytes for spec in specs)
         index = {"metadata": {"total_size": total}, "weight_map": places}
         atomic_file.write_text(target / INDEX_FILE, json.dumps(index, indent=2) + "\n")
-
-
-def _grouped(specs: Iterable[ArraySpec], shard_bytes: int) -> Iterator[list[ArraySpec]]:
-    shard: list[ArraySpec] = []
-    num_bytes = 0
-    for spec in specs:
-        if shard and num_bytes + spec.num_bytes > shard_bytes:
-            yield shard
-            shard, num_bytes = [], 0
-        shard.append(spec)
-        num_bytes += spec.num_bytes
-    yield shard

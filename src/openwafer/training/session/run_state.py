@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 
 VERSION = 1
@@ -52,8 +53,8 @@ class BufferState:
 
     def to_tensor(self) -> torch.Tensor:
         """The value, in host memory."""
-        dtype = getattr(torch, self.dtype)
-        flat = torch.frombuffer(bytearray(base64.b64decode(self.data)), dtype=dtype)
+        data = bytearray(base64.b64decode(self.data))
+        flat = torch.frombuffer(data, dtype=dtype_named(self.dtype))
         return flat.reshape(self.shape)
 
 
@@ -68,13 +69,14 @@ def parse_run_state(state: Mapping[str, object]) -> RunState:
         if state["version"] != VERSION:
             raise ValueError(f"expected version {VERSION}, found {state['version']}")
         buffers = values.pop("buffers")
-        assert isinstance(buffers, Mapping)
+        if not isinstance(buffers, Mapping):
+            raise TypeError(f"expected buffers by name, found {buffers!r:.40}")
         read = {
             name: BufferState(**{**value, "shape": tuple(value["shape"])})
             for name, value in buffers.items()
         }
         return RunState(**values, buffers=read)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AssertionError) as cause:
+    except (KeyError, TypeError, ValueError) as cause:
         raise error(
             "run-state",
             f"the saved state of the run is not what this program writes: {cause}",
@@ -114,7 +116,5 @@ def _state_of(buffer: torch.Tensor) -> BufferState:
     on_host = buffer.detach().cpu().contiguous()
     data = on_host.reshape(-1).view(torch.uint8).numpy().tobytes()
     return BufferState(
-        str(buffer.dtype).removeprefix("torch."),
-        tuple(buffer.shape),
-        base64.b64encode(data).decode(),
+        dtype_name(buffer.dtype), tuple(buffer.shape), base64.b64encode(data).decode()
     )

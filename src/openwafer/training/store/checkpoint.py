@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from openwafer import atomic_file
+from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import error
 from openwafer.training.store.checkpoint_index import INDEX_NAME, Checkpoint, read_checkpoint
 from openwafer.training.store.checkpoint_shards import ShardReader, write_shards
-from openwafer.training.store.direct_io import sync_path
+from openwafer.training.store.dtype_names import dtype_name
 from openwafer.training.store.json_state import Json, json_copy
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part
 from openwafer.training.store.parameter_store import ParameterStore
@@ -115,7 +116,7 @@ def _require_match(head: Checkpoint, store: ParameterStore, part: Part) -> None:
 
 
 def _describe(spec: ArraySpec) -> str:
-    return f"{str(spec.dtype).removeprefix('torch.')}{list(spec.shape)}"
+    return f"{dtype_name(spec.dtype)}{list(spec.shape)}"
 
 
 def _replace_folder(new: Path, final: Path) -> None:

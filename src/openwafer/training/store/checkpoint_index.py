@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part
 
@@ -100,8 +99,7 @@ def _encode_array(array: StoredArray) -> dict[str, Any]:
         "shape": shape,
         "xxh3_64": array.checksum,
     }
-    dtype = str(array.spec.dtype).removeprefix("torch.")
-    return {"dtype": dtype, "shape": shape, "pieces": [piece]}
+    return {"dtype": dtype_name(array.spec.dtype), "shape": shape, "pieces": [piece]}
 
 
 def _decode(folder: Path, document: dict[str, Any]) -> Checkpoint:
@@ -119,5 +117,5 @@ def _decode_array(name: str, entry: dict[str, Any]) -> StoredArray:
     [piece] = entry["pieces"]
     if piece["shape"] != entry["shape"]:
         raise ValueError(f"{name!r} is stored as a part of the array only")
-    spec = ArraySpec(name, getattr(torch, entry["dtype"]), tuple(entry["shape"]))
+    spec = ArraySpec(name, dtype_named(entry["dtype"]), tuple(entry["shape"]))
     return StoredArray(spec, piece["shard"], piece["xxh3_64"])

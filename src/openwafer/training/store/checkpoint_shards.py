@@ -1,18 +1,22 @@
 """The shards of a checkpoint: safetensors files of bounded size, streamed array by array."""
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
 import torch
 import xxhash
 
+from openwafer.atomic_file import sync_path
 from openwafer.training.store.checkpoint_index import StoredArray, broken
-from openwafer.training.store.direct_io import sync_path
-from openwafer.training.store.layout import ArrayPlace, ArraySpec, Part
+from openwafer.training.store.layout import ArrayPlace, Part
 from openwafer.training.store.parameter_store import ParameterStore
-from openwafer.training.store.safetensors_file import read_header, write_header
+from openwafer.training.store.safetensors_file import (
+    cut_into_shards,
+    read_header,
+    write_header,
+)
 
 
 def write_shards(
@@ -26,7 +30,7 @@ def write_shards(
     stored = {}
     specs = [place.spec for layout in store.layouts.values() for place in layout.parts[part]]
     with closing(_stream(store, part)) as windows:
-        for number, shard in enumerate(_group(specs, shard_bytes), start=1):
+        for number, shard in enumerate(cut_into_shards(specs, shard_bytes), start=1):
             path = folder / f"{part}-{number:05d}.safetensors"
             with path.open("xb") as file:
                 write_header(file, shard)
@@ -69,19 +73,6 @@ class ShardReader:
         if path.name not in self._headers:
             self._headers[path.name] = read_header(path)
         return self._headers[path.name][name]
-
-
-def _group(specs: Sequence[ArraySpec], shard_bytes: int) -> Iterator[list[ArraySpec]]:
-    shard: list[ArraySpec] = []
-    num_bytes = 0
-    for spec in specs:
-        if shard and num_bytes + spec.num_bytes > shard_bytes:
-            yield shard
-            shard, num_bytes = [], 0
-        shard.append(spec)
-        num_bytes += spec.num_bytes
-    if shard:
-        yield shard
 
 
 def _stream(store: ParameterStore, part: Part) -> Generator[memoryview, None, None]:

@@ -44,15 +44,6 @@ class FileIo:
         atomic_file.write_bytes(path, data)
 
 
-def sync_path(path: Path) -> None:
-    """Make a file, or the names in a folder, durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @dataclass
 class TransferError(Exception):
     """A read or write that did not do all that was asked; `cause` is None at the end of file."""

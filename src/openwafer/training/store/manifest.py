@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.catalog import Catalog
+from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.store.layout import ArrayPlace, ArraySpec, Part, RecordLayout
 from openwafer.training.store.part_state import Tier
@@ -66,7 +65,7 @@ class Manifest:
             "arrays": [
                 {
                     "name": place.spec.name,
-                    "dtype": str(place.spec.dtype).removeprefix("torch."),
+                    "dtype": dtype_name(place.spec.dtype),
                     "shape": place.spec.shape,
                     "offset_bytes": place.offset_bytes,
                 }
@@ -140,5 +139,5 @@ def _decode(document: dict[str, Any]) -> Manifest:
 
 
 def _decode_array(entry: dict[str, Any]) -> ArrayPlace:
-    spec = ArraySpec(entry["name"], getattr(torch, entry["dtype"]), tuple(entry["shape"]))
+    spec = ArraySpec(entry["name"], dtype_named(entry["dtype"]), tuple(entry["shape"]))
     return ArrayPlace(spec, entry["offset_bytes"], spec.num_bytes)

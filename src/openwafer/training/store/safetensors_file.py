@@ -6,9 +6,10 @@ dtype, shape and place of every tensor; their bytes without gaps.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from types import MappingProxyType
+from typing import Any, BinaryIO
 
 import torch
 
@@ -37,9 +38,30 @@ DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 LENGTH_BYTES = 8
 
 
-def write_header(file: BinaryIO, specs: Sequence[ArraySpec]) -> None:
-    """Write all that precedes the bytes of the arrays, which follow in the order given."""
-    header = {}
+def cut_into_shards(specs: Iterable[ArraySpec], shard_bytes: int) -> Iterator[list[ArraySpec]]:
+    """The arrays of each file, in the order given; one exceeds `shard_bytes` only by one array."""
+    shard: list[ArraySpec] = []
+    num_bytes = 0
+    for spec in specs:
+        if shard and num_bytes + spec.num_bytes > shard_bytes:
+            yield shard
+            shard, num_bytes = [], 0
+        shard.append(spec)
+        num_bytes += spec.num_bytes
+    if shard:
+        yield shard
+
+
+def write_header(
+    file: BinaryIO,
+    specs: Sequence[ArraySpec],
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write all that precedes the bytes of the arrays, which follow in the order given.
+
+    `metadata` is for readers of the file; those of a Hugging Face folder look for a format there.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for spec in specs:
         start, end = end, end + spec.num_bytes

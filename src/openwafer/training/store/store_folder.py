@@ -3,8 +3,9 @@
 import shutil
 from pathlib import Path
 
+from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.direct_io import FileIo, sync_path
+from openwafer.training.store.direct_io import FileIo
 from openwafer.training.store.folder_lock import FolderLock
 from openwafer.training.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from openwafer.training.store.store_file import FILE_NAME, StoreFile
