@@ -7,7 +7,7 @@ import torch.distributed as dist
 from system import Setup, serve
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-from workload import build_model, build_optimizer, loss_of
+from workload import build_model, build_optimizer, plain_step
 
 
 class Fsdp2:
@@ -27,13 +27,7 @@ class Fsdp2:
         self._clip_norm = setup.workload.clip_norm
 
     def step(self, tokens: torch.Tensor) -> float:
-        loss = loss_of(self._model, tokens)
-        loss.backward()
-        if self._clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        return loss.item()
+        return plain_step(self._model, self._optimizer, tokens, self._clip_norm)
 
     def settle(self) -> None:
         """Nothing is ever under way between steps."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 from system import Setup, serve
-from workload import build_model, build_optimizer, loss_of
+from workload import build_model, build_optimizer, plain_step
 
 
 class Resident:
@@ -16,13 +16,7 @@ class Resident:
         self._clip_norm = setup.workload.clip_norm
 
     def step(self, tokens: torch.Tensor) -> float:
-        loss = loss_of(self._model, tokens)
-        loss.backward()
-        if self._clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        return loss.item()
+        return plain_step(self._model, self._optimizer, tokens, self._clip_norm)
 
     def settle(self) -> None:
         """Nothing is ever under way between steps."""

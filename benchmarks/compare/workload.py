@@ -83,3 +83,19 @@ def loss_of(model: torch.nn.Module, tokens: object) -> torch.Tensor:
     """Mean cross-entropy of the next token in a batch of :func:`batch_of`."""
     loss: torch.Tensor = model(input_ids=tokens, labels=tokens).loss
     return loss
+
+
+def plain_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tokens: torch.Tensor,
+    clip_norm: float | None,
+) -> float:
+    """The loss of one step of the plain PyTorch loop."""
+    loss = loss_of(model, tokens)
+    loss.backward()
+    if clip_norm is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
