@@ -5,8 +5,6 @@ from typing import Final
 
 import torch
 
-from openwafer.training.store.layout import ArrayPlace
-
 HUGE_BYTES: Final = 2 << 20
 
 
@@ -43,8 +41,3 @@ class HostBuffer:
         """Make the bytes from `start` on zero, by giving their pages back."""
         first = self._start + start
         self._mapping.madvise(mmap.MADV_DONTNEED, first, len(self._mapping) - first)
-
-    def array(self, place: ArrayPlace) -> torch.Tensor:
-        """View of one array, of its dtype and shape."""
-        flat = self.tensor[place.offset_bytes : place.end_bytes]
-        return flat.view(place.spec.dtype).view(place.spec.shape)

@@ -63,6 +63,11 @@ class ArrayPlace:
         """Offset of the first byte after the array."""
         return self.offset_bytes + self.num_bytes
 
+    def view_in(self, part_bytes: torch.Tensor) -> torch.Tensor:
+        """The array in the bytes of its part, uint8 with one dim; of its own dtype and shape."""
+        flat = part_bytes[self.offset_bytes : self.end_bytes]
+        return flat.view(self.spec.dtype).view(self.spec.shape)
+
 
 @dataclass(frozen=True)
 class RecordLayout:
@@ -75,6 +80,11 @@ class RecordLayout:
         """Bytes of the part, a multiple of 4096; 0 when it holds no bytes."""
         places = self.parts[part]
         return round_up(places[-1].end_bytes, PAGE_BYTES) if places else 0
+
+    @property
+    def kept_parts(self) -> tuple[Part, ...]:
+        """The parts with bytes that outlive the process."""
+        return tuple(part for part in KEPT_PARTS if self.part_bytes(part))
 
     def place(self, array_name: str, part: Part) -> ArrayPlace:
         """Place of one array. Raises `store-unknown-array` with the names there are."""

@@ -56,7 +56,7 @@ class Loan:
     def tensor(self, array_name: str, part: Part) -> torch.Tensor:
         """View of one array, of its dtype and shape, on host memory, valid until the release."""
         place = self._request.layout.place(array_name, part)
-        return self._state_of(part).held_buffer().array(place)
+        return place.view_in(self._state_of(part).held_buffer().tensor)
 
     def part_bytes_view(self, part: Part) -> torch.Tensor:
         """View of all bytes of a part: uint8, one dim of `part_bytes`, valid until the release."""
@@ -95,7 +95,9 @@ class Loan:
         if not self._request.is_waited:
             raise self._misuse("is released as changed, but nobody waited for its bytes")
         if not dirty <= self.parts:
-            raise self._misuse(f"is released with changed parts it lacks: {', '.join(dirty)}")
+            raise self._misuse(
+                f"is released with changed parts it lacks: {', '.join(sorted(dirty))}"
+            )
 
     def _misuse(self, what: str) -> OpenwaferError:
         return error("store-loan-misuse", f"the loan of {self._request} {what}")

@@ -25,7 +25,7 @@ from openwafer.training.store.store_file import PartKey
 from openwafer.training.store.store_folder import StoreFolder
 from openwafer.training.store.traffic_meter import TrafficMeter
 
-__all__ = ["Json", "Loan", "ParameterStore", "Placement", "StoreOptions", "Tier", "Traffic"]
+__all__ = ["Loan", "ParameterStore", "Placement", "Tier"]
 
 
 class ParameterStore:
@@ -330,9 +330,9 @@ def _require_consistent(
     record: str, parts: frozenset[Part], fresh: frozenset[Part], read_only: bool
 ) -> None:
     if not fresh <= parts:
-        problem = f"has fresh parts that are not borrowed: {', '.join(fresh - parts)}"
+        problem = f"has fresh parts that are not borrowed: {', '.join(sorted(fresh - parts))}"
     elif fresh and read_only:
-        problem = f"is read-only, but is to overwrite its {', '.join(fresh)}"
+        problem = f"is read-only, but is to overwrite its {', '.join(sorted(fresh))}"
     else:
         return
     raise error("store-loan-misuse", f"the loan of record {record!r} {problem}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.optim import Optimizer
 
-from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.store.update_rules import AVERAGE, Averaging
 from openwafer.training.stream.execution import ResidentExecution
@@ -31,7 +31,7 @@ class DeviceResidentExecution(ResidentExecution):
         }
         with self.device.active():
             for record, layout in self.store.layouts.items():
-                loan = self.store.borrow(record, _kept_parts(layout), read_only=True)
+                loan = self.store.borrow(record, layout.kept_parts, read_only=True)
                 loan.wait()
                 for place in layout.parts[Part.WEIGHTS]:
                     self._bring(place.spec.name, loan)
@@ -99,7 +99,7 @@ class DeviceResidentExecution(ResidentExecution):
             return
         after = self.device.submitted()
         for record, layout in self.store.layouts.items():
-            parts = _kept_parts(layout)
+            parts = layout.kept_parts
             loan = self.store.borrow(record, parts)
             loan.wait()
             for place in layout.parts[Part.WEIGHTS]:
@@ -134,7 +134,3 @@ def foreach_bytes(optimizers: Sequence[Optimizer]) -> int:
         if group.get("foreach", False) is not False and not group.get("fused")
         for parameter in group["params"]
     )
-
-
-def _kept_parts(layout: RecordLayout) -> tuple[Part, ...]:
-    return tuple(part for part in (Part.WEIGHTS, Part.STATES) if layout.part_bytes(part))

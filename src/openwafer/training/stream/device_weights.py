@@ -160,9 +160,7 @@ class DeviceWeights:
         """Any memory of the record's size as its weights, by parameter name."""
         with torch.no_grad():
             return {
-                place.spec.name: slot[place.offset_bytes : place.offset_bytes + place.num_bytes]
-                .view(place.spec.dtype)
-                .view(place.spec.shape)
+                place.spec.name: place.view_in(slot)
                 for place in self._layouts[record].parts[Part.WEIGHTS]
             }
 

@@ -223,8 +223,7 @@ class ResidentExecution:
 
     def _bind(self) -> None:
         for record, layout in self.store.layouts.items():
-            parts = [part for part in (Part.WEIGHTS, Part.STATES) if layout.part_bytes(part)]
-            loan = self._loans[record] = self.store.borrow(record, parts)
+            loan = self._loans[record] = self.store.borrow(record, layout.kept_parts)
             loan.wait()
             for place in layout.parts[Part.WEIGHTS]:
                 name = place.spec.name

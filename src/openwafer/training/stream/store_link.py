@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import UpdateRule
 from openwafer.training.stream.device import NO_TRANSFER, Device, Submitted, Transfer
@@ -25,7 +25,7 @@ from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from openwafer.training.stream.updates import Updater
 
-KEPT = frozenset({Part.WEIGHTS, Part.STATES})
+KEPT = frozenset(KEPT_PARTS)
 ALL = frozenset(Part)
 
 _Take = Callable[[str, Mapping[str, torch.Tensor], Submitted], None]
