@@ -40,10 +40,7 @@ class Linear:
     final_factor: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(
-            0 <= self.num_warm_up_steps <= self.num_steps, self, "the warm-up fits into num_steps"
-        )
-        _require(0 <= self.final_factor <= 1, self, "final_factor lies from 0 to 1")
+        _require_descent(self)
 
     def __call__(self, k: int) -> float:
         """Factor at step k."""
@@ -61,10 +58,7 @@ class Cosine:
     final_factor: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(
-            0 <= self.num_warm_up_steps <= self.num_steps, self, "the warm-up fits into num_steps"
-        )
-        _require(0 <= self.final_factor <= 1, self, "final_factor lies from 0 to 1")
+        _require_descent(self)
 
     def __call__(self, k: int) -> float:
         """Factor at step k."""
@@ -151,7 +145,11 @@ def build_schedule(name: str, options: Mapping[str, int | float] | None = None) 
     missing = [key for key, field in fields.items() if field.default is inspect.Parameter.empty]
     missing = [key for key in missing if key not in options]
     if missing:
-        raise error("schedule-option", f"schedule {name} needs {', '.join(missing)}")
+        raise error(
+            "schedule-option",
+            f"schedule {name} needs {', '.join(missing)}",
+            help=f"its options are {', '.join(fields)}",
+        )
     return SCHEDULES[name](**options)
 
 
@@ -166,6 +164,12 @@ def _left(k: int, start: int, end: int) -> float:
 
 def _descend(final_factor: float, height: float) -> float:
     return final_factor + (1.0 - final_factor) * height
+
+
+def _require_descent(schedule: Linear | Cosine) -> None:
+    fits = 0 <= schedule.num_warm_up_steps <= schedule.num_steps
+    _require(fits, schedule, "the warm-up fits into num_steps")
+    _require(0 <= schedule.final_factor <= 1, schedule, "final_factor lies from 0 to 1")
 
 
 def _require(holds: bool, schedule: object, condition: str) -> None:

@@ -1,6 +1,7 @@
 """The config of a run: every key of the YAML that ``openwafer train`` reads."""
 
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 
 from openwafer import config as yaml_config
@@ -49,7 +50,7 @@ class ScheduleConfig:
         implied: dict[str, int | float] = {
             "num_warm_up_steps": min(num_steps // WARM_UP_SHARE, MAX_WARM_UP_STEPS)
         }
-        if self.name in SCHEDULES and "num_steps" in _fields(self.name):
+        if self.name in SCHEDULES and "num_steps" in signature(SCHEDULES[self.name]).parameters:
             implied["num_steps"] = num_steps
         return build_schedule(self.name, {**implied, **self.options})
 
@@ -209,7 +210,3 @@ def load_config(path: Path, overrides: tuple[str, ...] = ()) -> RunConfig:
         model = replace(config.model, path=config.model.path.expanduser().absolute())
         config = replace(config, model=model)
     return config
-
-
-def _fields(schedule: str) -> tuple[str, ...]:
-    return tuple(getattr(SCHEDULES[schedule], "__dataclass_fields__", ()))
