@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.dry_run import Workload
+from openwafer.training.stream.micro_batches import Forward
 from openwafer.training.stream.updates import Updater
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
@@ -107,6 +109,12 @@ def model_inputs(model: nn.Module, batch: Batch) -> Inputs:
 def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
     """The model's own loss of one micro-batch, a scalar."""
     return loss_of(model(**inputs))
+
+
+def forward_of(model: nn.Module, batch: Batch, device: torch.device) -> Forward:
+    """The forward of one micro-batch, whose tensors are on the device; it returns the loss."""
+    inputs = {name: tensor.to(device) for name, tensor in model_inputs(model, batch).items()}
+    return partial(forward_loss, model, inputs)
 
 
 def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workload:

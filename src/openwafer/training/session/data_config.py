@@ -12,8 +12,6 @@ from openwafer.training.data import (
     TokenizerTraining,
 )
 
-_MANY_TOKENS = 32 * 1024**2
-
 
 @dataclass(frozen=True)
 class BatchConfig:
@@ -81,9 +79,9 @@ class TokensConfig:
 
     source: DataSource
     tokenizer: TokenizerTraining | SavedTokenizer | None = None
-    validation_share: float = 0.05
-    split_seed: int = 0
-    shard_tokens: int = _MANY_TOKENS
+    validation_share: float = DataConfig.validation_share
+    split_seed: int = DataConfig.split_seed
+    shard_tokens: int = DataConfig.shard_tokens
     cross_documents: bool = True
     folder: Path | None = None
 

@@ -1,10 +1,9 @@
 """The loss on held-out documents."""
 
-from functools import partial
 from itertools import islice
 
 from openwafer.training.data import Batch, Split, TokenDataset
-from openwafer.training.session.building import forward_loss, model_inputs
+from openwafer.training.session.building import forward_of
 from openwafer.training.session.opened_run import OpenedRun
 
 
@@ -36,5 +35,4 @@ def evaluate(run: OpenedRun, dataset: TokenDataset, num_batches: int) -> float:
 
 def _loss(run: OpenedRun, batch: Batch) -> float:
     device = run.execution.device.torch_device
-    inputs = {name: t.to(device) for name, t in model_inputs(run.model, batch).items()}
-    return run.execution.evaluate(partial(forward_loss, run.model, inputs)).item()
+    return run.execution.evaluate(forward_of(run.model, batch, device)).item()

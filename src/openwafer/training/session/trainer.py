@@ -10,7 +10,7 @@ from torch import nn
 
 from openwafer.training.data import Batch
 from openwafer.training.lr_schedules import Schedule
-from openwafer.training.session.building import forward_loss, model_inputs
+from openwafer.training.session.building import forward_of
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.loss_scale import LossScaler
@@ -92,10 +92,7 @@ class Trainer:
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
         device = self._execution.device.torch_device
-        forwards = [
-            partial(forward_loss, self._model, _placed(model_inputs(self._model, batch), device))
-            for batch in batches
-        ]
+        forwards = [forward_of(self._model, batch, device) for batch in batches]
         root = _Root(_shares(batches), 1.0 if self.scaler is None else self.scaler.scale)
         losses = self._execution.run(
             forwards, root, partial(seed_micro_batch, self._config.seed, step)
@@ -166,7 +163,3 @@ class _Root:
 def _shares(batches: Sequence[Batch]) -> list[float]:
     targets = [batch.num_targets for batch in batches]
     return [count / sum(targets) for count in targets]
-
-
-def _placed(inputs: Mapping[str, torch.Tensor], device: torch.device) -> Mapping[str, torch.Tensor]:
-    return {name: tensor.to(device) for name, tensor in inputs.items()}
