@@ -95,7 +95,7 @@ def test_elements_of_a_list_in_a_block_without_weights_stand_by_themselves() -> 
 
 def test_the_record_of_a_block_leaves_its_experts_out() -> None:
     found = split(nn.Sequential(Routed()))
-    assert found.layer("0").parameters == ("0.router.weight", "0.router.bias")
+    assert found.records["0"] == ("0.router.weight", "0.router.bias")
 
 
 def test_a_tied_weight_has_a_record_of_its_own() -> None:
@@ -172,7 +172,7 @@ def test_a_module_that_is_in_the_model_twice_is_one_layer() -> None:
 
 def test_pinning_moves_parameters_out_of_their_layer() -> None:
     found = pin(split(nn.Sequential(Routed())), ["0.router.weight"])
-    assert found.layer("0").parameters == ("0.router.bias",)
+    assert {layer.name: layer.parameters for layer in found.layers}["0"] == ("0.router.bias",)
 
 
 def test_pinning_the_last_parameter_of_a_layer_ends_the_layer() -> None:

@@ -8,6 +8,7 @@ things happen: a layer that it does not expect is served on demand.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -93,12 +94,11 @@ class Executor:
         self._nested_records -= _records_of(split, is_nested=False)
         self._unplanned_records: set[str] = set()
         self._arrived: dict[str, int] = {}
-        self._is_pushed: set[str] = set()
         self._record_of = {
             name: record for record, names in split.records.items() for name in names
         }
         self._modules = dict(model.named_modules(remove_duplicate=False))
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
         self.expected = self._trained_by_record()
         self._attach(model)
 
@@ -127,7 +127,7 @@ class Executor:
                 handle = parameter.register_post_accumulate_grad_hook(
                     partial(self._take_gradient, name)
                 )
-                self._undo.append(handle.remove)
+                self._undo.callback(handle.remove)
 
     def _wrap(self, module: nn.Module, name: str, wrapper: Callable[..., Any]) -> None:
         own = module.__dict__.get(name)
@@ -139,13 +139,11 @@ class Executor:
             else:
                 setattr(module, name, own)
 
-        self._undo.append(restore)
+        self._undo.callback(restore)
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
+        self._undo.close()
 
     # One pass.
 
@@ -165,7 +163,6 @@ class Executor:
         self._cursor = 0
         self._backward_visit = None
         self._arrived.clear()
-        self._is_pushed.clear()
         if PINNED in self.split.records:
             self.ensure(PINNED)
         self.link.begin_pass(self._actions)

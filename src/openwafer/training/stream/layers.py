@@ -59,10 +59,6 @@ class Partition:
         """Parameters that stay on the device through a step."""
         return self.records.get(PINNED, ())
 
-    def layer(self, name: str) -> Layer:
-        """The layer of that name."""
-        return next(layer for layer in self.layers if layer.name == name)
-
 
 def partition(
     model: nn.Module,

@@ -12,6 +12,7 @@
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ class StreamedLoop:
         self._folder = folder
         self._execution: StreamedExecution | None = None
         self._coefficient = 1.0
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
         self._forward = model.forward
         model.forward = self._first_forward
 
@@ -126,7 +127,7 @@ class StreamedLoop:
         return self._model(*args, **kwargs)
 
     def _attach(self, execution: StreamedExecution) -> None:
-        self._undo.append(
+        self._undo.callback(
             self._optimizer.register_step_pre_hook(lambda *_: self._complete_step()).remove
         )
         zero_grad = self._optimizer.zero_grad
@@ -136,12 +137,12 @@ class StreamedLoop:
             zero_grad(set_to_none)
 
         self._optimizer.zero_grad = discard_and_zero  # type: ignore[method-assign]
-        self._undo.append(lambda: self._optimizer.__dict__.pop("zero_grad"))
+        self._undo.callback(self._optimizer.__dict__.pop, "zero_grad")
 
         def fill(module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
             self._fill_state_dict(module, state, prefix)
 
-        self._undo.append(self._model.register_state_dict_post_hook(fill).remove)
+        self._undo.callback(self._model.register_state_dict_post_hook(fill).remove)
         for parameter in self._model.parameters():
             parameter.__class__ = _GuardedParameter
             parameter.guard = self._guard  # type: ignore[attr-defined]
@@ -221,9 +222,7 @@ class StreamedLoop:
         for name, weight in weights_of(execution.store):
             parameters[name].data = weight.clone()
         execution.store.close()
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
+        self._undo.close()
 
 
 def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:

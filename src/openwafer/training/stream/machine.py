@@ -1,6 +1,7 @@
 """Measures what a plan's times rest on: the rates of this machine."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -33,8 +34,7 @@ def measure_rates(device: torch.device) -> MachineRates:
     return MachineRates(2 * size**3 / product, source.nbytes / copy)
 
 
-def _seconds(work: "object", device: torch.device) -> float:
-    assert callable(work)
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
     times = []
     for _ in range(7):
         start = time.perf_counter()

@@ -30,29 +30,20 @@ class _Fiber:
         self._forward = forward
         self._seed = seed
         self._random: RandomState | None = None
-        self._fiber = greenlet(self._run)
+        self._fiber = greenlet(self._forward_from_seed)
 
-    def _run(self) -> torch.Tensor:
+    def _forward_from_seed(self) -> torch.Tensor:
         if self._seed is not None:
             self._seed(self.index)
         return self._forward()
 
-    def resume(self, visit: int, device: torch.device) -> None:
-        """Run on to the next layer or to the end."""
+    def run(self, device: torch.device, *visit: int) -> None:
+        """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
         if self._random is not None:
             self._random.restore()
-        reached = self._fiber.switch(visit)
+        reached = self._fiber.switch(*visit)
         if self._fiber.dead:
             self.waits_for, self.loss = None, reached
-        else:
-            self.waits_for = reached
-            self._random = RandomState.now(device)
-
-    def start(self, device: torch.device) -> None:
-        """Run from the beginning to the first layer."""
-        reached = self._fiber.switch()
-        if self._fiber.dead:
-            self.loss = reached
         else:
             self.waits_for = reached
             self._random = RandomState.now(device)
@@ -88,12 +79,12 @@ def run_forward(
     executor.pause = hub.switch
     try:
         for fiber in reversed(fibers):
-            fiber.start(device)
+            fiber.run(device)
         while layer := _next_layer(executor, fibers):
             visit = executor.enter(layer)
             for fiber in reversed(fibers):
                 if fiber.waits_for is layer:
-                    fiber.resume(visit, device)
+                    fiber.run(device, visit)
             executor.leave()
     finally:
         executor.pause = None

@@ -46,14 +46,6 @@ class StorePlacement:
     ring_bytes: int
     dram_bytes: int
 
-    def bytes_on(self, tier: Tier, layouts: Mapping[str, RecordLayout]) -> int:
-        """Bytes of all parts on a tier."""
-        return sum(
-            layouts[record].part_bytes(part)
-            for (record, part), placed in self.tiers.items()
-            if placed is tier
-        )
-
 
 def place(layouts: Mapping[str, RecordLayout], host: HostMemory) -> StorePlacement:
     """Place all parts so that a step moves the fewest bytes to and from disk.
