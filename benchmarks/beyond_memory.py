@@ -2,8 +2,11 @@
 
 Takes real steps on the sources of the Python standard library with the store on disk, samples the
 process's resident memory all along, and holds the step time against what the disk limit predicts
-for the bytes that the step really moved, at the rate at which a raw probe reads and writes in the
-same run. Draws a picture of memory over time. Needs about 28 bytes of disk a parameter.
+for the bytes that the step really moved. The rate of the disk is that of a raw probe which reads
+and writes at once; it has its turn before the run, between two turns of the run and after it, for
+disks that are shared change their rate within minutes. Each turn but the first resumes the run from
+its store, and counts without its first step. Draws a picture of memory over time. Needs about 28
+bytes of disk a parameter.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import json
 import statistics
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -61,36 +65,77 @@ class MemorySampler(threading.Thread):
             self.samples.append((now, read_host_memory().resident_bytes))
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Steps without the first, and the rates of the raw probe before and after them."""
+
+    steps: list[dict[str, float]]
+    rate_before: float
+    rate_after: float
+
+    @property
+    def seconds(self) -> float:
+        """Median step."""
+        return statistics.median(row["seconds"] for row in self.steps)
+
+    @property
+    def num_bytes(self) -> float:
+        """Read and written, median step."""
+        return statistics.median(
+            row["disk_read_bytes"] + row["disk_write_bytes"] for row in self.steps
+        )
+
+    @property
+    def limit_seconds(self) -> float:
+        """What raw direct I/O would take for the bytes of a step."""
+        return self.num_bytes * (1 / self.rate_before + 1 / self.rate_after) / 2
+
+
 def main() -> None:
     """Run, print the figures, draw the picture."""
     restart_with_settings()
     clean_up_when_terminated()
     arguments = _arguments()
     with TemporaryDirectory(dir=arguments.folder) as folder:
-        rate = _disk_rate(Path(folder) / "probe")
+        probe = RawProbe(Path(folder) / "probe", 2 * GIB, num_threads=2)
         sampler = MemorySampler()
         sampler.start()
-        session = Session(_config(arguments, Path(folder)))
-        plan = session.plan()
-        session.train()
-        sampler.is_over.set()
         run = Path(folder) / "beyond-memory"
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-        share = compute_share(read_trace(run / "trace.json").select(step=3))
-    steps = [row for row in map(json.loads, lines) if "loss" in row][1:]
-    result = _figures(plan.parameters, steps, rate, sampler)
+        turns, rates = [], [_disk_rate(probe)]
+        for number in range(arguments.turns):
+            _train(arguments, run, number)
+            rates.append(_disk_rate(probe))
+            steps = _steps_of(run)[number * arguments.steps + 1 :]
+            turns.append(Turn(steps, rates[-2], rates[-1]))
+        sampler.is_over.set()
+        probe.close()
+        parameters = Session(run).plan().parameters
+        share = compute_share(read_trace(run / "trace.json").select())
+        result = _figures(parameters, turns, sampler)
+        result["losses"] = [row["loss"] for row in _steps_of(run)]
     result["share of a step without a wait for the disk"] = share.share
     print(json.dumps(result, indent=1))
-    _draw(sampler, 12 * plan.parameters, arguments.picture)
+    _draw(sampler, 12 * parameters, arguments.picture)
 
 
-def _disk_rate(path: Path) -> float:
+def _train(arguments: argparse.Namespace, run: Path, number: int) -> None:
+    """Begin the run, or resume it for as many steps again."""
+    num_steps = (number + 1) * arguments.steps
+    if number == 0:
+        Session(_config(arguments, run.parent)).train()
+    else:
+        Session(run, [f"steps={num_steps}"]).resume()
+
+
+def _steps_of(run: Path) -> list[dict[str, float]]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if "loss" in row]
+
+
+def _disk_rate(probe: RawProbe) -> float:
     """Bytes a second that direct I/O reads and writes at once."""
-    probe = RawProbe(path, 2 * GIB, num_threads=2)
-    seconds = [probe.both() for _ in range(3)]
-    probe.close()
-    path.unlink()
-    return 2 * probe.num_bytes / statistics.median(seconds)
+    seconds = statistics.median([probe.both() for _ in range(3)])
+    return 2 * probe.num_bytes / seconds
 
 
 def _arguments() -> argparse.Namespace:
@@ -101,7 +146,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=28)
     parser.add_argument("--heads", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=4, help="of a turn")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--device-memory", default="1GiB")
     parser.add_argument("--host-memory", default="5.5GiB")
     return parser.parse_args()
@@ -114,24 +160,19 @@ def _config(arguments: argparse.Namespace, folder: Path) -> Path:
     return path
 
 
-def _figures(
-    parameters: int, steps: list[dict[str, float]], rate: float, sampler: MemorySampler
-) -> dict[str, object]:
-    seconds = statistics.median(row["seconds"] for row in steps)
-    read = statistics.median(row["disk_read_bytes"] for row in steps)
-    written = statistics.median(row["disk_write_bytes"] for row in steps)
-    predicted = (read + written) / rate
+def _figures(parameters: int, turns: list[Turn], sampler: MemorySampler) -> dict[str, object]:
+    rates = [turns[0].rate_before, *(turn.rate_after for turn in turns)]
     return {
         "parameters": parameters,
         "weights and optimizer state, GB": 12 * parameters / 1e9,
         "memory of the machine, GB": psutil.virtual_memory().total / 1e9,
         "largest resident set, GB": max(resident for _, resident in sampler.samples) / 1e9,
-        "bytes a parameter and step": (read + written) / parameters,
-        "raw disk, reading and writing at once, GB/s": rate / 1e9,
-        "step, s": seconds,
-        "disk limit, s": predicted,
-        "step / disk limit": seconds / predicted,
-        "losses": [row["loss"] for row in steps],
+        "bytes a parameter and step": statistics.median(turn.num_bytes for turn in turns)
+        / parameters,
+        "raw disk, reading and writing at once, GB/s": [rate / 1e9 for rate in rates],
+        "step, s": [turn.seconds for turn in turns],
+        "disk limit, s": [turn.limit_seconds for turn in turns],
+        "step / disk limit": statistics.median(turn.seconds / turn.limit_seconds for turn in turns),
     }
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from openwafer.training.data import Batch
 from openwafer.training.lr_schedules import Schedule
+from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.building import forward_of
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.gradient_norm import GradientNorm
@@ -94,9 +95,9 @@ class Trainer:
         device = self._execution.device.torch_device
         forwards = [forward_of(self._model, batch, device) for batch in batches]
         root = _Root(_shares(batches), 1.0 if self.scaler is None else self.scaler.scale)
-        losses = self._execution.run(
-            forwards, root, partial(seed_micro_batch, self._config.seed, step)
-        )
+        seed = partial(seed_micro_batch, self._config.seed, step)
+        with keeping_freed_memory():
+            losses = self._execution.run(forwards, root, seed)
         return math.fsum(loss * share for loss, share in zip(losses, root.shares, strict=True))
 
     def judge(self) -> Verdict:
