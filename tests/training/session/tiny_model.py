@@ -1,5 +1,7 @@
 """A model of a user's own, small enough that planning it takes little time."""
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,10 +19,14 @@ class TinyModel(nn.Module):
         self.dropout = dropout
         self.head = nn.Linear(size, vocab_size)
 
+    def layers_for(self, input_ids: Tensor) -> Iterable[nn.Module]:
+        """The layers that these tokens pass."""
+        return self.layers
+
     def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
         """Logits, and the loss of the next tokens where labels are given."""
         x = self.embedding(input_ids)
-        for layer in self.layers:
+        for layer in self.layers_for(input_ids):
             x = x + F.dropout(layer(x).tanh(), self.dropout, self.training)
         logits = self.head(x)
         if labels is None:
@@ -43,3 +49,14 @@ class CountingModel(TinyModel):
             self.num_passes += 1
         out = super().forward(input_ids, labels)
         return {**out, "loss": out["loss"] * self.num_passes} if "loss" in out else out
+
+
+class RoutedModel(TinyModel):
+    """Sends a batch through one of eight layers, so that the others get no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(num_layers=8)
+
+    def layers_for(self, input_ids: Tensor) -> Iterable[nn.Module]:
+        """The layer that the sum of the tokens says."""
+        return [self.layers[int(input_ids.sum()) % len(self.layers)]]

@@ -1,6 +1,6 @@
 """Runs small enough for a test, and the plain loop they have to equal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,9 @@ def saved_arrays(result: TrainResult) -> Mapping[str, torch.Tensor]:
     return {**states, **saved_parameters(result)}
 
 
-def plain_loop(config: RunConfig) -> Mapping[str, torch.Tensor]:
+def plain_loop(
+    config: RunConfig, after_step: Callable[[nn.Module], None] = lambda model: None
+) -> Mapping[str, torch.Tensor]:
     """Parameters after the same steps of an ordinary PyTorch loop."""
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
     assert config.data.folder is not None
@@ -128,6 +130,7 @@ def plain_loop(config: RunConfig) -> Mapping[str, torch.Tensor]:
             group["lr"] = config.optimizer.learning_rate * schedule(step)
         batches = dataset.micro_batches(step, config.batch.num_micro_batches)
         plain_step(model, optimizer, batches, config, step, scaler)
+        after_step(model)
     return dict(model.state_dict())
 
 

@@ -10,13 +10,14 @@ from torch.optim import Optimizer
 
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.device import Device
 from openwafer.training.stream.dry_run import autocast
 from openwafer.training.stream.execution import ResidentExecution, StepContext
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.records import borrowed_parts, lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.updates import Updater
+from openwafer.training.stream.updates import UpdateCounts, Updater, state_name
 from tests.training.stream.both_loops import seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
 
@@ -26,11 +27,15 @@ COEFFICIENT = 0.5
 
 @dataclass
 class OneStore:
-    """The small GPT's weights and states in DRAM, and the number of the next step."""
+    """The small GPT's weights and states in DRAM, and the number of the next step.
+
+    Odd steps leave the module `resting` alone.
+    """
 
     optimize: Optimize
     average_decay: float | None = None
-    num_updates: dict[str, int] = field(default_factory=dict)
+    resting: str | None = None
+    counts: UpdateCounts = field(default_factory=UpdateCounts)
     steps_done: int = 0
 
     def __post_init__(self) -> None:
@@ -54,12 +59,14 @@ class OneStore:
         """Go on for some steps with a model of its own; every gradient is multiplied first."""
         model = build_gpt()
         updater = self._updater(model)
-        updater.num_updates = self.num_updates
+        updater.counts = self.counts
         to_fp32 = partial(autocast, device.torch_device, None)
         execution = kind(
             model, self.store, updater, device, StepContext(UpdateTiming.ON_PUSH, to_fp32)
         )
         for step in range(self.steps_done, self.steps_done + num_steps):
+            if self.resting is not None:
+                model.get_submodule(self.resting).requires_grad_(step % 2 == 0)
             batch = gpt_run().batch(step, 0).to(device.torch_device)
             forward = partial(gpt_loss, model, batch)
             execution.run([forward], lambda loss: loss, partial(seed_of, step))
@@ -72,6 +79,17 @@ class OneStore:
         execution = self.execute(kind, device, num_steps)
         execution.flush()
         execution.close()
+
+    def averages(self) -> Mapping[str, Tensor]:
+        """Averages by parameter, their missed moves made."""
+        assert self.average_decay is not None
+        arrays = self.arrays()
+        found = {}
+        for name, _ in build_gpt().named_parameters():
+            found[name] = arrays[state_name(AVERAGE, name)]
+            averaging = self.counts.averaging(name, self.average_decay, self.steps_done)
+            averaging.catch_up(found[name], arrays[name])
+        return found
 
     def arrays(self) -> Mapping[str, Tensor]:
         """Weights and states by name."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from openwafer.training.store.update_rules import Lion
 from openwafer.training.stream.device import CpuDevice
@@ -16,6 +17,8 @@ from openwafer.training.stream.execution import ResidentExecution
 from tests.training.stream.both_loops import differing, seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
 from tests.training.stream_cuda.one_store import COEFFICIENT, OneStore, Optimize
+
+DECAY = 0.9
 
 
 def muon_beside_adamw(model: nn.Module) -> list[Optimizer]:
@@ -43,26 +46,33 @@ def device() -> CpuDevice:
     return CpuDevice(link_bytes_per_second=1e9)
 
 
-def train_plainly(optimize: Optimize, num_steps: int) -> dict[str, torch.Tensor]:
+def train_plainly(
+    optimize: Optimize, num_steps: int, resting: str | None = None
+) -> tuple[AveragedModel, dict[str, torch.Tensor]]:
+    """The average over the steps, and the weights after them."""
     model = build_gpt()
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(DECAY))
     optimizers = optimize(model)
     for step in range(num_steps):
+        if resting is not None:
+            model.get_submodule(resting).requires_grad_(step % 2 == 0)
         seed_of(step, 0)
         gpt_loss(model, gpt_run().batch(step, 0)).backward()
         for parameter in model.parameters():
-            assert parameter.grad is not None
-            parameter.grad.mul_(COEFFICIENT)
+            if parameter.grad is not None:
+                parameter.grad.mul_(COEFFICIENT)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+        average.update_parameters(model)
+    return average, {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_are_those_of_the_plain_loop(name: str) -> None:
     run = OneStore(OPTIMIZERS[name])
     run.go_on(DeviceResidentExecution, device(), 3)
-    expected = train_plainly(OPTIMIZERS[name], 3)
+    _, expected = train_plainly(OPTIMIZERS[name], 3)
     assert differing({key: run.arrays()[key] for key in expected}, expected) == []
 
 
@@ -71,11 +81,22 @@ def test_weights_are_those_of_the_plain_loop(name: str) -> None:
 def test_a_run_may_go_on_in_the_other_way(
     name: str, first: type[ResidentExecution], second: type[ResidentExecution]
 ) -> None:
-    mixed, whole = (OneStore(OPTIMIZERS[name], average_decay=0.9) for _ in range(2))
+    mixed, whole = (OneStore(OPTIMIZERS[name], average_decay=DECAY) for _ in range(2))
     mixed.go_on(first, device(), 2)
     mixed.go_on(second, device(), 2)
     whole.go_on(ResidentExecution, CpuDevice(), 4)
     assert differing(mixed.arrays(), whole.arrays()) == []
+
+
+@pytest.mark.parametrize(("first", "second"), WAYS)
+def test_averages_move_where_a_step_leaves_weights_alone(
+    first: type[ResidentExecution], second: type[ResidentExecution]
+) -> None:
+    run = OneStore(OPTIMIZERS["sgd"], average_decay=DECAY, resting="layers.1")
+    run.go_on(first, device(), 4)
+    run.go_on(second, device(), 4)
+    average, _ = train_plainly(OPTIMIZERS["sgd"], 8, resting="layers.1")
+    assert differing(run.averages(), dict(average.module.named_parameters())) == []
 
 
 def test_the_store_changes_by_a_flush_alone() -> None:

@@ -89,7 +89,8 @@ def _write_all(
     if files.names.keys() - parameters.keys():
         buffers = _buffers(config, saved, tokenizer.vocab_size, run.path)
         buffers = {name: tensor for name, tensor in buffers.items() if name in files.names}
-    with saved_weights(run, saved, averaged=form.uses_average) as (names, weights):
+    decay = config.ema if form.uses_average else None
+    with saved_weights(run, saved, average_decay=decay) as (names, weights):
         specs = [
             _spec(files.names[name], tensor, form)
             for name, tensor in chain(((name, parameters[name]) for name in names), buffers.items())

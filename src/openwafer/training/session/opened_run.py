@@ -61,7 +61,7 @@ class OpenedRun:
         scaler = self.trainer.scaler
         return RunState(
             steps_done=self.steps_done,
-            num_updates=dict(self.execution.updater.num_updates),
+            counts=self.execution.updater.counts.copy(),
             loss_scale={} if scaler is None else scaler.state(),
             data=self.dataset.fingerprint,
             seed=self.config.seed,

@@ -14,8 +14,9 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
+from openwafer.training.stream.updates import UpdateCounts
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class RunState:
 
     Attributes:
         steps_done: training steps behind it; the number of the next step.
-        num_updates: updates that each parameter has had.
+        counts: of the updates applied.
         loss_scale: state of the loss scaler; empty without one.
         data: fingerprint of the batches and their order.
         seed: of the run.
@@ -32,7 +33,7 @@ class RunState:
     """
 
     steps_done: int
-    num_updates: Mapping[str, int]
+    counts: UpdateCounts
     loss_scale: Mapping[str, float]
     data: str
     seed: int
@@ -75,7 +76,8 @@ def parse_run_state(state: Mapping[str, object]) -> RunState:
             name: BufferState(**{**value, "shape": tuple(value["shape"])})
             for name, value in buffers.items()
         }
-        return RunState(**values, buffers=read)  # type: ignore[arg-type]
+        counts = UpdateCounts(**values.pop("counts"))  # type: ignore[arg-type]
+        return RunState(**values, counts=counts, buffers=read)  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError) as cause:
         raise error(
             "run-state",

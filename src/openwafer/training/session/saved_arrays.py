@@ -10,16 +10,17 @@ from safetensors import safe_open
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, open_store
 from openwafer.training.store import ParameterStore, Part, RecordLayout, read_checkpoint
+from openwafer.training.store.checkpoint_index import StoredArray
 from openwafer.training.store.manifest import read_manifest
 from openwafer.training.store.update_rules import AVERAGE
-from openwafer.training.stream.updates import state_name
+from openwafer.training.stream.updates import UpdateCounts, state_name
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
 
 
 @contextmanager
 def saved_weights(
-    run: RunFolder, saved: SavedRun, *, averaged: bool = False
+    run: RunFolder, saved: SavedRun, *, average_decay: float | None = None
 ) -> Iterator[tuple[tuple[str, ...], NamedTensors]]:
     """Context that gives the names of all parameters, and their values in the same order.
 
@@ -28,46 +29,67 @@ def saved_weights(
     Args:
         run: locked by the caller.
         saved: which step.
-        averaged: gives moving averages instead, where a parameter has one.
+        average_decay: gives moving averages of that decay instead, where a parameter has one.
     """
+    counts = saved.state.counts
+    # Before the first step an average is the weight itself.
+    decay = average_decay if counts.steps_applied else None
     if saved.checkpoint is not None:
         names = tuple(read_checkpoint(saved.checkpoint).arrays[Part.WEIGHTS])
-        yield names, _from_checkpoint(saved.checkpoint, averaged)
+        yield names, _from_checkpoint(saved.checkpoint, decay, counts)
         return
     layouts = read_manifest(run.store).catalog.layouts.values()
     with open_store(run) as store:
         yield (
             tuple(name for layout in layouts for name in _names(layout)),
-            _from_store(store, averaged),
+            _from_store(store, decay, counts),
         )
 
 
-def _from_checkpoint(folder: Path, averaged: bool) -> NamedTensors:
+def _from_checkpoint(folder: Path, decay: float | None, counts: UpdateCounts) -> NamedTensors:
     arrays = read_checkpoint(folder).arrays
     for name, array in arrays[Part.WEIGHTS].items():
+        weight = _read(folder, array)
         average = arrays[Part.STATES].get(state_name(AVERAGE, name))
-        chosen = average if averaged and average is not None else array
-        with safe_open(folder / chosen.shard, framework="pt") as shard:
-            yield name, shard.get_tensor(chosen.spec.name)
+        if decay is None or average is None:
+            yield name, weight
+        else:
+            yield name, _caught_up(name, _read(folder, average), weight, counts, decay)
 
 
-def _from_store(store: ParameterStore, averaged: bool) -> NamedTensors:
+def _read(folder: Path, array: StoredArray) -> torch.Tensor:
+    with safe_open(folder / array.shard, framework="pt") as shard:
+        tensor: torch.Tensor = shard.get_tensor(array.spec.name)
+        return tensor
+
+
+def _from_store(store: ParameterStore, decay: float | None, counts: UpdateCounts) -> NamedTensors:
     for layout in store.layouts.values():
-        wanted = (Part.WEIGHTS, Part.STATES) if averaged else (Part.WEIGHTS,)
+        wanted = (Part.WEIGHTS,) if decay is None else (Part.WEIGHTS, Part.STATES)
         loan = store.borrow(
             layout.name, [part for part in wanted if layout.part_bytes(part)], read_only=True
         )
         try:
             loan.wait()
-            averages = {place.spec.name for place in layout.parts[Part.STATES]} if averaged else ()
+            states = {place.spec.name for place in layout.parts[Part.STATES]}
             for name in _names(layout):
+                weight = loan.tensor(name, Part.WEIGHTS)
                 average = state_name(AVERAGE, name)
-                if average in averages:
-                    yield name, loan.tensor(average, Part.STATES)
+                if decay is None or average not in states:
+                    yield name, weight
                 else:
-                    yield name, loan.tensor(name, Part.WEIGHTS)
+                    saved = loan.tensor(average, Part.STATES).clone()
+                    yield name, _caught_up(name, saved, weight, counts, decay)
         finally:
             loan.release()
+
+
+def _caught_up(
+    name: str, average: torch.Tensor, weight: torch.Tensor, counts: UpdateCounts, decay: float
+) -> torch.Tensor:
+    """The average with the moves that it has missed, in place."""
+    counts.averaging(name, decay, counts.steps_applied).catch_up(average, weight)
+    return average
 
 
 def _names(layout: RecordLayout) -> list[str]:

@@ -94,7 +94,7 @@ def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFold
     if saved.checkpoint is None:
         if planned.uses_disk and _same_records(folder.store, planned.plan.layouts):
             execution = reopen(model, planned, folder=folder.store)
-            planned.updater.num_updates = dict(saved.state.num_updates)
+            planned.updater.counts = saved.state.counts.copy()
             return execution
         saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
     assert saved.checkpoint is not None
@@ -104,7 +104,7 @@ def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFold
     load_checkpoint(saved.checkpoint, store)
     if planned.uses_disk:
         store.commit(saved.state.steps_done, saved.state.to_json())
-    planned.updater.num_updates = dict(saved.state.num_updates)
+    planned.updater.counts = saved.state.counts.copy()
     return execute(model, planned, store)
 
 
@@ -120,7 +120,7 @@ def _to_checkpoint(state: RunState, folder: RunFolder) -> Path:
             folder.checkpoints,
             state.steps_done,
             state.to_json(),
-            num_updates=state.num_updates,
+            num_updates=state.counts.num_updates,
         )
 
 

@@ -79,7 +79,7 @@ class Saver:
             self._run.folder.checkpoints,
             state.steps_done,
             state.to_json(),
-            num_updates=state.num_updates,
+            num_updates=state.counts.num_updates,
         )
 
     def _commit(self) -> None:
@@ -89,5 +89,4 @@ class Saver:
 
     def _complete_state(self) -> RunState:
         # The counts move when the updates do, which is after the state was noted.
-        counts = dict(self._run.execution.updater.num_updates)
-        return replace(self._state, num_updates=counts)
+        return replace(self._state, counts=self._run.execution.updater.counts.copy())

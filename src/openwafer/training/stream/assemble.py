@@ -210,7 +210,7 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
     """Open the store of an earlier run at its last commit, under the plan's placement.
 
     The records must be those of the plan (``planned.plan.layouts``); a run planned with others
-    takes the checkpoint's way. The caller restores ``planned.updater.num_updates`` from the
+    takes the checkpoint's way. The caller restores ``planned.updater.counts`` from the
     store's state.
     """
     store = ParameterStore.open(

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan
-from openwafer.training.store.update_rules import AVERAGE, Averaging
+from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.execution import ResidentExecution
 from openwafer.training.stream.updates import state_name
 
@@ -41,20 +41,33 @@ class DeviceResidentExecution(ResidentExecution):
         """Make the parameter's tensors on the device; a state begins with the first update."""
         parameter = self._parameters[name]
         parameter.data = self._on_device(loan.tensor(name, Part.WEIGHTS))
-        count = self.updater.num_updates.get(name, 0)
+        states_kept = self._states_of(name)
+        if AVERAGE in states_kept:
+            states_kept.remove(AVERAGE)
+            self._bring_average(name, loan)
+        count = self.updater.counts.num_updates.get(name, 0)
         if not count:
             return
         states = {
             state: self._on_device(loan.tensor(state_name(state, name), Part.STATES))
-            for state in self._states_of(name)
+            for state in states_kept
         }
-        if AVERAGE in states:
-            self._averages[name] = states.pop(AVERAGE)
         optimizer, group = self._owners[id(parameter)]
         # torch counts on the device for its fused kernels, and in host memory for the others.
         where = parameter.device if group.get("fused") else torch.device("cpu")
         states["step"] = torch.tensor(float(count), dtype=torch.float32, device=where)
         optimizer.state[parameter] = states
+
+    def _bring_average(self, name: str, loan: Loan) -> None:
+        """Averages on the device move in every step, so none of its moves may be missing."""
+        counts = self.updater.counts
+        average = self._on_device(loan.tensor(state_name(AVERAGE, name), Part.STATES))
+        averaging = self.updater.averaging(name, counts.steps_applied)
+        assert averaging is not None
+        averaging.catch_up(average, self._parameters[name].detach())
+        self._is_store_behind |= averaging.num_missed > 0
+        counts.num_averaged[name] = counts.steps_applied
+        self._averages[name] = average
 
     def _on_device(self, on_host: torch.Tensor) -> torch.Tensor:
         device = self.device
@@ -80,18 +93,20 @@ class DeviceResidentExecution(ResidentExecution):
             for optimizer in self.updater.optimizers:
                 optimizer.step()
             for name in filter(self.updater.trains, gradients):
-                self._note_update(name)
+                count = self.updater.counts.num_updates.get(name, 0)
+                self.updater.counts.num_updates[name] = count + 1
+            self._move_averages()
+        self.updater.counts.steps_applied += 1
         self.discard_gradients()
         self._is_store_behind = True
 
-    def _note_update(self, name: str) -> None:
-        count = self.updater.num_updates.get(name, 0)
-        if self.updater.average_decay is not None:
-            weight = self._parameters[name].detach()
-            if name not in self._averages:
-                self._averages[name] = torch.empty_like(weight)
-            Averaging(self.updater.average_decay, count).move(self._averages[name], weight)
-        self.updater.num_updates[name] = count + 1
+    def _move_averages(self) -> None:
+        counts = self.updater.counts
+        for name, average in self._averages.items():
+            averaging = self.updater.averaging(name, counts.steps_applied)
+            assert averaging is not None
+            averaging.move(average, self._parameters[name].detach())
+            counts.num_averaged[name] = counts.steps_applied + 1
 
     def flush(self) -> None:
         """See ``Execution``. Copies weights and states into the store."""
@@ -113,12 +128,14 @@ class DeviceResidentExecution(ResidentExecution):
         """The parameter's tensors on the device, each with its place in the store."""
         parameter = self._parameters[name]
         yield parameter.detach(), loan.tensor(name, Part.WEIGHTS)
-        if not self.updater.num_updates.get(name):
-            return
-        held = self._owners[id(parameter)][0].state[parameter]
+        held: dict[str, torch.Tensor] = {}
+        if name in self._averages:
+            held[AVERAGE] = self._averages[name]
+        if self.updater.counts.num_updates.get(name):
+            held |= self._owners[id(parameter)][0].state[parameter]
         for state in self._states_of(name):
-            on_device = self._averages[name] if state == AVERAGE else held[state]
-            yield on_device, loan.tensor(state_name(state, name), Part.STATES)
+            if state in held:
+                yield held[state], loan.tensor(state_name(state, name), Part.STATES)
 
 
 def foreach_bytes(optimizers: Sequence[Optimizer]) -> int:

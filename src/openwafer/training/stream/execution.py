@@ -168,7 +168,8 @@ class StreamedExecution:
         if self.link.has_gradients:
             self.link.complete_step(coefficient)
             self._owes_updates = True
-        else:
+        self.updater.counts.steps_applied += 1
+        if not self._owes_updates:
             self.on_updates_applied()
 
     def discard_gradients(self) -> None:
@@ -265,10 +266,11 @@ class ResidentExecution:
         by_record: dict[str, dict[str, torch.Tensor]] = {}
         for name, gradient in self._gradients().items():
             by_record.setdefault(self._record_of[name], {})[name] = gradient
-        rules = self.updater.rules()
+        step = self.updater.this_step(coefficient)
         with torch.no_grad(), self.device.host_section():
             for record, gradients in by_record.items():
-                self.updater.apply(self._loans[record], gradients, rules, coefficient)
+                self.updater.apply(self._loans[record], gradients, step)
+        self.updater.counts.steps_applied += 1
         self.discard_gradients()
         self.on_updates_applied()
 

@@ -18,12 +18,11 @@ import torch
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
-from openwafer.training.store.update_rules import UpdateRule
 from openwafer.training.stream.device import NO_TRANSFER, Device, Submitted, Transfer
 from openwafer.training.stream.idle_loans import READ_AHEAD, IdleLoans
 from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
-from openwafer.training.stream.updates import Updater
+from openwafer.training.stream.updates import StepRules, Updater
 
 KEPT = frozenset(KEPT_PARTS)
 ALL = frozenset(Part)
@@ -68,15 +67,11 @@ class PendingUpdate:
 
     Attributes:
         names: parameters of a record that have a gradient, by record.
-        is_due: whether the step that made them is complete, so that they may be applied.
-        coefficient: what the gradients are multiplied by first (the clip coefficient).
-        rules: the groups' rules at that step.
+        step: how to apply them, once the step that made them is complete.
     """
 
     names: dict[str, list[str]] = field(default_factory=dict)
-    is_due: bool = False
-    coefficient: float = 1.0
-    rules: Sequence[UpdateRule] = ()
+    step: StepRules | None = None
 
 
 class StoreLink:
@@ -155,7 +150,7 @@ class StoreLink:
         return self._is_due(record) and (is_lent or is_queued)
 
     def _is_due(self, record: str) -> bool:
-        return self._pending.is_due and record in self._pending.names
+        return self._pending.step is not None and record in self._pending.names
 
     def _borrow(self, record: str, keeps_loan: bool) -> Loan:
         if self._is_due(record):
@@ -304,8 +299,7 @@ class StoreLink:
         if self._threads:
             with self._recorder.host("push", record, _num_bytes(gradients)):
                 on_host = {name: self._on_host(gradients[name], after) for name in gradients}
-        rules = self._updater.rules()
-        loan.release(dirty=self._apply(record, loan, on_host, rules, 1.0))
+        loan.release(dirty=self._apply(record, loan, on_host, self._updater.this_step()))
 
     def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:
         on_host = torch.empty(gradient.shape, dtype=gradient.dtype)
@@ -363,7 +357,7 @@ class StoreLink:
     @property
     def has_gradients(self) -> bool:
         """Whether gradients wait for their step to be completed."""
-        return bool(self._pending.names) and not self._pending.is_due
+        return bool(self._pending.names) and self._pending.step is None
 
     def complete_step(self, coefficient: float = 1.0) -> None:
         """The gradients kept are those of a whole step: apply them from now on.
@@ -373,19 +367,17 @@ class StoreLink:
         Args:
             coefficient: what gradients are multiplied by before they are applied.
         """
-        if self._pending.is_due:
+        if self._pending.step is not None:
             raise error(
                 "step-without-gradients",
                 "a step was completed before the updates of the one before were applied",
                 help="call backward between two optimizer steps",
             )
-        self._pending.is_due = True
-        self._pending.coefficient = coefficient
-        self._pending.rules = self._updater.rules()
+        self._pending.step = self._updater.this_step(coefficient)
 
     def discard_gradients(self) -> None:
         """Forget the gradients kept since the last step."""
-        if not self._pending.is_due:
+        if self._pending.step is None:
             self._pending = PendingUpdate()
 
     def flush(self) -> None:
@@ -417,9 +409,10 @@ class StoreLink:
 
     def _apply_pending(self, record: str, loan: Loan) -> frozenset[Part]:
         pending = self._pending
+        assert pending.step is not None
         names = pending.names.pop(record)
         gradients = {name: loan.tensor(name, Part.GRADIENTS) for name in names}
-        dirty = self._apply(record, loan, gradients, pending.rules, pending.coefficient)
+        dirty = self._apply(record, loan, gradients, pending.step)
         if not pending.names:
             self._pending = PendingUpdate()
         return dirty
@@ -429,12 +422,11 @@ class StoreLink:
         record: str,
         loan: Loan,
         gradients: Mapping[str, torch.Tensor],
-        rules: Sequence[UpdateRule],
-        coefficient: float,
+        step: StepRules,
     ) -> frozenset[Part]:
         start = time.perf_counter()
         with self._recorder.host("update", record, 0), torch.no_grad():
-            self._updater.apply(loan, gradients, rules, coefficient)
+            self._updater.apply(loan, gradients, step)
         self.traffic.update_seconds += time.perf_counter() - start
         return KEPT
 

@@ -1,6 +1,7 @@
 """Applies the rules of an ordinary torch optimizer to the records of a store."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -20,6 +21,46 @@ from openwafer.training.store.update_rules import (
 )
 
 
+@dataclass
+class UpdateCounts:
+    """What was applied so far; for the run to save and restore.
+
+    Attributes:
+        steps_applied: steps whose updates were begun.
+        num_updates: updates by parameter.
+        num_averaged: moves by parameter of the average of its weights. Where they are fewer than
+            the steps applied, the others are still to be made.
+    """
+
+    steps_applied: int = 0
+    num_updates: dict[str, int] = field(default_factory=dict)
+    num_averaged: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> "UpdateCounts":
+        """The counts of this moment."""
+        return UpdateCounts(self.steps_applied, dict(self.num_updates), dict(self.num_averaged))
+
+    def averaging(self, name: str, decay: float, steps_applied: int) -> Averaging:
+        """How the average of a parameter comes to where it is after so many steps, and moves on."""
+        num_averaged = self.num_averaged.get(name, 0)
+        return Averaging(decay, num_averaged, steps_applied - num_averaged)
+
+
+@dataclass(frozen=True)
+class StepRules:
+    """What the updates of one step are made by.
+
+    Attributes:
+        groups: rules of the parameter groups, with the hyper-parameters of that step.
+        coefficient: multiplies the gradients first.
+        steps_before: steps applied before it.
+    """
+
+    groups: Sequence[UpdateRule]
+    coefficient: float
+    steps_before: int
+
+
 class Updater:
     """Updates parameters by the groups of optimizers, which hold no state themselves.
 
@@ -33,7 +74,7 @@ class Updater:
             store keeps beside the weights that stream.
 
     Attributes:
-        num_updates: updates applied so far, by parameter; counts for the run to save and restore.
+        counts: what was applied so far.
     """
 
     def __init__(
@@ -44,7 +85,7 @@ class Updater:
         average_decay: float | None = None,
         keeps_masters: bool = False,
     ) -> None:
-        self.num_updates: dict[str, int] = {}
+        self.counts = UpdateCounts()
         self.optimizers = (optimizers,) if isinstance(optimizers, Optimizer) else optimizers
         self.average_decay = average_decay
         self.keeps_masters = keeps_masters
@@ -55,10 +96,13 @@ class Updater:
             for index, group in enumerate(groups)
             for parameter in group["params"]
         }
-        self._first_rules = self.rules()
+        self._first_rules = self._rules()
 
-    def rules(self) -> tuple[UpdateRule, ...]:
-        """The rules of all groups with the hyper-parameters of this moment."""
+    def this_step(self, coefficient: float = 1.0) -> StepRules:
+        """The hyper-parameters of this moment, for a step that is not counted yet."""
+        return StepRules(self._rules(), coefficient, self.counts.steps_applied)
+
+    def _rules(self) -> tuple[UpdateRule, ...]:
         return tuple(rule for optimizer in self.optimizers for rule in from_torch(optimizer))
 
     def trains(self, name: str) -> bool:
@@ -106,34 +150,31 @@ class Updater:
                 if spec.fill:
                     yield state_name(spec.name, name), spec.fill
 
-    def apply(
-        self,
-        loan: Loan,
-        gradients: Mapping[str, torch.Tensor],
-        rules: Sequence[UpdateRule],
-        coefficient: float,
-    ) -> None:
+    def apply(self, loan: Loan, gradients: Mapping[str, torch.Tensor], step: StepRules) -> None:
         """Update the parameters of a lent record that have gradients and that the optimizer has.
 
         Args:
             loan: weights and states, waited for.
             gradients: by parameter name, in host memory; only read.
-            rules: by group, as :meth:`rules` gave them at the step.
-            coefficient: multiplies the gradients first.
+            step: as :meth:`this_step` gave it at the step.
         """
         for name in filter(self.trains, gradients):
-            gradient = gradients[name]
-            rule = rules[self._group_of[name]]
-            count = self.num_updates.get(name, 0)
+            count = self.counts.num_updates.get(name, 0)
             update_parameters(
-                rule,
-                [self._update(loan, name, gradient, count)],
-                gradient_scale=coefficient,
-                averaging=None
-                if self.average_decay is None
-                else Averaging(self.average_decay, count),
+                step.groups[self._group_of[name]],
+                [self._update(loan, name, gradients[name], count)],
+                gradient_scale=step.coefficient,
+                averaging=self.averaging(name, step.steps_before),
             )
-            self.num_updates[name] = count + 1
+            self.counts.num_updates[name] = count + 1
+            if self.average_decay is not None:
+                self.counts.num_averaged[name] = step.steps_before + 1
+
+    def averaging(self, name: str, steps_before: int) -> Averaging | None:
+        """How the average of a parameter moves in the step after so many, if averages are kept."""
+        if self.average_decay is None:
+            return None
+        return self.counts.averaging(name, self.average_decay, steps_before)
 
     def _update(self, loan: Loan, name: str, gradient: torch.Tensor, count: int) -> ParamUpdate:
         weight = loan.tensor(name, Part.WEIGHTS)

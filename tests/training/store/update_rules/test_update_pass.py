@@ -100,6 +100,21 @@ def test_averages_move_as_torch_moves_them() -> None:
     assert all(map(torch.equal, ours.values(), theirs.module.parameters()))
 
 
+def test_missed_moves_are_made_as_torch_makes_them() -> None:
+    model = torch.nn.Linear(211, 63)
+    theirs = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    ours = torch.zeros_like(model.weight)
+    for num_steps in (1, 7, 300):
+        update = ParamUpdate(model.weight.data, torch.randn(63, 211), {AVERAGE: ours}, 0)
+        num_averaged = int(theirs.n_averaged)
+        for _ in range(num_steps):
+            theirs.update_parameters(model)
+        averaging = Averaging(0.9, num_averaged, num_missed=num_steps)
+        update_parameters(build_rule("sgd", {"lr": 0.1}), [update], averaging=averaging)
+        theirs.update_parameters(model)
+    assert torch.equal(ours, next(theirs.parameters()))
+
+
 def test_the_average_is_that_of_the_updated_master() -> None:
     master = torch.nn.Parameter(torch.randn(SHAPE))
     streamed = StreamedWeight.of(master, AdamW([master]))

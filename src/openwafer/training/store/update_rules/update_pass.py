@@ -47,17 +47,38 @@ class ParamUpdate:
 class Averaging:
     """Exponential moving average of the weights, kept in a state of its own.
 
-    average = average + (1 - decay) * (weight - average) after each step, skipped parameters
-    included; the first time, at `num_averaged` 0, it is the weight. The arithmetic is that of
+    average = average + (1 - decay) * (weight - average) after each step, also for parameters that
+    the step does not update; the first time it is the weight. The arithmetic is that of
     `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn(decay)`.
+
+    An average need not move in a step that leaves its weight alone. Such moves are missed, and
+    made up for one by one when the average is next needed: many small moves are not one large one.
+
+    Attributes:
+        decay: share of the average that stays.
+        num_averaged: moves that the average has made.
+        num_missed: steps since then, in which the weight was what it is before this update.
     """
 
     decay: float
     num_averaged: int
+    num_missed: int = 0
+
+    def catch_up(self, average: torch.Tensor, weight: torch.Tensor) -> None:
+        """Make the missed moves of `average`, in place; `weight` is not yet updated."""
+        for number in range(self.num_averaged, self.num_averaged + self.num_missed):
+            before = average.clone()
+            self._move(average, weight, number)
+            if torch.equal(average, before):
+                # It has arrived: no further move changes it.
+                break
 
     def move(self, average: torch.Tensor, weight: torch.Tensor) -> None:
-        """Move `average` towards `weight`, in place."""
-        if self.num_averaged == 0:
+        """Move `average`, which has caught up, towards the updated `weight`, in place."""
+        self._move(average, weight, self.num_averaged + self.num_missed)
+
+    def _move(self, average: torch.Tensor, weight: torch.Tensor, number: int) -> None:
+        if number == 0:
             average.copy_(weight)
         else:
             average.lerp_(weight, 1 - self.decay)
@@ -145,6 +166,8 @@ class _Pass:
             weight = self.scratch.like("master", weight.shape, torch.float32)
             spare = self.scratch.like("gradient", weight.shape, torch.float32)
             join_master(_parts(run), weight.view(-1), spare.view(-1))
+        if self.averaging is not None:
+            self.averaging.catch_up(run.states[AVERAGE], weight)
         if run.gradient is not None:
             gradient = self._prepared(run.gradient, weight)
             self.rule.apply(weight, gradient, run.states, run.num_updates)
