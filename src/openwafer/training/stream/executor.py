@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from openwafer.training.stream.activations import Activations, Call, changed_buffers, frame_for
+from openwafer.training.stream.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.compiled_layers import FORWARD, call_of
 from openwafer.training.stream.device import Device
 from openwafer.training.stream.device_weights import DeviceWeights
@@ -25,6 +26,7 @@ from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link import HostLink
 from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
+from openwafer.training.stream.stand_ins import Function, stand_in
 
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD)
 
@@ -93,26 +95,14 @@ class Executor:
         self._nested_records = _records_of(split, is_nested=True)
         self._nested_records -= _records_of(split, is_nested=False)
         self._unplanned_records: set[str] = set()
-        self._arrived: dict[str, int] = {}
-        self._record_of = {
-            name: record for record, names in split.records.items() for name in names
-        }
+        self._gradients = ArrivingGradients(split.records, weights.parameters)
         self._modules = dict(model.named_modules(remove_duplicate=False))
         self._undo = ExitStack()
-        self.expected = self._trained_by_record()
         self._attach(model)
-
-    def _trained_by_record(self) -> dict[str, int]:
-        return {
-            record: sum(self.weights.parameters[name].requires_grad for name in names)
-            for record, names in self.split.records.items()
-        }
 
     def expect_gradients(self, names: Sequence[str]) -> None:
         """Say which parameters get a gradient, so that a record is pushed without the others."""
-        expected = set(names)
-        for record, held in self.split.records.items():
-            self.expected[record] = len(expected.intersection(held)) or self.expected[record]
+        self._gradients.expect(names)
 
     # Hooks on the model.
 
@@ -120,26 +110,15 @@ class Executor:
         for layer in self.split.layers:
             module = self._modules[layer.name]
             name, function = call_of(module)
-            self._wrap(module, name, _LayerForward(self, layer, function))
-        self._wrap(model, FORWARD, _RootForward(self, model.forward))
+            run = partial(self.run_layer, layer)
+            self._undo.callback(stand_in(module, name, function, run))
+        self._undo.callback(stand_in(model, FORWARD, model.forward, self._run_model))
         for name, parameter in self.weights.parameters.items():
             if parameter.requires_grad:
                 handle = parameter.register_post_accumulate_grad_hook(
                     partial(self._take_gradient, name)
                 )
                 self._undo.callback(handle.remove)
-
-    def _wrap(self, module: nn.Module, name: str, wrapper: Callable[..., Any]) -> None:
-        own = module.__dict__.get(name)
-        setattr(module, name, wrapper)
-
-        def restore() -> None:
-            if own is None:
-                del module.__dict__[name]
-            else:
-                setattr(module, name, own)
-
-        self._undo.callback(restore)
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
@@ -162,7 +141,6 @@ class Executor:
         self._actions = self.schedule.actions if self.schedule and is_training else ()
         self._cursor = 0
         self._backward_visit = None
-        self._arrived.clear()
         if PINNED in self.split.records:
             self.ensure(PINNED)
         self.link.begin_pass(self._actions)
@@ -171,7 +149,7 @@ class Executor:
     def end_pass(self) -> None:
         """Finish a pass: push what is left, release everything but the pinned record."""
         self._run_rest()
-        for record in sorted(self._arrived, key=PINNED.__eq__):
+        for record in self._gradients.begun:
             self._push(record)
         for record in self.split.records:
             if record != PINNED and self.weights.holds(record):
@@ -190,7 +168,6 @@ class Executor:
         self._is_inside_layer = False
         self._cursor = len(self._actions)
         self._fetching.clear()
-        self._arrived.clear()
         self._nested.clear()
         self._unplanned_records.clear()
         self.recorder.end_backward()
@@ -198,8 +175,7 @@ class Executor:
         for record in self.split.records:
             if self.weights.holds(record):
                 self.weights.drop(record)
-        for parameter in self.weights.parameters.values():
-            parameter.grad = None
+        self._gradients.forget()
 
     def enter(self, layer: Layer) -> int:
         """Bring a layer's weights to the device; return the index of its visit."""
@@ -358,27 +334,29 @@ class Executor:
     def _take_gradient(self, name: str, parameter: torch.Tensor) -> None:
         if not self._is_in_pass:
             return
-        record = self._record_of[name]
-        self._arrived[record] = self._arrived.get(record, 0) + 1
-        # The pinned record's turn in the store comes when no other loan is out.
-        if record != PINNED and self._arrived[record] >= self.expected[record]:
+        record = self._gradients.note(name)
+        if record is not None:
             self._push(record)
 
     def _push(self, record: str) -> None:
-        gradients = {}
-        for name in self.split.records[record]:
-            gradient = self.weights.parameters[name].grad
-            if gradient is not None:
-                gradients[name] = gradient
-                self.weights.parameters[name].grad = None
-        self._arrived.pop(record, None)
+        gradients = self._gradients.take(record)
         if gradients:
             with self.device.host_section():
                 self.link.push(record, gradients)
 
     # Layers.
 
-    def run_layer(self, layer: Layer, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _run_model(self, function: Function, args: Any, kwargs: Any) -> Any:
+        """Run a call of the model: it begins a pass unless one is open."""
+        if self.pause is not None:
+            return function(*args, **kwargs)
+        self.begin_pass()
+        out = function(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            self.end_pass()
+        return out
+
+    def run_layer(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         """Run one call of a layer; the layer's ``forward`` is replaced by this."""
         if not self._is_in_pass:
             return function(*args, **kwargs)
@@ -401,9 +379,7 @@ class Executor:
             self.leave()
         return out
 
-    def _run_framed(
-        self, layer: Layer, function: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
+    def _run_framed(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return function(*args, **kwargs)
         policy = self.policies.get(layer.name, self.default_policy)
@@ -419,7 +395,7 @@ class Executor:
             self.changing_buffers[layer.name] = changed_buffers(buffers, before)
         return out
 
-    def _rerun(self, layer: Layer, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _rerun(self, layer: Layer, function: Function, *args: Any, **kwargs: Any) -> Any:
         self._is_inside_layer = True
         try:
             with self.recorder.recompute(layer.name):
@@ -450,35 +426,3 @@ def _records_of(split: Partition, *, is_nested: bool) -> set[str]:
 
 def _begin_backward(executor: Executor, visit: int, _: torch.Tensor) -> None:
     executor.begin_backward(visit)
-
-
-class _LayerForward:
-    """Stands in for a layer's ``forward``."""
-
-    def __init__(self, executor: Executor, layer: Layer, function: Callable[..., Any]) -> None:
-        self._executor = executor
-        self._layer = layer
-        self._function = function
-        self.__wrapped__ = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._executor.run_layer(self._layer, self._function, args, kwargs)
-
-
-class _RootForward:
-    """Stands in for the model's ``forward``: a call begins a pass unless one is open."""
-
-    def __init__(self, executor: Executor, function: Callable[..., Any]) -> None:
-        self._executor = executor
-        self._function = function
-        self.__wrapped__ = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        executor = self._executor
-        if executor.pause is not None:
-            return self._function(*args, **kwargs)
-        executor.begin_pass()
-        out = self._function(*args, **kwargs)
-        if not torch.is_grad_enabled():
-            executor.end_pass()
-        return out
