@@ -109,6 +109,19 @@ def test_comments_stay_rare() -> None:
     assert num_comments <= MAX_COMMENT_SHARE * num_lines
 
 
+def test_every_error_of_training_names_a_remedy() -> None:
+    raised = [
+        (p, call) for p in python_files("src/openwafer/training") for call in calls(p, "error")
+    ]
+    bare = [place(p, call.lineno) for p, call in raised if not has_remedy(call)]
+    assert raised
+    assert bare == []
+
+
+def has_remedy(call: ast.Call) -> bool:
+    return any(keyword.arg == "help" for keyword in call.keywords)
+
+
 def is_checked(item: ast.withitem, call: ast.Call) -> bool:
     has_text = item.optional_vars is not None or any(k.arg == "match" for k in call.keywords)
     return has_text or ast.unparse(call.args[0]) in OWN_SYSTEM_ERRORS

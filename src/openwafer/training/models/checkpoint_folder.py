@@ -24,6 +24,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 MAX_LISTED = 8
+SAVE_AGAIN = "restore the file, or save the model again with save_pretrained"
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,11 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as cause:
-        raise error("checkpoint-json", f"{path} is not JSON: {cause}") from cause
+        raise error("checkpoint-json", f"{path} is not JSON: {cause}", help=SAVE_AGAIN) from cause
     if not isinstance(content, dict):
-        raise error("checkpoint-json", f"{path} holds {content!r:.40}, not an object")
+        raise error(
+            "checkpoint-json", f"{path} holds {content!r:.40}, not an object", help=SAVE_AGAIN
+        )
     return content
 
 
@@ -89,7 +92,9 @@ def _require_weights(folder: Path) -> None:
         raise _missing(folder, WEIGHTS_FILE)
     index = _read_json(folder, INDEX_FILE)
     if "weight_map" not in index:
-        raise error("checkpoint-json", f"{folder / INDEX_FILE} has no key 'weight_map'")
+        raise error(
+            "checkpoint-json", f"{folder / INDEX_FILE} has no key 'weight_map'", help=SAVE_AGAIN
+        )
     for shard in sorted(set(index["weight_map"].values())):
         if not (folder / shard).is_file():
             raise _missing(folder, shard)
@@ -148,12 +153,13 @@ def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Modul
         )
     except (SafetensorError, OSError) as cause:
         raise error(
-            "checkpoint-weights", f"cannot read the weights in {folder}: {cause}"
+            "checkpoint-weights", f"cannot read the weights in {folder}: {cause}", help=SAVE_AGAIN
         ) from cause
     except RuntimeError as cause:
         raise error(
             "checkpoint-shape",
             f"the weights in {folder} do not fit its {CONFIG_FILE}: {cause}",
+            help=f"put the {CONFIG_FILE} there that was saved with these weights",
         ) from cause
     except REFUSALS as cause:
         raise _refusal(folder, cause) from cause
@@ -161,7 +167,9 @@ def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Modul
 
 
 def _refusal(folder: Path, cause: Exception) -> OpenwaferError:
-    return error("model-config", f"the library refuses {folder / CONFIG_FILE}: {cause}")
+    return error(
+        "model-config", f"the library refuses {folder / CONFIG_FILE}: {cause}", help=SAVE_AGAIN
+    )
 
 
 def _require_finite(folder: Path, model: nn.Module) -> None:

@@ -93,6 +93,7 @@ def build_transformers_model(description: TransformersModel) -> nn.Module:
             "model-config",
             f"{model_class.__name__} refuses this config: {cause}",
             notes=tuple(f"{key}: {value!r}" for key, value in description.config.items()),
+            help="correct the values, or leave out those whose defaults will do",
         ) from cause
     return model
 

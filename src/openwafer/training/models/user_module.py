@@ -42,6 +42,7 @@ def build_user_module(description: UserModule) -> nn.Module:
         raise error(
             "model-import",
             f"{description.factory} returned {type(model).__name__}, not a torch.nn.Module",
+            help="let it return the model itself",
         )
     return model
 
@@ -49,7 +50,11 @@ def build_user_module(description: UserModule) -> nn.Module:
 def _import_factory(path: str) -> Callable[..., object]:
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
-        raise error("model-import", f"{path!r} is not of the form 'package.module:factory'")
+        raise error(
+            "model-import",
+            f"{path!r} is not of the form 'package.module:factory'",
+            help="name a class or function in a module, such as my_models.tiny:build",
+        )
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -60,6 +65,7 @@ def _import_factory(path: str) -> Callable[..., object]:
             "model-import",
             f"cannot import {module_name}: {cause}",
             notes=(f"searched from the working directory, {folder}",),
+            help="install it, or start in the folder that holds it",
         ) from cause
     if not hasattr(module, attribute):
         names = [name for name in dir(module) if not name.startswith("_")]
@@ -70,7 +76,11 @@ def _import_factory(path: str) -> Callable[..., object]:
         )
     factory: Callable[..., object] = getattr(module, attribute)
     if not callable(factory):
-        raise error("model-import", f"{path} is {type(factory).__name__}, which cannot be called")
+        raise error(
+            "model-import",
+            f"{path} is {type(factory).__name__}, which cannot be called",
+            help="name a class, or a function that returns the model",
+        )
     return factory
 
 
@@ -83,4 +93,5 @@ def _require_fitting(description: UserModule, factory: Callable[..., object]) ->
             "model-arguments",
             f"{description.factory} cannot be called so: {cause}",
             notes=(f"it accepts: {signature}",),
+            help="correct model.kwargs",
         ) from cause

@@ -74,7 +74,11 @@ def export(
         sync_path(target.parent)
     except OSError as cause:
         shutil.rmtree(partial, ignore_errors=True)
-        raise error("export-not-written", f"cannot write {target}: {cause}") from cause
+        raise error(
+            "export-not-written",
+            f"cannot write {target}: {cause}",
+            help="free some space, or name another folder; the run is unharmed",
+        ) from cause
     return target
 
 

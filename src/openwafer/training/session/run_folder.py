@@ -84,7 +84,11 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as cause:
-            raise error("run-folder", f"cannot make {self.path}: {cause.strerror}") from cause
+            raise error(
+                "run-folder",
+                f"cannot make {self.path}: {cause.strerror}",
+                help="choose another place: --set folder=FOLDER",
+            ) from cause
 
     def require_run(self) -> None:
         """Raise ``run-missing`` unless there is a run in the folder."""

@@ -96,6 +96,7 @@ class RecordLayout:
             "store-unknown-array",
             f"record {self.name!r} has no array {array_name!r} among its {part}",
             notes=(f"arrays of that part: {known}",),
+            help="ask for one of those, or for another part",
         )
 
 

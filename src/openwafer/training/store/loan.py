@@ -100,4 +100,8 @@ class Loan:
             )
 
     def _misuse(self, what: str) -> OpenwaferError:
-        return error("store-loan-misuse", f"the loan of {self._request} {what}")
+        return error(
+            "store-loan-misuse",
+            f"the loan of {self._request} {what}",
+            help="wait for a loan, use what was borrowed, then release it, once",
+        )

@@ -47,7 +47,11 @@ class Monitor:
             self._is_failure_reported = True
             raise OpenwaferError(*self.failure.diagnostics)
         if self.is_closed:
-            raise error("store-closed", "the parameter store is closed")
+            raise error(
+                "store-closed",
+                "the parameter store is closed",
+                help="close it after its last use, or open its folder again",
+            )
 
     def raise_unreported_failure(self) -> None:
         """Raise the failure unless a call has raised it before. The lock must be held."""

@@ -335,4 +335,8 @@ def _require_consistent(
         problem = f"is read-only, but is to overwrite its {', '.join(sorted(fresh))}"
     else:
         return
-    raise error("store-loan-misuse", f"the loan of record {record!r} {problem}")
+    raise error(
+        "store-loan-misuse",
+        f"the loan of record {record!r} {problem}",
+        help="borrow the parts that are to be overwritten, and not read-only",
+    )

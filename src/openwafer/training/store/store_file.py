@@ -120,7 +120,9 @@ def cannot_create(path: Path, num_bytes: int, cause: OSError) -> OpenwaferError:
     if cause.errno == errno.ENOSPC:
         return disk_full(path, num_bytes, free_bytes_of(path.parent))
     return error(
-        "store-create-failed", f"cannot make the store file {path} of {num_bytes} bytes: {cause}"
+        "store-create-failed",
+        f"cannot make the store file {path} of {num_bytes} bytes: {cause}",
+        help="give a folder that may be written to",
     )
 
 

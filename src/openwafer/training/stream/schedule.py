@@ -15,6 +15,7 @@ from typing import Final
 from openwafer.diagnostics import error
 
 NEVER: Final = 1 << 60
+PLAN_ANEW: Final = "take the schedule that build() makes of these visits"
 
 
 class Kind(StrEnum):
@@ -262,10 +263,10 @@ def check(schedule: Schedule, sizes: Mapping[str, RecordBytes], visits: Sequence
         problem = replay.take(action)
         if problem is not None:
             name = f"{action.kind} {action.target}"
-            raise error("schedule-invalid", f"action {position}, {name}: {problem}")
+            raise error("schedule-invalid", f"action {position}, {name}: {problem}", help=PLAN_ANEW)
     problem = replay.end()
     if problem is not None:
-        raise error("schedule-invalid", f"the schedule ends, and {problem}")
+        raise error("schedule-invalid", f"the schedule ends, and {problem}", help=PLAN_ANEW)
 
 
 class _Replay:

@@ -51,7 +51,11 @@ def build_optimizer(
     try:
         return OPTIMIZERS[name](params, **{**chosen, **(options or {})})  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError) as refusal:
-        raise error("optimizer-option", f"{name} refuses its options: {refusal}") from refusal
+        raise error(
+            "optimizer-option",
+            f"{name} refuses its options: {refusal}",
+            help=f"its options are {', '.join(accepted)}",
+        ) from refusal
 
 
 def build_rule(name: str, options: Mapping[str, object] | None = None) -> UpdateRule:
