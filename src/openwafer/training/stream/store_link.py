@@ -5,24 +5,24 @@ applied where the schedule's timing says: when a record's gradients arrive, or j
 record's next fetch. On a device that copies by itself the host work runs on threads of its own.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.stream.device import NO_TRANSFER, Device, Submitted, Transfer
 from openwafer.training.stream.idle_loans import READ_AHEAD, IdleLoans
+from openwafer.training.stream.pending_updates import PendingUpdates
 from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
-from openwafer.training.stream.updates import StepRules, Updater
+from openwafer.training.stream.updates import Updater
 
 KEPT = frozenset(KEPT_PARTS)
 ALL = frozenset(Part)
@@ -54,24 +54,10 @@ class _Push:
 
 @dataclass
 class LinkTraffic:
-    """Bytes over the link, and seconds spent on host work, since the link was made."""
+    """Bytes over the link since it was made."""
 
     fetch_bytes: int = 0
     push_bytes: int = 0
-    update_seconds: float = 0.0
-
-
-@dataclass
-class PendingUpdate:
-    """Gradients kept in the store until their update.
-
-    Attributes:
-        names: parameters of a record that have a gradient, by record.
-        step: how to apply them, once the step that made them is complete.
-    """
-
-    names: dict[str, list[str]] = field(default_factory=dict)
-    step: StepRules | None = None
 
 
 class StoreLink:
@@ -85,7 +71,7 @@ class StoreLink:
         recorder: receives the spans of fetch, push and update.
 
     Attributes:
-        traffic: bytes and seconds so far.
+        traffic: bytes so far.
         watch_gradients: called with the gradients of every push, on the device, before they leave;
             the place for unscaling, norms and checks.
     """
@@ -102,11 +88,10 @@ class StoreLink:
         self.lends_memory = not device.is_asynchronous
         self.traffic = LinkTraffic()
         self.watch_gradients: Callable[[Mapping[str, torch.Tensor]], None] = lambda gradients: None
-        self._updater = updater
         self._device = device
         self._timing = timing
         self._recorder = recorder
-        self._pending = PendingUpdate()
+        self._updates = PendingUpdates(updater, recorder)
         self._idle = IdleLoans(self._borrow)
         self._next_fetches: Sequence[str] = ()
         self._queue: deque[_Fetch] = deque()
@@ -147,13 +132,10 @@ class StoreLink:
         """Whether a loan for the record's update is out, so that the next one is to follow it."""
         is_lent = self._idle.is_lent(record)
         is_queued = any(fetch.record == record for fetch in self._queue)
-        return self._is_due(record) and (is_lent or is_queued)
-
-    def _is_due(self, record: str) -> bool:
-        return self._pending.step is not None and record in self._pending.names
+        return self._updates.is_due(record) and (is_lent or is_queued)
 
     def _borrow(self, record: str, keeps_loan: bool) -> Loan:
-        if self._is_due(record):
+        if self._updates.is_due(record):
             return self.store.borrow(record, ALL)
         if keeps_loan:
             return self.store.borrow(record, KEPT)
@@ -214,15 +196,15 @@ class StoreLink:
     def _serve(self, fetch: _Fetch) -> Transfer:
         """Begin the copy and give the loan back; compute waits for the transfer returned."""
         self._wait_in_lane(fetch.loan)
-        dirty: frozenset[Part] = frozenset()
-        if self._is_due(fetch.record):
-            dirty = self._apply_pending(fetch.record, fetch.loan)
+        is_due = self._updates.is_due(fetch.record)
+        if is_due:
+            self._updates.apply_due(fetch.record, fetch.loan)
         with self._recorder.host("fetch", fetch.record, self._weights_bytes(fetch.record)):
             transfer = self._lend(fetch) if fetch.slot is None else self._upload(fetch, fetch.slot)
-        if fetch.keeps_loan and not dirty:
+        if fetch.keeps_loan and not is_due:
             self._idle.keep(fetch.record, fetch.loan)
         else:
-            fetch.loan.release(dirty=dirty)
+            fetch.loan.release(dirty=KEPT if is_due else ())
         return transfer
 
     def _upload(self, fetch: _Fetch, slot: torch.Tensor) -> Transfer:
@@ -266,9 +248,9 @@ class StoreLink:
             loan = self._idle.take_kept(record)
             take: _Take = partial(self._update_now, loan)
         else:
-            is_first = not self._pending.names.get(record)
             parts = (Part.GRADIENTS,)
-            loan = self.store.borrow(record, parts, fresh=parts if is_first else ())
+            fresh = () if self._updates.has_any(record) else parts
+            loan = self.store.borrow(record, parts, fresh=fresh)
             take = partial(self._keep, loan)
         after = self._device.submitted()
         if not self._threads:
@@ -299,7 +281,8 @@ class StoreLink:
         if self._threads:
             with self._recorder.host("push", record, _num_bytes(gradients)):
                 on_host = {name: self._on_host(gradients[name], after) for name in gradients}
-        loan.release(dirty=self._apply(record, loan, on_host, self._updater.this_step()))
+        self._updates.apply_now(record, loan, on_host)
+        loan.release(dirty=KEPT)
 
     def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:
         on_host = torch.empty(gradient.shape, dtype=gradient.dtype)
@@ -309,7 +292,7 @@ class StoreLink:
     def _keep(
         self, loan: Loan, record: str, gradients: Mapping[str, torch.Tensor], after: Submitted
     ) -> None:
-        names = self._pending.names.setdefault(record, [])
+        names = self._updates.names(record)
         self._wait_in_lane(loan)
         with self._recorder.host("push", record, _num_bytes(gradients)), torch.no_grad():
             for name, gradient in gradients.items():
@@ -357,7 +340,7 @@ class StoreLink:
     @property
     def has_gradients(self) -> bool:
         """Whether gradients wait for their step to be completed."""
-        return bool(self._pending.names) and self._pending.step is None
+        return self._updates.has_gradients
 
     def complete_step(self, coefficient: float = 1.0) -> None:
         """The gradients kept are those of a whole step: apply them from now on.
@@ -367,18 +350,11 @@ class StoreLink:
         Args:
             coefficient: what gradients are multiplied by before they are applied.
         """
-        if self._pending.step is not None:
-            raise error(
-                "step-without-gradients",
-                "a step was completed before the updates of the one before were applied",
-                help="call backward between two optimizer steps",
-            )
-        self._pending.step = self._updater.this_step(coefficient)
+        self._updates.complete_step(coefficient)
 
     def discard_gradients(self) -> None:
         """Forget the gradients kept since the last step."""
-        if self._pending.step is None:
-            self._pending = PendingUpdate()
+        self._updates.discard()
 
     def flush(self) -> None:
         """Apply every update that is due."""
@@ -387,48 +363,24 @@ class StoreLink:
         for fetch in self._queue:
             if fetch.served is not None:
                 self._await_quietly(fetch.loan, fetch.served)
-        for record in list(self._pending.names):
-            if self._is_due(record):
-                loan = self.store.borrow(record, ALL)
-                self._wait(loan)
-                # Making room may have served a fetch of this very record.
-                is_due = self._is_due(record)
-                loan.release(dirty=self._apply_pending(record, loan) if is_due else ())
+        for record in filter(self._updates.is_due, self._updates.records):
+            loan = self.store.borrow(record, ALL)
+            self._wait(loan)
+            # Making room may have served a fetch of this very record.
+            is_due = self._updates.is_due(record)
+            if is_due:
+                self._updates.apply_due(record, loan)
+            loan.release(dirty=KEPT if is_due else ())
 
     def kept_gradients(self, record: str) -> Mapping[str, torch.Tensor]:
         """Copies of the gradients kept for a record, by parameter name."""
         loan = self.store.borrow(record, (Part.GRADIENTS,), read_only=True)
         self._wait(loan)
         try:
-            return {
-                name: loan.tensor(name, Part.GRADIENTS).clone()
-                for name in self._pending.names.get(record, ())
-            }
+            kept = self._updates.gradients(record, loan)
+            return {name: gradient.clone() for name, gradient in kept.items()}
         finally:
             loan.release()
-
-    def _apply_pending(self, record: str, loan: Loan) -> frozenset[Part]:
-        pending = self._pending
-        assert pending.step is not None
-        names = pending.names.pop(record)
-        gradients = {name: loan.tensor(name, Part.GRADIENTS) for name in names}
-        dirty = self._apply(record, loan, gradients, pending.step)
-        if not pending.names:
-            self._pending = PendingUpdate()
-        return dirty
-
-    def _apply(
-        self,
-        record: str,
-        loan: Loan,
-        gradients: Mapping[str, torch.Tensor],
-        step: StepRules,
-    ) -> frozenset[Part]:
-        start = time.perf_counter()
-        with self._recorder.host("update", record, 0), torch.no_grad():
-            self._updater.apply(loan, gradients, step)
-        self.traffic.update_seconds += time.perf_counter() - start
-        return KEPT
 
     def close(self) -> None:
         """Give every loan back and end the threads."""
