@@ -23,7 +23,7 @@ from openwafer.training.stream.assemble import (
 )
 from openwafer.training.stream.dry_run import Workload
 from openwafer.training.stream.execution import Execution, StreamedExecution
-from openwafer.training.stream.placement import HostMemory, StoreTier, place
+from openwafer.training.stream.placement import HostBudget, StoreTier, place
 from openwafer.training.stream.plan import Mode
 from openwafer.training.stream.records import weights_of
 from openwafer.training.stream.updates import Updater
@@ -100,7 +100,7 @@ def plan(run: Run, options: StreamOptions, *, folder: Path | None = None) -> Pla
 
 def on_tier(planned: Planned, tier: StoreTier, host_memory_bytes: int) -> Planned:
     """The same plan over records that live elsewhere."""
-    placement = place(planned.plan.layouts, HostMemory(tier, host_memory_bytes, has_folder=True))
+    placement = place(planned.plan.layouts, HostBudget(tier, host_memory_bytes, has_folder=True))
     return replace(planned, placement=placement)
 
 

@@ -4,7 +4,7 @@ import torch
 
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.stream.placement import HostMemory, StorePlacement, StoreTier, place
+from openwafer.training.stream.placement import HostBudget, StorePlacement, StoreTier, place
 
 PAGE = 4096
 
@@ -27,11 +27,11 @@ def in_dram(placement: StorePlacement, part: Part) -> list[str]:
 
 
 def test_weights_in_the_middle_of_the_model_are_kept_first() -> None:
-    placement = place(records(7), HostMemory(StoreTier.DISK, 10 * PAGE, has_folder=True))
+    placement = place(records(7), HostBudget(StoreTier.DISK, 10 * PAGE, has_folder=True))
     assert in_dram(placement, Part.WEIGHTS) == ["2", "3", "4"]
 
 
 def test_the_ring_and_what_is_kept_fit_the_budget() -> None:
     budget = 20 * PAGE
-    placement = place(records(9), HostMemory(StoreTier.AUTO, budget, has_folder=True))
+    placement = place(records(9), HostBudget(StoreTier.AUTO, budget, has_folder=True))
     assert placement.ring_bytes + placement.dram_bytes <= budget

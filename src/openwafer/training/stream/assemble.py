@@ -27,7 +27,7 @@ from openwafer.training.stream.execution import (
     StreamedExecution,
 )
 from openwafer.training.stream.layers import partition
-from openwafer.training.stream.placement import HostMemory, StorePlacement, StoreTier, place
+from openwafer.training.stream.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan import Mode, PlanRequest, StreamPlan, make_plan
 from openwafer.training.stream.plan_report import report_of
 from openwafer.training.stream.records import lay_out_records, write_weights
@@ -168,7 +168,7 @@ def plan_run(
     )
     if plan.mode is Mode.STREAMED:
         _check_forward_writes_no_weights(model)
-    placement = place(plan.layouts, _host_memory(options, plan, folder))
+    placement = place(plan.layouts, _host_budget(options, plan, folder))
     report = report_of(plan, placement, model, device, options.timing)
     return Planned(plan, placement, report, updater, device, options, workload.autocast_dtype)
 
@@ -282,9 +282,9 @@ def make_device(options: StreamOptions) -> Device:
     )
 
 
-def _host_memory(options: StreamOptions, plan: StreamPlan, folder: Path | None) -> HostMemory:
+def _host_budget(options: StreamOptions, plan: StreamPlan, folder: Path | None) -> HostBudget:
     budget = options.host_memory_bytes
     if budget is None:
         budget = int(psutil.virtual_memory().available * HOST_SHARE)
     tier = StoreTier.DRAM if plan.mode is Mode.RESIDENT else options.tier
-    return HostMemory(tier, budget, folder is not None)
+    return HostBudget(tier, budget, folder is not None)

@@ -18,7 +18,7 @@ class StoreTier(StrEnum):
 
 
 @dataclass(frozen=True)
-class HostMemory:
+class HostBudget:
     """What the store may use on the host.
 
     Attributes:
@@ -47,7 +47,7 @@ class StorePlacement:
     dram_bytes: int
 
 
-def place(layouts: Mapping[str, RecordLayout], host: HostMemory) -> StorePlacement:
+def place(layouts: Mapping[str, RecordLayout], host: HostBudget) -> StorePlacement:
     """Place all parts so that a step moves the fewest bytes to and from disk.
 
     A byte of weights kept in DRAM saves three bytes of disk traffic a step (two reads, one write),
@@ -78,7 +78,7 @@ def place(layouts: Mapping[str, RecordLayout], host: HostMemory) -> StorePlaceme
 def _on_disk(
     sizes: Mapping[tuple[str, Part], int],
     layouts: Mapping[str, RecordLayout],
-    host: HostMemory,
+    host: HostBudget,
 ) -> StorePlacement:
     largest = max(sum(sizes.get((record, part), 0) for part in Part) for record in layouts)
     free = host.budget_bytes - largest
@@ -108,7 +108,7 @@ def _on_disk(
     return StorePlacement(tiers, ring_bytes, kept)
 
 
-def _too_large(total: int, host: HostMemory) -> Exception:
+def _too_large(total: int, host: HostBudget) -> Exception:
     return error(
         "store-too-large",
         f"weights, optimizer state and gradients need {total:,} bytes, "
