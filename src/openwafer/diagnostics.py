@@ -75,7 +75,8 @@ def error(
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """Return a help text that names the option closest to `word`, or else all of them."""
     known = list(options)
-    close = difflib.get_close_matches(word, known, n=1)
+    close = [option for option in known if option.lower() == word.lower()]
+    close = close or difflib.get_close_matches(word, known, n=1)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known here: {', '.join(known)}" if known else ""

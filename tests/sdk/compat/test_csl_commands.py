@@ -106,6 +106,7 @@ def test_a_mistake_of_the_host_ends_with_its_diagnostic(folder: Path) -> None:
     done = command("cs_python", folder, "wrong.py", "out")
     assert done.returncode != 0
     assert "the program exports no name 'B'" in done.stderr
+    assert "note: at wrong.py:12\n" in done.stderr
 
 
 def test_a_mistake_in_the_code_ends_with_its_place(folder: Path) -> None:

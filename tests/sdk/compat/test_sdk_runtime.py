@@ -113,6 +113,51 @@ def test_a_misspelled_option_of_a_transfer_suggests_the_right_one(runner: SdkRun
         runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, non_block=True)
 
 
+@pytest.mark.parametrize(
+    ("src", "text"),
+    [
+        ([0.0] * 8, r"src is of type list, not a numpy array"),
+        (VALUES.astype(np.float64), r"8 bytes \(float64\), not of 4(.|\n)*astype\(np.float32\)"),
+        (VALUES.astype(np.int64), r"8 bytes \(int64\), not of 4(.|\n)*astype\(np.int32\)"),
+        (VALUES.astype(np.float16), r"2 bytes \(float16\), not of 4(.|\n)*input_array_to_u32"),
+    ],
+)
+def test_data_of_another_kind_is_told_how_to_become_words(
+    runner: SdkRuntime, src: object, text: str
+) -> None:
+    with pytest.raises(OpenwaferError, match=text):
+        runner.memcpy_h2d(1, src, 0, 0, 2, 2, 2, **ROW)  # type: ignore[arg-type]
+
+
+def test_a_name_is_no_id(runner: SdkRuntime) -> None:
+    with pytest.raises(OpenwaferError, match=r"is 'A', not an id(.|\n)*get_id\(name\)"):
+        runner.memcpy_h2d("A", VALUES.ravel(), 0, 0, 2, 2, 2, **ROW)  # type: ignore[arg-type]
+
+
+def test_a_destination_in_the_place_of_the_id_is_refused(runner: SdkRuntime) -> None:
+    with pytest.raises(OpenwaferError, match="dest is of type int, not a numpy array"):
+        runner.memcpy_d2h(1, VALUES.ravel(), 0, 0, 2, 2, 2, **ROW)  # type: ignore[arg-type]
+
+
+def test_a_size_that_is_no_integer_is_refused(runner: SdkRuntime) -> None:
+    with pytest.raises(OpenwaferError, match=r"a region takes integers, got 2\.0"):
+        runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 4 / 2, **ROW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ({"data_type": np.float32}, "not of MemcpyDataType(.|\n)*MemcpyDataType.MEMCPY_16BIT or"),
+        ({"order": "row"}, "order is 'row', not of MemcpyOrder(.|\n)*MemcpyOrder.ROW_MAJOR or"),
+    ],
+)
+def test_an_option_of_another_type_names_its_values(
+    runner: SdkRuntime, option: dict[str, object], text: str
+) -> None:
+    with pytest.raises(OpenwaferError, match=text):
+        runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, **option)
+
+
 def test_a_system_address_is_refused(folder: Path) -> None:
     with pytest.raises(OpenwaferError, match=r"no system at 1\.2\.3\.4"):
         SdkRuntime(folder, cmaddr="1.2.3.4")

@@ -72,6 +72,16 @@ def test_halves_are_read_one_by_one(runtime: Runtime) -> None:
     assert read(runtime, Region(3, 2, 1, 1, 3), DataType.BITS_16) == [[[1, 2, 1]]]
 
 
+def test_a_copy_over_the_end_of_a_variable_is_a_warning(runtime: Runtime) -> None:
+    read(runtime, Region(0, 0, 4, 3, 5))
+    assert runtime.overruns() == ()
+    read(runtime, Region(1, 0, 1, 1, 6))
+    (found,) = runtime.overruns()
+    assert found.message == (
+        "a copy of 'values' takes 6 elements of 32 bits on PE (1, 0), where 'values' holds 5"
+    )
+
+
 def test_what_leaves_the_memory_names_the_first_such_pe(runtime: Runtime) -> None:
     with pytest.raises(OpenwaferError, match=r"values on PE \(1, 0\) at word \d+ end behind the"):
         read(runtime, Region(1, 0, 3, 3, 12288))

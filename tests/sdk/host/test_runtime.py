@@ -1,5 +1,6 @@
 """The host moves data to and from PEs, launches functions, and streams."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,15 @@ def test_a_region_that_does_not_fit_is_refused(runtime: Runtime, region: Region,
 def test_an_unknown_name_suggests_the_closest(runtime: Runtime) -> None:
     with pytest.raises(OpenwaferError, match="did you mean 'scale'"):
         runtime.get_id("scall")
+
+
+def test_a_function_that_no_pe_exports_is_not_launched() -> None:
+    image = replace(PROGRAM.images[0], exported_functions=())
+    runtime = Runtime(replace(PROGRAM, images=(image,)), RuntimeOptions(log_folder=None))
+    runtime.load()
+    runtime.run()
+    with pytest.raises(OpenwaferError, match="no PE exports the function 'scale'"):
+        runtime.launch("scale", 2.0)
 
 
 def test_an_id_of_a_function_is_no_variable(runtime: Runtime) -> None:

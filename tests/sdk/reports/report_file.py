@@ -47,6 +47,7 @@ layout {{
 }}
 """
 _CORNER = Region(0, 0, 1, 1, 4)
+_FOUR_WORDS = np.arange(4, dtype=np.uint32).reshape(_CORNER.shape)
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,11 @@ class ReportFile:
             case "receive":
                 runtime.receive(lambda _: None, 4, _CORNER)
             case "send and launch":
-                runtime.send(3, np.arange(4, dtype=np.uint32).reshape(_CORNER.shape), _CORNER)
+                runtime.send(3, _FOUR_WORDS, _CORNER)
                 runtime.launch("main")
+            case "send and receive":
+                runtime.send(3, _FOUR_WORDS, _CORNER)
+                runtime.receive(lambda _: None, 4, _CORNER)
             case _:
                 runtime.launch("main")
                 runtime.launch("main")

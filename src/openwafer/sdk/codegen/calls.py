@@ -130,7 +130,7 @@ def _write_arguments(
 ) -> None:
     frames = [writer.unit.frames[callee.name].num_words for callee in candidates]
     shared = result_place(candidates[0]) + result_words(instruction.type)
-    writer.check_stack(writer.frame.num_words + max(*frames, shared))
+    writer.check_stack(writer.frame.num_words + max(*frames, shared), instruction.place)
     base, place = _callee_base(writer), FIRST_PARAMETER
     for slot, value in zip(candidates[0].parameters, _arguments(writer, instruction), strict=True):
         store(writer.body, writer.frame_address(place, base), value, slot.type)

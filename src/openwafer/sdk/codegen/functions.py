@@ -134,7 +134,7 @@ class FunctionWriter:
             self._clear_slots()
             self.restore(slot.name for slot in self.function.parameters)
         else:
-            self.check_stack(self.frame.num_words)
+            self.check_stack(self.frame.num_words, self.function.first_place)
             self._clear_slots()
             for index, slot in enumerate(self.function.parameters):
                 kind = llvm_type(slot.type)
@@ -198,13 +198,14 @@ class FunctionWriter:
         """Native address of a word of the frame that begins at `base`."""
         return word_address(self.body, self.body.value(f"add i32 {base}, {offset}"), "i32")
 
-    def check_stack(self, num_words: int) -> None:
+    def check_stack(self, num_words: int, place: int) -> None:
         """Trap unless the stack holds so many words from this frame's begin on."""
         if num_words == 0:
             return
         end = self.body.value(f"add i32 %fp, {num_words}")
         fits = self.body.value(f"icmp ule i32 {end}, {self.unit.module.memory_words}")
-        self.trap_unless(fits, Trap.STACK_OVERFLOW, self.body.value(f"zext i32 {end} to i64"), 0)
+        wanted = self.body.value(f"zext i32 {end} to i64")
+        self.trap_unless(fits, Trap.STACK_OVERFLOW, wanted, place)
 
     def trap_unless(self, condition: str, kind: Trap, value: str, place: int) -> None:
         """Go on only when `condition` holds."""

@@ -173,7 +173,7 @@ def _entry(unit: Unit, number: int, function: Function, *, splits: bool) -> str:
     if function.name in unit.suspending:
         end += unit.frames[function.name].num_words
         if end > unit.module.memory_words:
-            trap(body, Trap.STACK_OVERFLOW, str(end), "0")
+            trap(body, Trap.STACK_OVERFLOW, str(end), str(function.first_place))
             body.do(f"ret i32 {Outcome.TRAPPED.value}")
             return body.text()
         place = FIRST_PARAMETER

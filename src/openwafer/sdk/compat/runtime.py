@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from operator import index
 from pathlib import Path
 from typing import Any, Final
 
@@ -193,9 +192,9 @@ class SdkRuntime:
 
         nonblock = options["nonblock"]
         if options["streaming"]:
-            return self._runtime.receive(take, int(src), region, nonblock)
+            return self._runtime.receive(take, _device_id(src), region, nonblock)
         data_type = options["data_type"].data_type
-        return self._runtime.copy_from_device(take, int(src), region, data_type, nonblock)
+        return self._runtime.copy_from_device(take, _device_id(src), region, data_type, nonblock)
 
     def send(
         self,
@@ -273,9 +272,9 @@ class SdkRuntime:
         offset = self._runtime.program.offset
         return logical_coords[0] + offset[0], logical_coords[1] + offset[1]
 
-    def _region(self, *numbers: int) -> Region:
+    def _region(self, *numbers: object) -> Region:
         """A region by the numbers that the host gave, numpy's among them."""
-        region = Region(*map(index, numbers))
+        region = Region(*map(_integer, numbers))
         region.check(self._runtime.program)
         return region
 
@@ -299,9 +298,9 @@ class SdkRuntime:
         words = np.broadcast_to(words, region.shape)
         nonblock = options["nonblock"]
         if options["streaming"]:
-            return self._runtime.send(int(dest), words, region, nonblock)
+            return self._runtime.send(_device_id(dest), words, region, nonblock)
         data_type = options["data_type"].data_type
-        return self._runtime.copy_to_device(int(dest), words, region, data_type, nonblock)
+        return self._runtime.copy_to_device(_device_id(dest), words, region, data_type, nonblock)
 
 
 def _transfer_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -312,7 +311,32 @@ def _transfer_options(given: dict[str, Any]) -> dict[str, Any]:
                 f"a transfer has no option {name!r}",
                 help=did_you_mean(name, _TRANSFER_OPTIONS),
             )
+    for name, kind in (("data_type", MemcpyDataType), ("order", MemcpyOrder)):
+        value = given.get(name, _TRANSFER_OPTIONS[name])
+        if not isinstance(value, kind):
+            members = " or ".join(f"{kind.__name__}.{one.name}" for one in kind)
+            message = f"{name} is {value!r}, not of {kind.__name__}"
+            raise error("transfer-option", message, help=f"give {members}")
     return _TRANSFER_OPTIONS | given
+
+
+def _integer(number: object) -> int:
+    if not isinstance(number, int | np.integer):
+        message = f"a region takes integers, got {number!r}"
+        raise error("host-region-number", message, help="use // or int(...)")
+    return int(number)
+
+
+def _device_id(value: Any) -> int:
+    """The device's side of a transfer: the id of a name, or the color of a stream."""
+    if not isinstance(value, int | np.integer):
+        given = repr(value) if isinstance(value, str) else f"of type {type(value).__name__}"
+        raise error(
+            "transfer-id",
+            f"the device's side of a transfer is {given}, not an id",
+            help="take the id of a name from get_id(name)",
+        )
+    return int(value)
 
 
 def _leave_trace_folder() -> None:

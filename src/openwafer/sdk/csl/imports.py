@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, error
+from openwafer.diagnostics import Diagnostic, did_you_mean, error
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.parser import parse
 from openwafer.source import SourceText, Span
@@ -53,7 +53,7 @@ class ImportPaths:
             f"cannot find the imported file '{name}'",
             span=span,
             notes=tuple(f"not at {name}" for name in dict.fromkeys(map(display_name, places))),
-            help='standard modules are written in angle brackets, as in "<math>"',
+            help=_remedy_for_missing(name, importer),
         )
 
     def content(self, path: Path) -> bytes | None:
@@ -83,6 +83,20 @@ class ImportPaths:
             node for node in tree.declarations if isinstance(node, ast.Variable | ast.Function)
         )
         return any(node.name.text == name for node in named)
+
+
+def _remedy_for_missing(name: str, importer: Path) -> str:
+    library = [display_name(path) for path in sorted(LIBRARY.rglob("*.csl"))]
+    standard = f"<{name.removesuffix('.csl')}>"
+    if standard in library:
+        return f"a standard module is written in angle brackets: '{standard}'"
+    beside = [path.name for path in sorted(importer.parent.glob("*.csl"))]
+    found = did_you_mean(name, library if name.startswith("<") else beside)
+    if found.startswith("did you mean"):
+        return found
+    if name.startswith("<"):
+        return "folders for such names are added with --import-path"
+    return 'standard modules are written in angle brackets, as in "<math>"'
 
 
 def display_name(path: Path) -> str:

@@ -11,6 +11,7 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.doubts import unbound_queues
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, run_layout
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Rectangle, Surroundings
 from openwafer.sdk.csl.tile_images import ImagesOfTiles, images_of
@@ -58,6 +59,7 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
 
     found = images_of(state, options, analyse)
     warnings.extend(warning for warning in found.warnings if warning not in warnings)
+    warnings.extend(unbound_queues(surroundings))
     _check_overlap(state, found)
     routes, routes_of = _routes(state)
     if options.are_warnings_errors and warnings:
@@ -113,10 +115,12 @@ def _complete(layout_file: Path, state: LayoutState) -> Rectangle:
     missing = np.flatnonzero(state.tiles_of == 0)
     if missing.size:
         y, x = divmod(int(missing[0]), width)
-        others = f" and {missing.size - 1} other PEs" if missing.size > 1 else ""
+        more = missing.size - 1
+        others = f" and {more} more PE{'s' if more > 1 else ''}" if more else ""
+        verb = "have" if more else "has"
         raise error(
             "csl-no-tile-code",
-            f"PE ({x}, {y}){others} of the {width} x {height} rectangle has no code",
+            f"PE ({x}, {y}){others} of the {width} x {height} rectangle {verb} no code",
             help="call @set_tile_code once for each PE",
         )
     return state.rectangle

@@ -9,6 +9,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.alike import Remark, alike_together
 from openwafer.sdk.fabric.senders import OPPOSITE, RAMP, neighbour, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.waiting import waiting_work
@@ -27,9 +28,12 @@ _TRAPS = {
     mb.Trap.ENDLESS_LOOP: "a loop ran for {value} cycles without an end",
 }
 
+_IS_FULL = " is full"
+_NO_QUEUE = "no input queue has that color"
 _TRAP_REMEDIES = {
     mb.Trap.OUT_OF_BOUNDS: "check the pointer, or the descriptor's base address, stride and extent",
-    mb.Trap.STACK_OVERFLOW: "make local arrays smaller, or keep them in variables of the file",
+    mb.Trap.STACK_OVERFLOW: "end the recursion, or keep local arrays in variables of the file",
+    mb.Trap.UNREACHABLE: "a number that its enumeration does not have may have come to a switch",
 }
 
 
@@ -88,17 +92,26 @@ class Report:
         )
         mailbox = self._tables.mailbox
         has_work = (core[:, w.C_IN] | core[:, w.C_OUT]) & w.COUNTS
-        has_work |= mailbox[:, mb.ACTIVE] & mailbox[:, mb.BLOCKED]
-        notes = [note for pe in with_thread for note in self._waiting_threads(pe)]
-        notes += [note for pe in with_wavelet for note in self._stuck_wavelets(pe)]
-        notes += [
-            f"{self._name(pe)}: {note}"
+        has_work |= mailbox[:, mb.ACTIVE]
+        stuck = [remark for pe in with_wavelet for remark in self._stuck_wavelets(pe)]
+        # Wavelets behind others that are stuck tell least of the cause.
+        causes = [remark for remark in stuck if not remark[1].endswith(_IS_FULL)]
+        work = [
+            (pe, f": {note}")
             for pe in np.flatnonzero(has_work).tolist()
             for note in waiting_work(self._program, self._tables, pe)
         ]
-        notes += [self._waiting_command(pe) for pe in with_command]
-        notes += self._missing_words()
-        notes += self._lost_wavelets()
+        remarks = [
+            *causes,
+            *self._lost_wavelets(),
+            *self._unread_streams(),
+            *work,
+            *(remark for pe in with_thread for remark in self._waiting_threads(pe)),
+            *((pe, self._waiting_command(pe)) for pe in with_command),
+            *self._missing_words(),
+            *(remark for remark in stuck if remark not in causes),
+        ]
+        notes = alike_together(remarks, self._name)
         hidden = len(notes) - MAX_NOTES
         if hidden > 0:
             notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
@@ -110,33 +123,60 @@ class Report:
             help="follow a wavelet from its sender: each hop needs a route, a queue and a reader",
         )
 
-    def _missing_words(self) -> list[str]:
-        """What PEs owe the host's streams."""
+    def busy(self) -> list[str]:
+        """Where PEs that have not ended the host's command are."""
+        is_at_work = self._tables.processor[:, w.P_COMMAND] != w.COMMAND_NONE
+        is_at_work &= self._tables.core[:, w.C_MAIN] != w.MAIN_REST
+        remarks = [
+            (pe, f" is at work, last at {self._place(pe) or 'an unknown place'}")
+            for pe in np.flatnonzero(is_at_work).tolist()
+        ]
+        return alike_together(remarks, self._name)[:MAX_NOTES]
+
+    def _unread_streams(self) -> list[Remark]:
+        """What the host streams, and a PE has no queue for."""
+        rows = self._tables.source[: int(self._state[w.G_SOURCE_ROWS]), :4].tolist()
+        return [
+            (pe, f": {_words(end - start)} of color {color} from the host wait, {_NO_QUEUE}")
+            for pe, color, start, end in rows
+            if end > start and self._queue_of(pe, color) < 0
+        ]
+
+    def _missing_words(self) -> list[Remark]:
+        """What PEs owe the host's streams, and what they have sent there unasked."""
         counts = self._tables.sink.reshape(-1, w.SINKS, 2)
         slots = self._state[w.G_SINK_SLOT : w.G_SINK_SLOT + w.COLORS]
         colors = [c for c in range(w.COLORS) if (int(self._state[w.G_SINK_COLORS]) >> c) & 1]
-        notes = []
+        notes: list[Remark] = []
         for color in colors:
             sent, wanted = counts[:, int(slots[color])].T
             for pe in np.flatnonzero(wanted > sent).tolist():
-                missing = int(wanted[pe] - sent[pe])
-                notes.append(f"{self._name(pe)} has {missing} words of color {color} still to send")
+                missing = _words(int(wanted[pe] - sent[pe]))
+                notes.append((pe, f" has {missing} of color {color} still to send"))
+            for pe in np.flatnonzero((wanted < 0) & (sent > 0)).tolist():
+                unasked = _words(int(sent[pe]))
+                notes.append((pe, f" has sent {unasked} of color {color}, and is not waited for"))
         return notes
 
     def _senders(self, color: int) -> list[str]:
         """Operations that send on a color now."""
         with_thread = np.flatnonzero(self._tables.core[:, w.C_THREADS] & w.ALL_SLOTS).tolist()
-        threads = [found for pe in with_thread for found in self._threads(pe)]
-        return [f"{who} sends{at}" for who, at, _, job in threads if sends(job, color)][:MAX_NOTES]
+        remarks = [
+            (pe, f", {thread} sends{at}")
+            for pe in with_thread
+            for thread, at, _, job in self._threads(pe)
+            if sends(job, color)
+        ]
+        return alike_together(remarks, self._name)[:MAX_NOTES]
 
     def _control_senders(self, pe: int, color: int) -> list[str]:
         """The last operations of PEs that sent control wavelets to a PE, nearest first."""
         return [
-            f"{who} sends control wavelets{at}"
+            f"{self._name(sender)}, {thread} sends control wavelets{at}"
             for sender in senders_of(self._tables, self._size, color, pe)
             for slot in range(w.SLOTS)
             if sends_control(self._tables.job[slot, sender], slot, color)
-            for who, at, _, _ in (self._thread(sender, slot),)
+            for thread, at, _, _ in (self._thread(sender, slot),)
         ][:MAX_NOTES]
 
     def _name(self, pe: int) -> str:
@@ -151,23 +191,25 @@ class Report:
         place = places[index]
         return f"{place.file}:{place.line} ({place.function})"
 
-    def _lost_wavelets(self) -> list[str]:
+    def _lost_wavelets(self) -> list[Remark]:
         return [
-            f"{count} wavelets of color {color} left the rectangle"
-            f" {DIRECTION_NAMES[direction].lower()}ward at {self._name(pe)}"
+            (pe, f": {_wavelets(count)} of color {color} left the rectangle {side.lower()}ward")
             for (pe, color, direction), count in sorted(self._lost.items())
+            for side in (DIRECTION_NAMES[direction],)
         ]
 
     def _waiting_command(self, pe: int) -> str:
-        who = self._name(pe)
+        main = self._tables.core[pe, w.C_MAIN]
         if self._tables.processor[pe, w.P_COMMAND] == w.COMMAND_WAITS:
-            return f"{who} has not begun the host's command: it is busy, or its stream is closed"
-        if self._tables.core[pe, w.C_MAIN] in (w.MAIN_IDLE, w.MAIN_REST):
-            return f"{who} is idle and has not called unblock_cmd_stream"
-        return f"{who} waits at {self._place(pe) or 'an unknown place'}"
+            return " has not begun the host's command: it is busy, or its stream is closed"
+        if main in (w.MAIN_IDLE, w.MAIN_REST):
+            return " is idle and has not called unblock_cmd_stream"
+        # A request that has not begun waits for a microthread: of its queue, or as asked for.
+        why = ", for an earlier operation of the same microthread" if main == w.MAIN_REQUEST else ""
+        return f" waits at {self._place(pe) or 'an unknown place'}{why}"
 
     def _threads(self, pe: int) -> list[tuple[str, str, int, Array]]:
-        """Operations of a PE that are not done: who, where, elements left, and their job."""
+        """Operations of a PE that are not done: thread, place, elements left, and their job."""
         active = int(self._tables.core[pe, w.C_THREADS])
         return [self._thread(pe, slot) for slot in range(w.SLOTS) if (active >> slot) & 1]
 
@@ -179,12 +221,12 @@ class Report:
         job = self._tables.job[slot, pe]
         place = self._place(pe, int(job[w.J_PLACE]))
         at = f", at {place}" if place else ""
-        return f"{self._name(pe)}, {name}: @{op}", at, int(thread[w.T_LEFT]), job
+        return f"{name}: @{op}", at, int(thread[w.T_LEFT]), job
 
-    def _waiting_threads(self, pe: int) -> list[str]:
+    def _waiting_threads(self, pe: int) -> list[Remark]:
         return [
-            f"{who} has {left} elements left{self._reasons(pe, job)}{at}"
-            for who, at, left, job in self._threads(pe)
+            (pe, f", {thread} has {left} elements left{self._reasons(pe, job)}{at}")
+            for thread, at, left, job in self._threads(pe)
         ]
 
     def _reasons(self, pe: int, job: Array) -> str:
@@ -210,8 +252,8 @@ class Report:
         first = w.G_DEPTHS if meta == w.C_IN else w.G_DEPTHS + w.QUEUES
         return bool(_length(int(self._tables.core[pe, meta]), queue) >= self._state[first + queue])
 
-    def _stuck_wavelets(self, pe: int) -> list[str]:
-        notes = []
+    def _stuck_wavelets(self, pe: int) -> list[Remark]:
+        notes: list[Remark] = []
         row = self._tables.router[pe]
         for color in range(w.COLORS):
             if (int(row[w.R_BUSY]) >> color) & 1:
@@ -219,21 +261,25 @@ class Report:
                 wavelet = int(self._tables.channel[color, pe, head])
                 out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
                 reasons = [self._blocked(pe, color, d) for d in range(5) if (out >> d) & 1]
-                notes += [f"{self._name(pe)}, router: color {color} {r}" for r in reasons if r]
+                notes += [(pe, f", router: color {color} {r}") for r in reasons if r]
         return notes
 
     def _blocked(self, pe: int, color: int, direction: int) -> str:
         if direction == RAMP:
-            bound = int(self._tables.core[pe, w.C_QUEUE_OF :].view(np.uint8)[color])
-            queue = (bound & w.QUEUE_MASK) - 1
+            queue = self._queue_of(pe, color)
             if queue < 0:
-                return "goes to the core, but no input queue has that color"
+                return f"goes to the core, but {_NO_QUEUE}"
             is_full = self._is_full(pe, w.C_IN, queue)
             return f"goes to the core, whose input queue {queue} is full" if is_full else ""
         other = neighbour(self._size, pe, direction)
         reason = "" if other is None else self._refused(other, color, OPPOSITE[direction])
         where = DIRECTION_NAMES[direction].lower()
         return f"goes {where}, where {reason}" if reason else ""
+
+    def _queue_of(self, pe: int, color: int) -> int:
+        """The input queue that takes a color; -1 where none does."""
+        bound = int(self._tables.core[pe, w.C_QUEUE_OF :].view(np.uint8)[color])
+        return (bound & w.QUEUE_MASK) - 1
 
     def _refused(self, pe: int, color: int, direction: int) -> str:
         row = self._tables.router[pe]
@@ -244,7 +290,15 @@ class Report:
         if not (word >> (10 * position + 5 + direction)) & 1:
             return f"{self._name(pe)} receives nothing from there at position {position}"
         is_full = (int(row[w.R_BUSY]) >> (w.FULL_SHIFT + color)) & 1
-        return f"{self._name(pe)} is full" if is_full else ""
+        return f"{self._name(pe)}{_IS_FULL}" if is_full else ""
+
+
+def _words(number: int) -> str:
+    return f"{number} word{'s' if number > 1 else ''}"
+
+
+def _wavelets(number: int) -> str:
+    return f"{number} wavelet{'s' if number > 1 else ''}"
 
 
 def _length(word: int, queue: int) -> int:

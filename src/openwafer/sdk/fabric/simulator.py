@@ -13,12 +13,15 @@ from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.overruns import Overrun, diagnostic, distinct, read_event
+from openwafer.sdk.fabric.patience import Patience
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.state import Array, Tables, events_of
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
 
 LINK_LETTERS = "WESNR"
+_LOOK_CYCLES = 200_000
+"""How many cycles go by before the host looks up again: it may be interrupted, or impatient."""
 
 
 @dataclass(frozen=True)
@@ -291,15 +294,25 @@ class Simulator:
         return self._tables.memory[self._pe(x, y), address : address + num_words]
 
     def _wait(self, goal: int, awaited: str) -> None:
-        stop = self._advance(goal, self.cycle + self._options.max_cycles)
+        begin, patience = self.cycle, Patience(awaited)
+        limit = begin + self._options.max_cycles
+        stop = w.STOP_LIMIT
+        while stop == w.STOP_LIMIT and self.cycle < limit:
+            stop = self._advance(goal, min(limit, self.cycle + _LOOK_CYCLES))
+            if stop == w.STOP_LIMIT:
+                patience.look(self.cycle - begin, self._busy)
         if stop == w.STOP_IDLE:
             raise Report(self._program, self._state, self._lost).deadlock(awaited)
         if stop == w.STOP_LIMIT:
             raise error(
                 "fabric-cycle-limit",
                 f"the host has waited {self._options.max_cycles} cycles for {awaited}",
+                notes=tuple(self._busy()),
                 help="look for tasks that activate each other for ever, or raise max_cycles",
             )
+
+    def _busy(self) -> list[str]:
+        return Report(self._program, self._state, self._lost).busy()
 
     def _advance(self, goal: int, limit: int) -> int:
         self._place_sources()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import NUM_TASK_IDS, Arch
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.senders import RAMP
@@ -16,6 +16,7 @@ def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
     """Notes about a PE, without its name: local tasks first, then input and output queues."""
     image = program.images[int(tables.processor[pe, w.P_IMAGE])]
     yield from _blocked_tasks(image, tables.mailbox[pe])
+    yield from _activated_without_task(image, tables.mailbox[pe])
     for queue in range(w.QUEUES):
         found = _first(tables, pe, queue, is_input=True)
         if found is not None and not _is_read(tables, pe, queue):
@@ -34,6 +35,13 @@ def _blocked_tasks(image: Image, mailbox: Array) -> Iterator[str]:
         if task.kind is TaskKind.LOCAL and (both >> task.task_id) & 1:
             name = image.entries[task.entry].function
             yield f"local task '{name}' (id {task.task_id}) is activated, and blocked"
+
+
+def _activated_without_task(image: Image, mailbox: Array) -> Iterator[str]:
+    bound = {task.task_id for task in image.tasks if task.kind is TaskKind.LOCAL}
+    for task_id in range(NUM_TASK_IDS):
+        if (int(mailbox[mb.ACTIVE]) >> task_id) & 1 and task_id not in bound:
+            yield f"local task id {task_id} is activated, and no task is bound to it"
 
 
 def _first(tables: Tables, pe: int, queue: int, *, is_input: bool) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import tensors
@@ -55,6 +56,31 @@ def region_memory(
         y, x = divmod(int(pes[outside]), program.width)
         check_in_memory(f"{variable.name} on PE ({x}, {y})", int(addresses[outside]), num_words)
     return RegionMemory(pes, addresses, num_words)
+
+
+def overrun_of_copy(
+    symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
+) -> Diagnostic | None:
+    """A warning where a copy goes over the end of the variable that it begins in."""
+    program = symbols.program
+    images = program.image_of.ravel()[memory.pes]
+    _, firsts = np.unique(images, return_index=True)
+    for first in np.sort(firsts):
+        y, x = divmod(int(memory.pes[first]), program.width)
+        address = int(memory.addresses[first])
+        symbol = symbols.symbol_at(x, y, address)
+        room = memory.num_words if symbol is None else symbol.address + symbol.num_words - address
+        if symbol is not None and room < memory.num_words:
+            taken, held = memory.num_words // data_type.num_words, room // data_type.num_words
+            bits = 16 * data_type.num_words
+            return Diagnostic(
+                Severity.WARNING,
+                "host-overrun",
+                f"a copy of '{variable.name}' takes {taken} elements of {bits} bits on PE ({x}, "
+                f"{y}), where '{symbol.name}' holds {held}",
+                help="make the elements per PE, and the size of an element, those of the variable",
+            )
+    return None
 
 
 def write(

@@ -2,9 +2,10 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Final
 
-from openwafer.diagnostics import Severity, did_you_mean, error, render
+from openwafer.diagnostics import Diagnostic, Severity, did_you_mean, error, render
 from openwafer.sdk.fabric import Simulator
 
 OVERRUNS_VARIABLE: Final = "OPENWAFER_OVERRUNS"
@@ -28,9 +29,9 @@ def stops_at_overrun_by_environment() -> bool:
     return name == Severity.ERROR
 
 
-def tell_overruns(simulator: Simulator) -> None:
+def tell_overruns(simulator: Simulator, of_copies: Mapping[str, Diagnostic]) -> None:
     """Write the warnings of a run to the standard error."""
-    warnings = simulator.overruns()
+    warnings = (*of_copies.values(), *simulator.overruns())
     lines = [render(warning, color=sys.stderr.isatty()) for warning in warnings[:MAX_TOLD]]
     if len(warnings) > MAX_TOLD:
         lines.append(f"and {len(warnings) - MAX_TOLD} more overruns; sim.log has all of them")

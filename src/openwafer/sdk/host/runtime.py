@@ -11,7 +11,7 @@ columns and rows.
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +19,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
-from openwafer.sdk.host.copies import region_memory
+from openwafer.sdk.host.copies import RegionMemory, overrun_of_copy, region_memory
 from openwafer.sdk.host.engine import (
     MAX_THREADS,
     EngineKind,
@@ -120,6 +120,9 @@ class Runtime:
         self._engine_kind = options.engine or engine_kind_of_environment()
         self._simulator: Simulator | None = None
         self._log: SimLog | None = None
+        stops = options.stops_at_overrun
+        self._stops_at_overrun = stops_at_overrun_by_environment() if stops is None else stops
+        self._copy_overruns: dict[str, Diagnostic] = {}
         self._pending: list[Task] = []
         self._is_running = False
         self._is_stopped = False
@@ -130,7 +133,6 @@ class Runtime:
         landings = self._options.log_folder is not None and wants_landings()
         # The simulator calls the engine by address: it has to live as long.
         self._engine = engine
-        stops = self._options.stops_at_overrun
         threads = num_threads(self._options.threads, self.program.width * self.program.height)
         self._simulator = Simulator(
             self.program,
@@ -139,11 +141,13 @@ class Runtime:
             SimulatorOptions(
                 landing_log=landings,
                 threads=threads,
-                stops_at_overrun=stops_at_overrun_by_environment() if stops is None else stops,
+                stops_at_overrun=self._stops_at_overrun,
             ),
         )
         # It is called once: by `stop`, or where a script ends without it.
-        self._tell_overruns = weakref.finalize(self, tell_overruns, self._simulator)
+        self._tell_overruns = weakref.finalize(
+            self, tell_overruns, self._simulator, self._copy_overruns
+        )
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)
 
@@ -168,8 +172,8 @@ class Runtime:
         write_if_asked(self.program, simulator)
 
     def overruns(self) -> tuple[Diagnostic, ...]:
-        """A warning for each place where a vector operation went over the end of a variable."""
-        return self._loaded().overruns()
+        """A warning for each copy, and each vector operation, over the end of a variable."""
+        return (*self._copy_overruns.values(), *self._loaded().overruns())
 
     def get_id(self, name: str) -> int:
         """Return the id of an exported name; the program need not be loaded."""
@@ -217,8 +221,7 @@ class Runtime:
 
         def write() -> None:
             simulator = self._settle()
-            num_words = region.num_elements * data_type.num_words
-            memory = region_memory(self.symbols, simulator, variable, region, num_words)
+            memory = self._memory(variable, region, data_type)
             copies.write(simulator, memory, src, data_type)
             self._transport(region)
 
@@ -246,8 +249,7 @@ class Runtime:
 
         def read() -> None:
             simulator = self._settle()
-            num_words = region.num_elements * data_type.num_words
-            memory = region_memory(self.symbols, simulator, variable, region, num_words)
+            memory = self._memory(variable, region, data_type)
             result = copies.read(simulator, memory, region, data_type)
             self._transport(region)
             dest(result)
@@ -360,6 +362,17 @@ class Runtime:
     def cycle(self) -> int:
         """Present cycle of the fabric."""
         return int(self._loaded().cycle)
+
+    def _memory(self, variable: HostName, region: Region, data_type: DataType) -> RegionMemory:
+        """Where a copy reads or writes; notes when it goes over the end of the variable."""
+        num_words = region.num_elements * data_type.num_words
+        memory = region_memory(self.symbols, self._loaded(), variable, region, num_words)
+        found = overrun_of_copy(self.symbols, memory, variable, data_type)
+        if found is not None and self._stops_at_overrun:
+            raise OpenwaferError(replace(found, severity=Severity.ERROR))
+        if found is not None:
+            self._copy_overruns.setdefault(found.message, found)
+        return memory
 
     def _launch(self, function: HostName, arguments: tuple[int, ...], nonblock: bool) -> Task:
         entries = self.symbols.entries(function)

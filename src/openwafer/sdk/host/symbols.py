@@ -64,10 +64,20 @@ class HostSymbols:
         return found
 
     def entries(self, function: HostName) -> tuple[int, ...]:
-        """Return the function's entry in each image, -1 where an image does not export it."""
-        return tuple(
+        """Return the function's entry in each image, -1 where an image does not export it.
+
+        Raises OpenwaferError where none does: nothing would run.
+        """
+        entries = tuple(
             dict(image.exported_functions).get(function.name, -1) for image in self.program.images
         )
+        if max(entries, default=-1) < 0:
+            raise error(
+                "host-function-missing",
+                f"no PE exports the function {function.name!r}, which the layout names",
+                help=f"add @export_symbol({function.name}) to the comptime block of its file",
+            )
+        return entries
 
     def image_at(self, x: int, y: int) -> Image:
         """Return the image of a PE of the rectangle."""
@@ -90,6 +100,11 @@ class HostSymbols:
                 help=f'add @export_symbol(..., "{variable.name}") to its comptime block',
             )
         return self.symbol(symbol, x, y)
+
+    def symbol_at(self, x: int, y: int, address: int) -> Symbol | None:
+        """Return the symbol that holds a word of a PE's memory; None where none does."""
+        inside = (s for s in self.image_at(x, y).symbols if 0 <= address - s.address < s.num_words)
+        return next(inside, None)
 
     def symbol(self, name: str, x: int, y: int) -> Symbol:
         """Return the symbol of that name in a PE's memory."""

@@ -37,17 +37,21 @@ class DataType(IntEnum):
         return 1 if self is DataType.BITS_16 else 2
 
 
-def words_of(array: NDArray[Any], num_elements: int, name: str) -> NDArray[np.uint32]:
+def words_of(array: object, num_elements: int, name: str) -> NDArray[np.uint32]:
     """Return the first 32-bit words of a host array, a view where that is possible.
 
     Scripts pass what is left of a longer array, so there may be more elements than `num_elements`.
     Raises OpenwaferError when there are fewer, or when an element does not have four bytes.
     """
+    if not isinstance(array, np.ndarray):
+        kind = type(array).__name__
+        message = f"{name} is of type {kind}, not a numpy array"
+        raise error("host-no-array", message, help="give an array with elements of 4 bytes")
     if array.dtype.itemsize != 4:
         raise error(
             "host-element-size",
             f"{name} has elements of {array.dtype.itemsize} bytes ({array.dtype}), not of 4",
-            help="widen 16-bit data first: input_array_to_u32(array, None, 1)",
+            help=_remedy_for_size(array.dtype, name),
         )
     if array.size < num_elements:
         raise error(
@@ -56,6 +60,15 @@ def words_of(array: NDArray[Any], num_elements: int, name: str) -> NDArray[np.ui
             help="the size is width * height * elements of one PE",
         )
     return np.ascontiguousarray(array).reshape(-1)[:num_elements].view(np.uint32)
+
+
+def _remedy_for_size(dtype: np.dtype[Any], name: str) -> str:
+    if name == "dest":
+        return "make it with elements of 4 bytes, such as np.float32 or np.uint32"
+    if dtype.itemsize < 4:
+        return "widen 16-bit data first: input_array_to_u32(array, None, 1)"
+    narrow = {"f": "float32", "i": "int32"}.get(dtype.kind, "uint32")
+    return f"convert it: array.astype(np.{narrow})"
 
 
 def check_writeable(array: NDArray[Any], name: str) -> None:

@@ -189,6 +189,12 @@ class Function:
         """The slots that arguments come in."""
         return self.slots[: self.num_parameters]
 
+    @property
+    def first_place(self) -> int:
+        """Place in the source of what it does first; -1 where that is not known."""
+        places = (one.place for block in self.blocks for one in block.instructions)
+        return next((place for place in places if place >= 0), -1)
+
     def once(self, key: Hashable, make: Callable[["Function"], T]) -> T:
         """What `make` gives of it, called once for each key, which says all else it depends on."""
         if key not in self.made:

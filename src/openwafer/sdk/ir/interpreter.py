@@ -172,6 +172,7 @@ class Frame:
         for slot, bits in zip(function.parameters, arguments, strict=True):
             self._slots[slot.name] = bits
         if self._end > interpreter.memory_words:
+            machine.box[mailbox.PLACE] = function.first_place
             raise TrapError(Trap.STACK_OVERFLOW, self._end)
 
     def run(self) -> Run:

@@ -63,12 +63,12 @@ def test_a_param_that_is_no_number_is_an_error(tmp_path: Path) -> None:
     [
         ("", "does not call @set_rectangle"),
         ("@set_rectangle(1, 1);", "PE (0, 0) of the 1 x 1 rectangle has no code"),
-        ("@set_rectangle(2, 2);", "PE (0, 0) and 3 other PEs of the 2 x 2 rectangle"),
+        ("@set_rectangle(2, 2);", "PE (0, 0) and 3 more PEs of the 2 x 2 rectangle have no code"),
         ("@set_rectangle(0, 1);", "a rectangle of 0 x 1 has no PE"),
         (f"{ONE} @set_rectangle(1, 1);", "@set_rectangle was called already"),
         (f'{ONE} @set_tile_code(0, 0, "pe.csl");', "PE (0, 0) has its code already"),
         (f'{ONE} @set_tile_code(1, 0, "pe.csl");', "PE (1, 0) lies outside of the 1 x 1"),
-        ('@set_tile_code(0, 0, "pe.csl");', "comes behind @set_rectangle"),
+        ('@set_tile_code(0, 0, "pe.csl");', "comes before @set_rectangle"),
         (
             '@set_rectangle(1, 1); @set_tile_code(0, 0, "no.csl");',
             "cannot find the imported file 'no.csl'",

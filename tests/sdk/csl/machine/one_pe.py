@@ -38,6 +38,13 @@ def refusal(folder: Path, source: str, arch: Arch = Arch.WSE3, exports: str = ""
     return str(caught.value)
 
 
+def warnings_of(folder: Path, source: str, arch: Arch, exports: str) -> tuple[str, ...]:
+    """The texts of the warnings about a file."""
+    (folder / "layout.csl").write_text(LAYOUT.replace("EXPORTS", exports))
+    (folder / "pe.csl").write_text(source)
+    return build_program(folder / "layout.csl", CompileOptions(arch=arch)).warnings
+
+
 class Pe:
     """One PE that runs the function `main`."""
 

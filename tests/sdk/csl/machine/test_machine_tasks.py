@@ -8,7 +8,15 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.image import QueueBinding, TaskBinding, TaskKind
 from openwafer.sdk.program.mailbox import DsrFile, Option, Outcome, Request
-from tests.sdk.csl.machine.one_pe import MAIN, Pe, compile_pe, ran, refusal
+from tests.sdk.csl.machine.one_pe import (
+    EXPORT_MAIN,
+    MAIN,
+    Pe,
+    compile_pe,
+    ran,
+    refusal,
+    warnings_of,
+)
 
 TASKS = """
 task local() void {}
@@ -146,6 +154,40 @@ def test_queues_are_bound_to_colors(tmp_path: Path) -> None:
     )
 
 
+SET_ON_ONE_WAY = """
+var n: i16 = 0;
+fn main() void {
+  var i: i16;
+  var sign: i16;
+  if (n < 0) { sign = -1; } else { sign = 1; }
+  while (n < 4) : (n += 1) {
+    if (n == 0) { i = 0; }
+    i += sign;
+  }
+}
+"""
+
+
+def test_a_local_that_is_set_on_some_way_to_its_use_is_no_warning(tmp_path: Path) -> None:
+    assert warnings_of(tmp_path, SET_ON_ONE_WAY + EXPORT_MAIN, Arch.WSE3, MAIN) == ()
+
+
+QUEUE_IN_USE = """
+const out = @get_dsd(fabout_dsd, .{
+  .extent = 1, .fabric_color = @get_color(6), .output_queue = @get_output_queue(3) });
+fn main() void { @mov32(out, 7); }
+"""
+
+
+@pytest.mark.parametrize(("arch", "number"), [(Arch.WSE2, 0), (Arch.WSE3, 1)])
+def test_a_queue_without_a_color_is_a_warning_on_wse3(
+    tmp_path: Path, arch: Arch, number: int
+) -> None:
+    text = "output_queue 3 is used and bound to no color, which wse3 needs"
+    warnings = warnings_of(tmp_path, QUEUE_IN_USE + EXPORT_MAIN, arch, MAIN)
+    assert sum(text in one for one in warnings) == number
+
+
 def test_a_queue_is_initialized_once(tmp_path: Path) -> None:
     call = "@initialize_queue(@get_input_queue(2), .{ .color = @get_color(5) });"
     text = refusal(tmp_path, f"comptime {{ {call} {call} }}")
@@ -266,7 +308,20 @@ def test_exported_names_must_be_known_to_the_layout(tmp_path: Path) -> None:
 
 def test_exported_types_must_agree_with_the_layout(tmp_path: Path) -> None:
     source = "var main: f32; comptime { @export_symbol(main); }"
-    assert "exported symbol type mismatch" in refusal(tmp_path, source, exports=MAIN)
+    mismatch = "'main' is 'fn() void' in the layout, 'f32' here"
+    assert mismatch in refusal(tmp_path, source, exports=MAIN)
+
+
+def test_an_exported_function_that_differs_is_shown_beside_the_layouts(tmp_path: Path) -> None:
+    source = "fn main(n: i16) void {} comptime { @export_symbol(main); }"
+    mismatch = "'main' is 'fn() void' in the layout, 'fn(i16) void' here"
+    assert mismatch in refusal(tmp_path, source, exports=MAIN)
+
+
+def test_an_array_is_exported_by_a_pointer_to_it(tmp_path: Path) -> None:
+    source = 'var a: [4]f32; comptime { @export_symbol(a, "a"); }'
+    found = refusal(tmp_path, source, exports='@export_name("a", [*]f32, true);')
+    assert "export a pointer to the array: var a_ptr: [*]f32 = &a;" in found
 
 
 ADVERTISED = """

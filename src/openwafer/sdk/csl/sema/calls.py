@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError
+from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.addressed import addressed_names
@@ -13,6 +13,7 @@ from openwafer.sdk.csl.sema.functions import (
     Argument,
     Bound,
     bind,
+    called,
     finish_inlined,
     instantiate,
     linked,
@@ -121,7 +122,7 @@ def _follow(
     except Poisoned:
         raise
     except OpenwaferError as error:
-        raise OpenwaferError(*(_called(d, function, span) for d in error.diagnostics)) from error
+        raise OpenwaferError(*(called(d, function, span) for d in error.diagnostics)) from error
     finally:
         sema.call_depth -= 1
     if result != types.VOID:
@@ -138,18 +139,6 @@ def _tried(
             return _run(sema, function, bound, result, span)
     except OpenwaferError:
         return None
-
-
-_MAX_TRACE = 4
-
-
-def _called(found: Diagnostic, function: FunctionValue, span: Span) -> Diagnostic:
-    """Add the call to an error that happened inside it."""
-    if len(found.notes) >= _MAX_TRACE or found.span is None:
-        return found
-    position = span.source.position(span.start)
-    note = f"in '{function}', called at {span.source.name}:{position.line}:{position.column}"
-    return replace(found, notes=(*found.notes, note))
 
 
 def _check_depth(sema: Sema, span: Span) -> None:

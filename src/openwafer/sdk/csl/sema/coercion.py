@@ -70,6 +70,10 @@ def _remedy(have: Type, want: Type) -> str:
         return f"convert it with @as({want}, ...)"
     if types.is_number(want) and have in types.IDS:
         return "take its number with @get_int(...)"
+    if want == types.COLOR and have == types.VOID:
+        return "a stream has the color that <memcpy/get_params> is given in the layout"
+    if want in types.IDS and types.is_number(have):
+        return f"make one with @get_{want}(...)"
     if want == types.BOOL and types.is_number(have):
         return "compare it with zero"
     if isinstance(want, Pointer) and isinstance(have, Pointer):
@@ -145,7 +149,7 @@ def _fitted(analysis: Analysis, value: int, target: Int, span: Span) -> Comptime
             f"value {value} does not fit in type '{target}'",
             span,
             notes=(f"'{target}' holds {target.lowest} to {target.highest}",),
-            help="use a wider type",
+            help="use a signed type" if value < 0 and not target.is_signed else "use a wider type",
         )
     return Comptime(target, value)
 

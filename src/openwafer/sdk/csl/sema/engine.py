@@ -13,6 +13,7 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import LIBRARY, ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.parser_remedies import remedy_for_type
 from openwafer.sdk.csl.sema import coercion, lowering, places, portable
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
@@ -257,7 +258,7 @@ class Sema(Analysis):
         integer = types.integer_named(name)
         if integer is not None:
             return Comptime(types.TYPE, integer)
-        known = [*self.module.declarations, *self._local_names(), *types.NAMED_TYPES]
+        known = [*self.module.declarations, *self._local_names(), *_LANGUAGE]
         return self.fail(
             "undeclared",
             f"use of undeclared identifier '{name}'",
@@ -271,6 +272,9 @@ class Sema(Analysis):
             return f"a builtin begins with '@': @{name}"
         if self.imports.declares(LIBRARY / "math.csl", name):
             return f'import its module: const math = @import_module("<math>"); then math.{name}'
+        foreign = remedy_for_type(name)
+        if foreign:
+            return foreign
         found = did_you_mean(name, known)
         return found if "did you mean" in found else ""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from openwafer.diagnostics import Diagnostic
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.addressed import addressed_names
@@ -29,6 +30,8 @@ from openwafer.sdk.csl.values import (
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.program.image import Entry
 from openwafer.source import Span
+
+_MAX_TRACE = 4
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,11 @@ def _instance(sema: Sema, wanted: _InstanceOf) -> str:
     returned = ir.Type.VOID if types.is_aggregate(result) else types.ir_type(result)
     functions[name] = ir.Function(name, len(slots), returned, slots)
     sema.image.instances[key] = (name, result)
-    sema.image.pending.append(lambda: _recall(sema, function, bound, result, name))
+    sema.image.pending.append(
+        lambda: _with_call(
+            sema, function, wanted.span, lambda: _recall(sema, function, bound, result, name)
+        )
+    )
     return name
 
 
@@ -214,6 +221,31 @@ def _check_runnable(sema: Sema, result: Type, span: Span) -> None:
             span,
             help="write 'comptime' before the call",
         )
+
+
+def called(found: Diagnostic, function: FunctionValue, span: Span) -> Diagnostic:
+    """Add the call to an error that happened inside it."""
+    if len(found.notes) >= _MAX_TRACE or found.span is None:
+        return found
+    position = span.source.position(span.start)
+    note = f"in '{function}', called at {span.source.name}:{position.line}:{position.column}"
+    return replace(found, notes=(*found.notes, note))
+
+
+def _with_call(
+    sema: Sema, function: FunctionValue, span: Span, analyze: Callable[[], None]
+) -> None:
+    """Analyse a body; what is wrong with a generic one may be wrong with its call."""
+    before = len(sema.diagnostics)
+    analyze()
+    if not is_generic(function.declaration):
+        return
+    known = {(found.message, found.span) for found in sema.diagnostics[:before]}
+    sema.diagnostics[before:] = [
+        called(found, function, span)
+        for found in sema.diagnostics[before:]
+        if (found.message, found.span) not in known
+    ]
 
 
 def _recall(

@@ -93,7 +93,7 @@ def _param(sema: Sema, module: Module, node: ast.Variable) -> Comptime:
             _UNINITIALIZED,
             node.span,
             notes=(f"param '{node.name.text}' was given no value",),
-            help=f"pass .{node.name.text} where the file is imported, or give it a default",
+            help=_remedy_for_param(sema, module, node.name.text),
         )
     return _value(sema, module, node.initializer, kind)
 
@@ -106,6 +106,12 @@ def _type(sema: Sema, module: Module, node: ast.Expression) -> Type:
 
 def _value(sema: Sema, module: Module, node: ast.Expression, kind: Type | None) -> Comptime:
     return sema.recalled(module, (id(node), kind), lambda: sema.comptime_value(node, kind))
+
+
+def _remedy_for_param(sema: Sema, module: Module, name: str) -> str:
+    is_of_layout = sema.layout is not None and not module.prefix
+    where = f"--params={name}:VALUE" if is_of_layout else f".{name} where the file is imported"
+    return f"pass {where}, or give it a default"
 
 
 def _fitted(sema: Sema, given: Comptime, kind: Type, node: ast.Variable) -> Operand:

@@ -12,6 +12,7 @@ from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
+from openwafer.sdk.csl.sema.doubts import unset_variables
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.families import FAMILIES
 from openwafer.sdk.csl.sema.functions import function_name
@@ -145,6 +146,11 @@ def _assembled(sema: Sema) -> ImageResult:
     state = sema.image
     state.module.globals = state.globals()
     state.module.stack_base = state.next_address
+    if state.surroundings is not None:
+        state.surroundings.note_queues(state.machine.named_queues, state.machine.queues)
+    for doubt in unset_variables(state):
+        if doubt not in sema.diagnostics:
+            sema.diagnostics.append(doubt)
     module = folded(state.module)
     functions = module.functions.values()
     blocks = [block for function in functions for block in function.blocks]

@@ -17,9 +17,26 @@ from openwafer.sdk.csl.types import align_words as natural_alignment
 from openwafer.sdk.csl.values import Module, Variable
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.program import image
+from openwafer.source import Span
 
 FIRST_ADDRESS: Final = 16
 """Lower words stay unused, so that no valid address is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetLocal:
+    """A local variable that is declared without a value.
+
+    Attributes:
+        function: name of the IR function that has it.
+        slot: its register slot there.
+        name: in the source.
+    """
+
+    function: str
+    slot: str
+    name: str
+    span: Span
 
 
 @dataclass
@@ -36,6 +53,7 @@ class ImageState:
         definitions: what modules export, by the name that links it with extern declarations.
         parameters: numbers that each PE has its own of, with their types.
         modules: every import of a file, by the prefix of its symbols.
+        unset_locals: those of functions that were analysed for this image.
     """
 
     module: ir.Module
@@ -52,6 +70,7 @@ class ImageState:
     definitions: dict[str, tuple[Module, ast.Declaration]] = field(default_factory=dict)
     parameters: list[tuple[Lanes, ir.Type]] = field(default_factory=list)
     modules: dict[str, Module] = field(default_factory=dict)
+    unset_locals: list[UnsetLocal] = field(default_factory=list)
 
     def parameter(self, value: Lanes, kind: ir.Type) -> int:
         """Number of the parameter that holds a value."""

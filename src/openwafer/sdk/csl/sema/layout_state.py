@@ -1,6 +1,6 @@
 """What the layout block says: the rectangle, the code of each PE, routes, and the host's names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -55,12 +55,24 @@ class Surroundings:
         names: exported to the host, by name.
         places: in the source, of all images, in the order of their numbers.
         memo: what the analyses of images have in common.
+        named_queues: of WSE-3 that some image uses, by direction and number, with the first place.
+        bound_queues: those that some image binds to a color.
     """
 
     rectangle: Rectangle
     names: dict[str, HostName]
     places: dict[Place, int] = field(default_factory=dict)
     memo: Memo = field(default_factory=Memo)
+    named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
+    bound_queues: set[tuple[bool, int]] = field(default_factory=set)
+
+    def note_queues(
+        self, named: Mapping[tuple[bool, int], Span], bound: Iterable[tuple[bool, int]]
+    ) -> None:
+        """Add the queues of an image."""
+        for queue, span in named.items():
+            self.named_queues.setdefault(queue, span)
+        self.bound_queues.update(bound)
 
 
 @dataclass

@@ -60,6 +60,7 @@ class MachineState:
         queues: bindings that the program asked for, by direction and number.
         used_queues: colors that descriptors use each input queue with.
         queueless_colors: colors of fabric inputs that name no queue, as WSE-2 programs may.
+        named_queues: those that descriptors name, by direction and number, with the first place.
         blocked: last word on each target of block and unblock: kind and id to is blocked.
         registers: word address to value.
         teardown_handlers: color to entry.
@@ -74,6 +75,7 @@ class MachineState:
     queues: dict[tuple[bool, int], QueueBinding | None] = field(default_factory=dict)
     used_queues: dict[int, set[int]] = field(default_factory=dict)
     queueless_colors: set[int] = field(default_factory=set)
+    named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     blocked: dict[tuple[BlockKind, int], bool] = field(default_factory=dict)
     dsr_loads: list[Named] = field(default_factory=list)
     fifos: list[Named] = field(default_factory=list)

@@ -7,6 +7,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.arith import binary
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
+from openwafer.sdk.csl.sema.image_state import UnsetLocal
 from openwafer.sdk.csl.sema.join import NEVER
 from openwafer.sdk.csl.sema.places import store
 from openwafer.sdk.csl.types import Array, Enum, Struct, Type
@@ -158,6 +159,10 @@ def _runtime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Oper
         store(sema, place, value, node.span)
     elif isinstance(place, SlotPlace):
         store(sema, place, Comptime(kind, zero(kind)), node.span)
+    is_unset = value is None or (isinstance(value, Comptime) and value.value is UNDEFINED)
+    if is_unset and isinstance(place, SlotPlace) and sema.is_live:
+        function, name = sema.builder.function.name, node.name
+        sema.image.unset_locals.append(UnsetLocal(function, place.slot, name.text, name.span))
     return place
 
 

@@ -65,7 +65,9 @@ def _element_count(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) ->
 
 @builtin("range")
 def _range(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    written, *bounds = arguments(sema, call, 2, 4)
+    written, *bounds = arguments(
+        sema, call, 2, 4, help="the type of the numbers comes first: @range(u16, n)"
+    )
     kind = sema.type_of_node(written)
     if not types.is_int(kind):
         sema.fail("range-type", f"'@range' takes an integer type, got: '{kind}'", written.span)

@@ -21,7 +21,9 @@ def _builtin(sema: Sema, node: ast.BuiltinCall, expected: Type | None) -> Operan
     return handler(sema, node, expected)
 
 
-def arguments(sema: Sema, call: ast.BuiltinCall, *counts: int) -> tuple[ast.Expression, ...]:
+def arguments(
+    sema: Sema, call: ast.BuiltinCall, *counts: int, help: str = ""
+) -> tuple[ast.Expression, ...]:
     """The arguments, of which there must be one of `counts`."""
     if len(call.arguments) not in counts:
         expected = " or ".join(map(str, counts))
@@ -29,5 +31,6 @@ def arguments(sema: Sema, call: ast.BuiltinCall, *counts: int) -> tuple[ast.Expr
             "wrong-count",
             f"'@{call.name.text}' expects {expected} arguments, {len(call.arguments)} provided",
             call.span,
+            help=help,
         )
     return call.arguments

@@ -7,6 +7,7 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.coercion import mismatch
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
 from openwafer.sdk.csl.sema.machine.structs import Options, elements
@@ -273,6 +274,7 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
     extent = options.needed("extent")
     words[WORD_EXTENT : WORD_EXTENT + 2] = _extent(sema, extent, options.span)
     words[WORD_QUEUE] = _queue(sema, options, is_input=is_input)
+    _note_queue(sema, words[WORD_COLOR], words[WORD_QUEUE], options.span, is_input=is_input)
     flags = DsdKind.FABIN if is_input else DsdKind.FABOUT | _output_flags(options)
     if options.choice("simd_mode", SIMD_MODES):
         flags |= DsdFlag.SIMD
@@ -281,16 +283,17 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
         words[WORD_CONTROL_TRANSFORM] = 1
     words[WORD_KIND] = int(flags)
     words[WORD_PRIORITY] = options.choice("priority", PRIORITIES) or 0
-    if is_input:
-        _note_queue(sema, words[WORD_COLOR], words[WORD_QUEUE])
     return descriptor(sema, kind, words)
 
 
-def _note_queue(sema: Sema, color: Word, queue: Word) -> None:
+def _note_queue(sema: Sema, color: Word, queue: Word, span: Span, *, is_input: bool) -> None:
     """The compiler of WSE-2 programs binds input queues to the colors that descriptors name."""
-    if sema.arch is not Arch.WSE2 or not isinstance(color, int) or not isinstance(queue, int):
+    if not isinstance(queue, int):
         return
-    if color != NO_COLOR:
+    if sema.arch is Arch.WSE3:
+        if queue != NO_QUEUE:
+            sema.ask(_UseOfQueue(is_input, int(queue), span))
+    elif is_input and isinstance(color, int) and color != NO_COLOR:
         sema.ask(_QueueOf(int(color), int(queue)))
 
 
@@ -310,6 +313,19 @@ class _QueueOf(Question):
             machine.used_queues.setdefault(self.queue, set()).add(self.color)
 
 
+@dataclass(frozen=True, slots=True)
+class _UseOfQueue(Question):
+    """The question for a queue of WSE-3, which the program has to bind."""
+
+    is_input: bool
+    queue: int
+    span: Span
+
+    def answer(self, sema: Sema) -> None:
+        """None: whether it was bound is known at the end."""
+        sema.image.machine.named_queues.setdefault((self.is_input, self.queue), self.span)
+
+
 def _output_flags(options: Options) -> int:
     flags = _index_flag(options)
     if options.flag("control"):
@@ -326,8 +342,7 @@ def _color(sema: Sema, options: Options) -> Word:
     # Numbers stand for colors in programs of the first releases.
     is_number = isinstance(operand, Comptime) and t.is_int(operand.type)
     if not is_number and operand.type != t.COLOR:
-        message = f"expected type 'color', got: '{operand.type}'"
-        sema.fail("type-mismatch", message, options.span)
+        mismatch(sema, operand.type, t.COLOR, options.span)
     return as_word(sema, operand, options.span)
 
 
@@ -338,8 +353,7 @@ def _queue(sema: Sema, options: Options, *, is_input: bool) -> Word:
         return NO_QUEUE
     is_number = isinstance(operand, Comptime) and t.is_int(operand.type)
     if not is_number and operand.type != kind:
-        message = f"expected type '{kind}', got: '{operand.type}'"
-        sema.fail("type-mismatch", message, options.span)
+        mismatch(sema, operand.type, kind, options.span)
     return as_word(sema, operand, options.span)
 
 

@@ -1,5 +1,7 @@
 """Builtins that show a PE's variables and functions to the host."""
 
+from typing import NoReturn
+
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
@@ -74,12 +76,9 @@ def _advertised(sema: Sema, call: ast.BuiltinCall, name: str) -> HostName | None
 
 def _check_variable(sema: Sema, call: ast.BuiltinCall, name: HostName | None, kind: t.Type) -> None:
     if name is not None and (name.inputs is not None or _plain(name.type) != _plain(str(kind))):
-        sema.fail(
-            "export-mismatch",
-            f"exported symbol type mismatch: '{name.name}' is '{name.type}' in the layout, "
-            f"'{kind}' here",
-            call.span,
-        )
+        is_function = name.inputs is not None
+        there = f"fn({_inputs(name)}) {name.type}" if is_function else name.type
+        _fail_mismatch(sema, call, name, there, kind)
 
 
 def _plain(kind: str) -> str:
@@ -95,8 +94,25 @@ def _check_function(
     have = [str(parameter) for parameter in kind.parameters]
     want = None if name.inputs is None else [type_name for _, type_name in name.inputs]
     if have != want or str(kind.result) != name.type:
-        message = f"exported symbol type mismatch: '{name.name}' is '{kind}' here"
-        sema.fail("export-mismatch", message, call.span)
+        there = name.type if want is None else f"fn({_inputs(name)}) {name.type}"
+        _fail_mismatch(sema, call, name, there, kind)
+
+
+def _inputs(function: HostName) -> str:
+    return ", ".join(kind for _, kind in function.inputs or ())
+
+
+def _fail_mismatch(
+    sema: Sema, call: ast.BuiltinCall, name: HostName, there: str, here: t.Type
+) -> NoReturn:
+    is_array = isinstance(here, t.Array)
+    example = f"var {name.name}_ptr: {there} = &{name.name};"
+    sema.fail(
+        "export-mismatch",
+        f"exported symbol type mismatch: '{name.name}' is '{there}' in the layout, '{here}' here",
+        call.span,
+        help=f"export a pointer to the array: {example}" if is_array else "",
+    )
 
 
 @builtin("get_symbol_id")

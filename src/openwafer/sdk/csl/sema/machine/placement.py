@@ -59,4 +59,6 @@ def fail_without_rectangle(sema: Sema, call: ast.BuiltinCall) -> NoReturn:
     """Report that a builtin needs the rectangle, unless the rectangle's own error says it all."""
     if sema.layout is not None and sema.layout.is_refused:
         raise Poisoned(*sema.diagnostics[-1:])
-    sema.fail("no-rectangle", f"@{call.name.text} comes behind @set_rectangle", call.span)
+    message = f"@{call.name.text} comes before @set_rectangle"
+    help = "begin the layout block with @set_rectangle(width, height)"
+    sema.fail("no-rectangle", message, call.span, help=help)

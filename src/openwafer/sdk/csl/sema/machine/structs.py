@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from openwafer.diagnostics import did_you_mean
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema import places
@@ -38,11 +39,13 @@ class Options:
         fields: Mapping[str, Loaded],
         span: Span,
         spans: Mapping[str, Span] = MappingProxyType({}),
+        names: Mapping[str, Span] = MappingProxyType({}),
     ) -> None:
         self._sema = sema
         self._fields = dict(fields)
         self._known: list[str] = []
         self._spans = spans
+        self._names = names
         self.span = span
 
     @classmethod
@@ -52,7 +55,8 @@ class Options:
             return cls(sema, {}, span)
         inits = node.fields if isinstance(node, ast.StructInit) else ()
         spans = {init.name.text: init.value.span for init in inits}
-        return cls(sema, sema.fields(sema.expression(node), node.span), node.span, spans)
+        names = {init.name.text: init.name.span for init in inits}
+        return cls(sema, sema.fields(sema.expression(node), node.span), node.span, spans, names)
 
     @classmethod
     def of(cls, sema: Sema, operand: Operand, span: Span) -> "Options":
@@ -117,9 +121,13 @@ class Options:
         """Report fields that nobody took."""
         if self._fields:
             name = next(iter(self._fields))
-            span = self._spans.get(name, self.span)
-            help_text = f"the fields are {', '.join(sorted(self._known))}"
-            self._sema.fail("unknown-field", f"no field '{name}' here", span, help=help_text)
+            span = self._names.get(name, self.span)
+            known = sorted(self._known)
+            notes = (f"the fields are {', '.join(known)}",)
+            close = did_you_mean(name, known)
+            help_text = close if close.startswith("did you mean") else ""
+            message = f"no field '{name}' here"
+            self._sema.fail("unknown-field", message, span, notes=notes, help=help_text)
 
     def _known_bool(self, name: str, operand: Operand) -> bool:
         if not isinstance(operand, Comptime) or not isinstance(operand.value, bool):

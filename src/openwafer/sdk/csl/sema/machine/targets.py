@@ -81,7 +81,10 @@ def _kind(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> int:
     accepted = _BLOCKED[sema.arch] if is_block else _ACTIVATED
     if operand.type not in accepted:
         names = " or ".join(sorted(map(str, accepted)))
-        sema.fail("type-mismatch", f"expected type '{names}', got: '{operand.type}'", span)
+        message = f"expected type '{names}', got: '{operand.type}'"
+        is_number = t.is_number(operand.type)
+        remedy = "make one with @get_local_task_id(...)" if is_number else ""
+        sema.fail("type-mismatch", message, span, help=remedy)
     if operand.type == t.UT_ID:
         return BlockKind.MICROTHREAD
     if operand.type == t.INPUT_QUEUE or operand.type == t.DATA_TASK_ID:

@@ -19,6 +19,7 @@ from openwafer.sdk.program.mailbox import BlockKind
 from openwafer.source import Span
 
 _MOST_ROTATIONS: Final = 2
+_WAVELET_BITS: Final = 32
 _BINDINGS: Final = {
     "bind_local_task": (TaskKind.LOCAL, t.LOCAL_TASK_ID),
     "bind_data_task": (TaskKind.DATA, t.DATA_TASK_ID),
@@ -72,6 +73,10 @@ def _check_parameters(sema: Sema, kind: TaskKind, task: FunctionValue, span: Spa
     if kind is TaskKind.DATA and not num_parameters:
         message = f"a data task takes the wavelet as an argument, '{task}' takes none"
         sema.fail("task-arguments", message, span)
+    num_bits = sum(t.num_bits(one) for one in function_type(sema, task).parameters if one)
+    if kind is TaskKind.DATA and num_bits > _WAVELET_BITS:
+        message = f"the arguments of data task '{task}' take {num_bits} of a wavelet's 32 bits"
+        sema.fail("task-arguments", message, span, help="take one of 32 bits, or two of 16")
 
 
 def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Span) -> None:

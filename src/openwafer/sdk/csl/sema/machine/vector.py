@@ -47,6 +47,7 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     op = VECTOR_OPS[call.name.text]
     num_operands = 1 + len(op.sources)
     nodes = take(sema, call, num_operands, num_operands + 1)
+    _refuse_options_for_source(sema, call, nodes, num_operands)
     _refuse_comptime(sema, call)
     target_node, *source_nodes = nodes[:num_operands]
     target = _destination(sema, target_node, op.destination)
@@ -74,6 +75,21 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 def _unknown_op(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     message = f"@{call.name.text} is not supported: what it computes is not documented"
     sema.fail("unsupported", message, call.span)
+
+
+def _refuse_options_for_source(
+    sema: Sema, call: ast.BuiltinCall, nodes: tuple[ast.Expression, ...], num_operands: int
+) -> None:
+    """Report a source that was left out before the options."""
+    if len(nodes) != num_operands or not isinstance(nodes[-1], ast.StructInit):
+        return
+    wanted = num_operands - 1
+    sema.fail(
+        "wrong-argument-count",
+        f"@{call.name.text} takes a destination and {wanted} source{'s' if wanted > 1 else ''}, "
+        f"{wanted - 1} given before its options",
+        call.span,
+    )
 
 
 def _refuse_comptime(sema: Sema, call: ast.BuiltinCall) -> None:

@@ -1,0 +1,88 @@
+"""What is allowed, and hardly meant: known once all of the code was analysed."""
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.sdk.csl.sema.image_state import ImageState
+from openwafer.sdk.csl.sema.layout_state import Surroundings
+from openwafer.sdk.ir import function as ir
+
+_Point: TypeAlias = tuple[str, int, bool]
+"""A block, an instruction in it, and whether the slot was set on the way there."""
+_REMEDY_FOR_QUEUE: Final = "call @initialize_queue(queue, .{ .color = ... }) in a comptime block"
+
+
+def unbound_queues(surroundings: Surroundings) -> Iterator[Diagnostic]:
+    """Warnings about queues of WSE-3 that code uses, and no PE binds to a color.
+
+    Which PEs come to the operations that use a queue may be known at run time only.
+    """
+    for (is_input, number), span in surroundings.named_queues.items():
+        if (is_input, number) not in surroundings.bound_queues:
+            kind = "input_queue" if is_input else "output_queue"
+            message = f"{kind} {number} is used and bound to no color, which wse3 needs"
+            yield Diagnostic(
+                Severity.WARNING, "csl-queue-unbound", message, span, help=_REMEDY_FOR_QUEUE
+            )
+
+
+def unset_variables(state: ImageState) -> Iterator[Diagnostic]:
+    """Warnings about local variables that are read before they are set, on every way there."""
+    places = list(state.places)
+    for local in state.unset_locals:
+        function = state.module.functions.get(local.function)
+        read = None if function is None else _read_before_set(function, local.slot)
+        if read is not None:
+            file, line, _, where = places[read.place]
+            yield Diagnostic(
+                Severity.WARNING,
+                "csl-unset-variable",
+                f"'{local.name}' is read before it has a value",
+                local.span,
+                (f"read at {file}:{line} ({where})",),
+                "give it a value here: on the machine it is what the stack held before",
+            )
+
+
+def _read_before_set(function: ir.Function, slot: str) -> ir.Instruction | None:
+    """A read of a slot that nothing but its declaration comes before, on every way there."""
+    blocks = {block.label: block for block in function.blocks}
+    uses = [
+        (block.label, index, one)
+        for block in function.blocks
+        for index, one in enumerate(block.instructions)
+        if one.op in ("get", "set") and one.names[0] == slot
+    ]
+    declared = next(((label, index) for label, index, one in uses if one.op == "set"), None)
+    if declared is None:
+        return None
+    for label, index, one in uses:
+        if one.op == "get" and _ways(blocks, slot, declared, (label, index)) == {False}:
+            return one
+    return None
+
+
+def _ways(
+    blocks: dict[str, ir.Block], slot: str, start: tuple[str, int], end: tuple[str, int]
+) -> set[bool]:
+    """Whether the slot was set behind its declaration, on the ways that first come to a read."""
+    found: set[bool] = set()
+    seen: set[_Point] = set()
+    waiting: list[_Point] = [(*start, False)]
+    while waiting:
+        label, index, is_set = waiting.pop()
+        if (label, index) == end:
+            found.add(is_set)
+            continue
+        if (label, index, is_set) in seen:
+            continue
+        seen.add((label, index, is_set))
+        one = blocks[label].instructions[index]
+        if one.op == "set" and one.names[0] == slot:
+            is_set = (label, index) != start
+        if index + 1 < len(blocks[label].instructions):
+            waiting.append((label, index + 1, is_set))
+        else:
+            waiting += [(target, 0, is_set) for target in one.names if target in blocks]
+    return found

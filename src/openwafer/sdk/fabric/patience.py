@@ -1,0 +1,33 @@
+"""Tells whoever waits for a long run that it goes on, and what PEs are at."""
+
+import sys
+import time
+from collections.abc import Callable
+
+_FIRST_SECONDS = 10.0
+
+
+class Patience:
+    """Remarks on the standard error while the host waits, each after twice the time.
+
+    Args:
+        awaited: what the host waits for.
+        seconds: until the first remark.
+    """
+
+    def __init__(self, awaited: str, seconds: float = _FIRST_SECONDS) -> None:
+        self._awaited = awaited
+        self._begin = time.monotonic()
+        self._next_seconds = seconds
+
+    def look(self, cycles: int, busy: Callable[[], list[str]]) -> None:
+        """Write a remark if it is time; `cycles` have gone by, `busy` says what PEs are at."""
+        seconds = time.monotonic() - self._begin
+        if seconds < self._next_seconds:
+            return
+        self._next_seconds = 2 * seconds
+        so_far = f"{seconds:.0f} s, {cycles:,} cycles"
+        lines = [f"openwafer: the host has waited {so_far}, for {self._awaited}"]
+        lines += [f"  {line}" for line in busy()]
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
