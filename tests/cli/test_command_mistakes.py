@@ -57,3 +57,9 @@ def test_a_command_that_does_not_exist_is_told() -> None:
     done = run_command("trian")
     assert done.code == 2
     assert "No such command 'trian'" in done.err
+
+
+def test_a_share_without_sense_is_told(run: Path) -> None:
+    done = run_command("generate", run, "--top-p", 0)
+    message = "error[option-value]: top_p: expected above 0 and at most 1, found 0.0\n"
+    assert (done.code, done.err) == (2, message)

@@ -57,7 +57,7 @@ def test_a_trained_run_is_not_trained_again(config_file: Path, run: Path) -> Non
 def test_resuming_a_complete_run_says_that_it_is_done(run: Path) -> None:
     done = run_command("resume", run)
     assert (done.code, done.err) == (0, "")
-    assert "done: 2 steps" in done.out
+    assert "done: 2 steps, all before, in" in done.out
 
 
 def test_generation_prints_the_prompt_and_what_follows(run: Path) -> None:

@@ -233,3 +233,19 @@ def test_a_file_that_is_not_utf8_is_refused_with_the_byte(tmp_path: Path) -> Non
     (tmp_path / "run.yaml").write_bytes(b"name: \xff")
     with pytest.raises(OpenwaferError, match=r"is not UTF-8 text: byte 6 is 0xff"):
         config.load(tmp_path / "run.yaml", Run)
+
+
+@pytest.mark.parametrize("text", ["*", "*.bias", "*norm", "*norm.*"])
+def test_a_pattern_without_quotes_is_told_to_have_them(text: str) -> None:
+    found = failure("steps: 1\nfiles: [" + text + "]")
+    assert "= help: a text that begins with * stands in quotes: '*.bias'" in found
+
+
+def test_the_end_of_a_text_is_told_in_words() -> None:
+    assert "but found the end\n" in failure("steps: 1", "name=*")
+
+
+def test_keys_of_two_choices_do_not_go_together() -> None:
+    found = failure("steps: 1\noptimizer: {betas: [0.9, 0.99], learning_rate: 1}")
+    assert "'learning_rate' does not go together with 'betas'\n --> run.yaml:2:" in found
+    assert "the whole mapping: {learning_rate: ...}" in found

@@ -1,5 +1,6 @@
 """The commands."""
 
+import math
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -164,9 +165,14 @@ def generate(  # noqa: PLR0913 - a parameter is an option
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
 ) -> None:
     """Write text with the model of a run."""
+    from openwafer.config import InvalidFieldError
+    from openwafer.diagnostics import error
     from openwafer.training.session import Sampling, Session
 
-    sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+    try:
+        sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+    except InvalidFieldError as cause:
+        raise error("option-value", str(cause)) from cause
     print(prompt + Session(run).generate(prompt, sampling))
 
 
@@ -183,8 +189,9 @@ def demo(
 
 def _tell_result(result: "TrainResult") -> None:
     if result.is_complete:
+        loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
         print(
-            f"done: {result.steps_done} steps, loss {result.loss:.4f}, in {result.folder}\n"
+            f"done: {result.steps_done} steps, {loss}, in {result.folder}\n"
             f"next: openwafer generate {result.folder} --prompt TEXT | "
             f"openwafer report {result.folder} | openwafer export {result.folder} FOLDER"
         )

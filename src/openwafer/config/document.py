@@ -171,7 +171,10 @@ def _syntax_error(source: SourceText, start: int, cause: yaml.MarkedYAMLError) -
     at = start + cause.problem_mark.index if cause.problem_mark else start
     span = Span(source, at, min(at + 1, len(source.text)))
     notes = (cause.context,) if cause.context else ()
-    return error("config-syntax", f"not YAML: {cause.problem}", span=span, notes=notes)
+    problem = str(cause.problem).replace("'\\x00'", "the end")
+    is_alias = cause.context == "while scanning an alias" or "undefined alias" in problem
+    help = "a text that begins with * stands in quotes: '*.bias'" if is_alias else ""
+    return error("config-syntax", f"not YAML: {problem}", span=span, notes=notes, help=help)
 
 
 def _split(source: SourceText, path: str) -> Iterator[Span]:

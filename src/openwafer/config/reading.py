@@ -178,7 +178,24 @@ def _pick(node: MappingNode, members: list[object]) -> object:
             chosen = _read_choice(entry.value, tuple(itertools.chain(*choices)))
             return next(m for m, own in zip(members, choices, strict=True) if chosen in own)
     num_known = [len(node.entries.keys() & schema.keys()) for schema in schemas]
-    return members[num_known.index(max(num_known))]
+    index = num_known.index(max(num_known))
+    _refuse_mixture(node, schemas[index], frozenset().union(*schemas))
+    return members[index]
+
+
+def _refuse_mixture(
+    node: MappingNode, chosen: Mapping[str, object], of_all: frozenset[str]
+) -> None:
+    beside = ", ".join(f"'{key}'" for key in node.entries if key in chosen)
+    for key, entry in node.entries.items():
+        if key in of_all - chosen.keys():
+            raise error(
+                "config-unknown-key",
+                f"'{key}' does not go together with {beside}",
+                span=entry.key_span,
+                help=f"leave out either; --set replaces all of them where it sets the whole "
+                f"mapping: {{{key}: ...}}",
+            )
 
 
 def _hints(kind: object) -> Mapping[str, object]:

@@ -110,3 +110,22 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(OpenwaferError, match=r"tokenizer\.json is no tokenizer: "):
         load_tokenizer(tmp_path)
+
+
+def test_what_transformers_knows_of_a_tokenizer_is_kept(tmp_path: Path) -> None:
+    TRAINED.save(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path, pad_token="!", model_max_length=64)
+    theirs.chat_template = "{{ messages }}"
+    theirs.save_pretrained(tmp_path / "theirs")
+    load_tokenizer(tmp_path / "theirs").save(tmp_path)
+    kept = AutoTokenizer.from_pretrained(tmp_path)
+    assert (kept.pad_token, kept.model_max_length) == ("!", 64)
+    assert kept.chat_template == "{{ messages }}"
+
+
+def test_a_tokenizer_class_in_a_file_that_is_not_copied_is_not_asked_for(tmp_path: Path) -> None:
+    TRAINED.save(tmp_path)
+    settings = {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    load_tokenizer(tmp_path).save(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).eos_token == TRAINED.end_of_text

@@ -250,3 +250,11 @@ def test_a_moving_mean_uses_what_there_is_at_the_ends() -> None:
 def test_points_that_are_not_finite_are_left_out() -> None:
     x, y = finite_points([(0, 1.0), (1, math.nan), (2, math.inf), (3, 4.0)])
     assert (x.tolist(), y.tolist()) == ([0, 3], [1.0, 4.0])
+
+
+def test_a_step_of_a_run_without_trace_is_refused(folder: Path) -> None:
+    (folder / "trace.json").unlink()
+    with pytest.raises(
+        OpenwaferError, match=r"asked for step 2, traced steps: none\n.*trace_steps"
+    ):
+        write_report(folder, step=2)

@@ -180,3 +180,8 @@ def test_weights_that_are_not_finite_are_listed(folder: Path, value: float) -> N
     text = refusal(CheckpointFolder(folder))
     assert "1 of the weights in" in text
     assert "= note: model.norm.weight" in text
+
+
+def test_loading_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    build(CheckpointFolder(folder), seed=0)
+    assert capfd.readouterr() == ("", "")

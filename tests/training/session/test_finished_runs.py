@@ -12,6 +12,7 @@ from safetensors import safe_open
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import load_run, write_report
+from openwafer.training.models import CheckpointFolder
 from openwafer.training.session import ExportFormat, RunConfig, Sampling, Session, TrainResult
 from openwafer.training.session.config import EvaluateConfig
 from openwafer.training.stream.placement import StoreTier
@@ -193,3 +194,44 @@ def test_a_folder_without_saved_steps_cannot_be_used(finished: Finished, tmp_pat
     (tmp_path / "config.yaml").write_text((finished.folder / "config.yaml").read_text())
     with pytest.raises(OpenwaferError, match=r"has saved nothing yet\n.*openwafer resume"):
         Session(tmp_path).evaluate()
+
+
+@pytest.fixture(scope="module")
+def saved_model(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> CheckpointFolder:
+    """A model with its tokenizer, which has a chat template and two tokens that end a text."""
+    folder = tmp_path_factory.mktemp("saved")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(data.tokenizer, pad_token="!")
+    tokenizer.chat_template = "{{ messages }}"
+    tokenizer.save_pretrained(folder)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(vocab_size=280, num_attention_heads=2, **sizes)
+    model: Any = transformers.LlamaForCausalLM(config)
+    model.generation_config.eos_token_id = [7, tokenizer.eos_token_id]
+    model.save_pretrained(folder)
+    return CheckpointFolder(folder)
+
+
+def test_the_export_of_a_saved_model_keeps_what_its_folder_says(
+    data: TinyData, saved_model: CheckpointFolder, tmp_path: Path
+) -> None:
+    config = replace(tiny_config(data, tmp_path), model=saved_model, steps=1)
+    session = Session(
+        replace(config, data=replace(config.data, tokenizer=None, folder=None)), console=quiet()
+    )
+    session.train()
+    folder = session.export(tmp_path / "exported")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert (tokenizer.pad_token, tokenizer.chat_template) == ("!", "{{ messages }}")
+    assert loaded(folder).generation_config.eos_token_id == [7, tokenizer.eos_token_id]
+
+
+def test_a_tokenizer_larger_than_the_saved_model_is_refused(
+    data: TinyData, saved_model: CheckpointFolder, tmp_path: Path
+) -> None:
+    config = json.loads((saved_model.path / "config.json").read_text())
+    small = tmp_path / "small"
+    small.mkdir()
+    (small / "config.json").write_text(json.dumps({**config, "vocab_size": 270}))
+    run = replace(tiny_config(data, tmp_path), model=CheckpointFolder(small))
+    with pytest.raises(OpenwaferError, match=r"knows 270 token ids, the tokenizer 280\n.*leave"):
+        Session(run, console=quiet()).train()

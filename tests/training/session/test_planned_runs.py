@@ -10,6 +10,7 @@ from openwafer.training.metrics.plan_record import Mode, PlanRecord, Tier, read_
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import StreamingConfig
+from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.placement import StoreTier
 from tests.training.session.tiny_runs import GPT, TinyData, tiny_config, train_quietly
 
@@ -62,4 +63,19 @@ def test_a_store_that_is_too_large_is_refused_with_numbers(data: TinyData, tmp_p
     config = tiny_config(data, tmp_path)
     config = replace(config, streaming=replace(config.streaming, host_memory=10_000))
     with pytest.raises(OpenwaferError, match=r"need ([\d,]+) bytes.*may use 10,000 bytes of host"):
+        plan(config)
+
+
+def test_a_device_that_torch_has_no_name_for_is_refused(data: TinyData, tmp_path: Path) -> None:
+    config = replace(tiny_config(data, tmp_path), streaming=StreamingConfig(device="gpu"))
+    with pytest.raises(OpenwaferError, match=r"torch knows no device 'gpu'\n.*write auto, cpu, "):
+        plan(config)
+
+
+def test_activations_of_a_layer_that_is_none_are_refused(data: TinyData, tmp_path: Path) -> None:
+    streaming = StreamingConfig(device="cpu", activations={"layers.7": Activations.KEEP})
+    config = replace(tiny_config(data, tmp_path), streaming=streaming)
+    with pytest.raises(
+        OpenwaferError, match=r"for 'layers.7', which is none of .* 2 layers\n.*did"
+    ):
         plan(config)

@@ -7,6 +7,7 @@ import pytest
 from openwafer.config import parse, to_yaml
 from openwafer.diagnostics import OpenwaferError
 from openwafer.source import SourceText
+from openwafer.training.data import SavedTokenizer
 from openwafer.training.models import CheckpointFolder, GptConfig, TransformersModel
 from openwafer.training.session import RunConfig, load_config
 from openwafer.training.stream.activations import Activations
@@ -57,6 +58,20 @@ def test_a_saved_model_is_found_from_any_working_directory(
     assert config.model.path == tmp_path / "saved"
 
 
+def test_paths_may_begin_at_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    (tmp_path / "run.yaml").write_text(SHORT)
+    config = load_config(
+        tmp_path / "run.yaml",
+        ("folder=~/runs", "data.folder=~/tokens", "data.tokenizer={path: ~/words}"),
+    )
+    assert config.path == Path("/home/me/runs/run")
+    assert config.data.folder == Path("/home/me/tokens")
+    assert config.data.tokenizer == SavedTokenizer(Path("/home/me/words"))
+
+
 def test_kind_chooses_the_source_of_the_model() -> None:
     config = read(SHORT, "model={kind: transformers, architecture: llama}")
     assert isinstance(config.model, TransformersModel)
@@ -84,6 +99,11 @@ def test_micro_batches_come_by_number_or_by_size() -> None:
         ("ema=1.5", "ema: expected between 0 and 1, found 1.5"),
         ("precision=fp64", "no such choice: the text 'fp64'"),
         ("name=a/b", "name: 'a/b' is no name of a folder"),
+        ("name=..", "name: '..' is no name of a folder"),
+        ("seed=99999999999999999999", "seed: expected a number of 64 bits, found 9999999999999999"),
+        ("streaming.link_per_second=0", "link_per_second: expected above 0, found 0"),
+        ("streaming.prefetch_layers=-1", "prefetch_layers: expected at least 0, found -1"),
+        ("model.path=saved", "'path' does not go together with 'hidden_size', 'num_layers',"),
         ("optimizer.name=adamm", "name: no optimizer is called 'adamm'"),
         ("optimizer.groups=[{learning_rate: 1}]", "missing here: match"),
         ("schedule.name=cosin", "schedule: no learning-rate schedule is called 'cosin'"),

@@ -19,6 +19,10 @@ def test_temperature_zero_takes_the_likeliest_token() -> None:
     assert drawn(Sampling(temperature=0.0)).tolist() == [0, 400, 0, 0]
 
 
+def test_a_temperature_next_to_zero_takes_the_likeliest_token() -> None:
+    assert drawn(Sampling(temperature=1e-320)).tolist() == [0, 400, 0, 0]
+
+
 def test_draws_follow_the_probabilities_at_a_temperature() -> None:
     shares = drawn(Sampling(temperature=2.0), 4000) / 4000
     assert torch.allclose(shares, (LOGITS / 2).softmax(0), atol=0.03)

@@ -1,7 +1,7 @@
 """A tokenizer trained on the spot or loaded from a file, with one end-of-text token."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ SMALLEST_VOCABULARY = 257
 TRAINING_PIECE_CHARS = 16 * 1024
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,22 @@ class SavedTokenizer:
     end_of_text: str | None = None
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What ``transformers.AutoTokenizer`` reads beside ``tokenizer.json``; means nothing here.
+
+    Attributes:
+        values: content of ``tokenizer_config.json``.
+        chat_template: content of ``chat_template.jinja``; ``None`` without one.
+    """
+
+    values: Mapping[str, object]
+    chat_template: str | None = None
+
+
+PLAIN_SETTINGS = Settings({"tokenizer_class": "PreTrainedTokenizerFast"})
+
+
 class Tokenizer:
     """Texts to token ids and back; equal texts give equal ids on every machine.
 
@@ -74,7 +91,11 @@ class Tokenizer:
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, end_of_text: str, end_of_text_id: int
+        self,
+        backend: tokenizers.Tokenizer,
+        end_of_text: str,
+        end_of_text_id: int,
+        settings: Settings = PLAIN_SETTINGS,
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
@@ -82,11 +103,20 @@ class Tokenizer:
         self._backend = backend
         self.end_of_text = end_of_text
         self.end_of_text_id = end_of_text_id
+        self._settings = settings
 
     @cached_property
     def vocab_size(self) -> int:
         """One more than the largest token id, so that a row of this embedding exists for each."""
         return max(self._backend.get_vocab(with_added_tokens=True).values()) + 1
+
+    @cached_property
+    def num_text_ids(self) -> int:
+        """One more than the largest id in tokenised texts, where other special tokens never are."""
+        added = self._backend.get_added_tokens_decoder()
+        special = {token_id for token_id, token in added.items() if token.special}
+        ids = set(self._backend.get_vocab(with_added_tokens=True).values()) - special
+        return max(*ids, self.end_of_text_id) + 1
 
     @cached_property
     def fingerprint(self) -> str:
@@ -109,8 +139,10 @@ class Tokenizer:
 
     def save(self, folder: Path) -> None:
         """Write ``tokenizer.json`` and the settings ``transformers.AutoTokenizer`` reads."""
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": self.end_of_text}
-        atomic_file.write_text(folder / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
+        values = {**self._settings.values, "eos_token": self.end_of_text}
+        atomic_file.write_text(folder / SETTINGS_FILE, json.dumps(values, indent=2) + "\n")
+        if self._settings.chat_template is not None:
+            atomic_file.write_text(folder / CHAT_TEMPLATE_FILE, self._settings.chat_template)
         atomic_file.write_text(folder / TOKENIZER_FILE, self._backend.to_str(pretty=True))
 
 
@@ -165,7 +197,8 @@ def load_tokenizer(path: Path, end_of_text: str | None = None) -> Tokenizer:
             f"{file} is no tokenizer: {problem}",
             help="restore the file, or save the tokenizer again",
         ) from problem
-    token = end_of_text or _saved_end_of_text(path) or END_OF_TEXT
+    settings = _saved_settings(path)
+    token = end_of_text or _end_of_text(settings) or END_OF_TEXT
     token_id = backend.token_to_id(token)
     if token_id is None:
         special = [t.content for t in backend.get_added_tokens_decoder().values() if t.special]
@@ -175,12 +208,21 @@ def load_tokenizer(path: Path, end_of_text: str | None = None) -> Tokenizer:
             notes=(f"its special tokens: {', '.join(special) or 'none'}",),
             help="set tokenizer.end_of_text to the one that ends a text",
         )
-    return Tokenizer(backend, token, token_id)
+    return Tokenizer(backend, token, token_id, settings)
 
 
-def _saved_end_of_text(folder: Path) -> str | None:
-    settings = folder / SETTINGS_FILE
-    if not settings.is_file():
-        return None
-    token = read_json(settings).get("eos_token")
-    return token["content"] if isinstance(token, dict) else token
+def _saved_settings(folder: Path) -> Settings:
+    if not (folder / SETTINGS_FILE).is_file():
+        return PLAIN_SETTINGS
+    values = dict(read_json(folder / SETTINGS_FILE))
+    if values.pop("auto_map", None):
+        # The class is in a Python file of that folder, which is not copied.
+        values |= PLAIN_SETTINGS.values
+    template = folder / CHAT_TEMPLATE_FILE
+    return Settings(values, template.read_text(encoding="utf-8") if template.is_file() else None)
+
+
+def _end_of_text(settings: Settings) -> str | None:
+    token = settings.values.get("eos_token")
+    found = token.get("content") if isinstance(token, Mapping) else token
+    return found if isinstance(found, str) else None

@@ -3,7 +3,7 @@
 `openwafer.trace` writes Chrome trace JSON; this reads the part that a training step uses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -98,7 +98,7 @@ class RunTrace:
         if step is None and starts:
             step = max([known for known in starts if known + 1 in starts] or starts)
         if step is None or step not in starts:
-            raise self._missing(step, starts)
+            raise trace_step_missing(self.place, step, starts)
         window = self._window(step, starts)
         spans = tuple(span for span in self.spans if _touches(span.interval, window))
         return StepTrace(step, window, spans, _during(self.memory, window))
@@ -116,14 +116,17 @@ class RunTrace:
         end = starts[step + 1] if step + 1 in starts else max(end for _, end in own)
         return begin, end
 
-    def _missing(self, step: int | None, starts: Mapping[int, float]) -> OpenwaferError:
-        known = ", ".join(map(str, sorted(starts))) or "none"
-        wanted = "a step" if step is None else f"step {step}"
-        return error(
-            "trace-step-missing",
-            f"{self.place}: asked for {wanted}, traced steps: {known}",
-            help="ask for one of the traced steps",
-        )
+
+def trace_step_missing(place: str, step: int | None, traced: Iterable[int]) -> OpenwaferError:
+    """The error for a step that was not traced; without `step`, for a trace of no step."""
+    known = ", ".join(map(str, sorted(traced))) or "none"
+    wanted = "a step" if step is None else f"step {step}"
+    return error(
+        "trace-step-missing",
+        f"{place}: asked for {wanted}, traced steps: {known}",
+        help="ask for one of the traced steps, or for none in particular; the config's "
+        "trace_steps are traced, where weights stream",
+    )
 
 
 def read_trace(path: Path) -> RunTrace:

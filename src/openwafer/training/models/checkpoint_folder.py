@@ -1,6 +1,8 @@
 """Models from a checkpoint folder on this machine, in the Hugging Face layout."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -68,6 +70,18 @@ def load_checkpoint(description: CheckpointFolder) -> nn.Module:
         )
     _require_finite(folder, model)
     return model
+
+
+def saved_vocab_size(description: CheckpointFolder) -> int | None:
+    """Token ids that the saved model knows, by its config; ``None`` where that tells none.
+
+    Raises:
+        OpenwaferError: ``checkpoint-missing``, ``checkpoint-json``.
+    """
+    saved = _read_json(description.path, CONFIG_FILE)
+    part = saved.get("text_config")
+    found = saved.get("vocab_size", part.get("vocab_size") if isinstance(part, dict) else None)
+    return found if isinstance(found, int) else None
 
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -144,13 +158,14 @@ def _saved_class(folder: Path, saved: dict[str, Any]) -> str:
 def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Module, set[str]]:
     """The model, and the names of its weights that the folder lacks."""
     try:
-        model, info = model_class.from_pretrained(
-            folder,
-            config=config,
-            local_files_only=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+        with _without_progress_bar():
+            model, info = model_class.from_pretrained(
+                folder,
+                config=config,
+                local_files_only=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
     except (SafetensorError, OSError) as cause:
         raise error(
             "checkpoint-weights", f"cannot read the weights in {folder}: {cause}", help=SAVE_AGAIN
@@ -164,6 +179,18 @@ def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Modul
     except REFUSALS as cause:
         raise _refusal(folder, cause) from cause
     return model, set(info["missing_keys"])
+
+
+@contextmanager
+def _without_progress_bar() -> Iterator[None]:
+    """Context in which the library draws no bar over the lines of a run."""
+    was_enabled = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            transformers.utils.logging.enable_progress_bar()
 
 
 def _refusal(folder: Path, cause: Exception) -> OpenwaferError:

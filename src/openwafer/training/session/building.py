@@ -1,9 +1,7 @@
 """From a config to the model, the optimizers over it, and the work of a step."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,32 +10,37 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.training.data import Batch, SavedTokenizer, TokenizerTraining, load_tokenizer
+from openwafer.diagnostics import error
+from openwafer.training.data import (
+    Batch,
+    SavedTokenizer,
+    Tokenizer,
+    TokenizerTraining,
+    load_tokenizer,
+)
 from openwafer.training.models import (
     CheckpointFolder,
     GptConfig,
     ModelConfig,
     TransformersModel,
     build,
-    loss_of,
     with_vocab_size,
 )
+from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
 from openwafer.training.session.parameter_groups import freeze
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.dry_run import Workload
-from openwafer.training.stream.micro_batches import Forward
 from openwafer.training.stream.updates import Updater
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
 SCRATCH_RESIDENT_BYTES: Final = 256 << 20
 SCRATCH_MIN_BYTES: Final = 64 << 10
-
-Inputs = Mapping[str, torch.Tensor]
 
 
 def tokenizer_of(config: RunConfig) -> TokenizerTraining | SavedTokenizer:
@@ -55,6 +58,17 @@ def expected_vocab_size(config: RunConfig) -> int:
     if isinstance(tokenizer, TokenizerTraining):
         return tokenizer.vocab_size
     return load_tokenizer(tokenizer.path.expanduser(), tokenizer.end_of_text).vocab_size
+
+
+def require_embeddings(model: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Raise ``model-vocab-size`` unless a saved model has an embedding for each id in the data."""
+    given = saved_vocab_size(model) if isinstance(model, CheckpointFolder) else None
+    if given is not None and given < tokenizer.num_text_ids:
+        raise error(
+            "model-vocab-size",
+            f"the saved model knows {given} token ids, the tokenizer {tokenizer.num_text_ids}",
+            help="leave data.tokenizer out, so that the tokenizer in the model's folder is taken",
+        )
 
 
 def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.Module:
@@ -97,28 +111,13 @@ def make_updater(optimizers: Sequence[Optimizer], model: nn.Module, config: RunC
     return Updater(optimizers, model, average_decay=config.ema)
 
 
-def model_inputs(model: nn.Module, batch: Batch) -> Inputs:
-    """What of a batch the model's forward takes."""
-    inputs = {"input_ids": batch.input_ids, "labels": batch.labels}
-    # A model that only looks back needs no mask for padding, which stands at the end.
-    if batch.attention_mask is not None and _accepts(model, "attention_mask"):
-        inputs["attention_mask"] = batch.attention_mask
-    return inputs
-
-
-def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
-    """The model's own loss of one micro-batch, a scalar."""
-    return loss_of(model(**inputs))
-
-
-def forward_of(model: nn.Module, batch: Batch, device: torch.device) -> Forward:
-    """The forward of one micro-batch, whose tensors are on the device; it returns the loss."""
-    inputs = {name: tensor.to(device) for name, tensor in model_inputs(model, batch).items()}
-    return partial(forward_loss, model, inputs)
-
-
 def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workload:
-    """A step of the run on made-up tokens, to plan by."""
+    """A step of the run on made-up tokens, to plan by.
+
+    Raises:
+        OpenwaferError: the model takes no such tokens.
+    """
+    require_tokens(model, config.batch.sequence_length)
     batch = model_inputs(model, _example(config.batch, vocab_size, config.data.cross_documents))
 
     def run(model: nn.Module, inputs: object) -> torch.Tensor:
@@ -175,12 +174,6 @@ def _memory_for(
 
 def _builds_on_meta(described: ModelConfig) -> bool:
     return isinstance(described, GptConfig | TransformersModel)
-
-
-def _accepts(model: nn.Module, name: str) -> bool:
-    parameters = inspect.signature(model.forward).parameters
-    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    return name in parameters or takes_all
 
 
 def _example(batch: BatchConfig, vocab_size: int, cross_documents: bool) -> Batch:

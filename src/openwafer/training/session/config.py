@@ -7,6 +7,7 @@ from pathlib import Path
 from openwafer import config as yaml_config
 from openwafer.config import Bytes, InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
@@ -19,6 +20,8 @@ from openwafer.training.stream.plan import Mode
 
 WARM_UP_SHARE = 20
 MAX_WARM_UP_STEPS = 1000
+# What torch's generators take.
+SMALLEST_SEED, LARGEST_SEED = -(2**63), 2**64 - 1
 
 
 def _require_positive(config: object, *names: str) -> None:
@@ -113,6 +116,13 @@ class StreamingConfig:
     layers: tuple[str, ...] = ()
     link_per_second: Bytes | None = None
 
+    def __post_init__(self) -> None:
+        _require_positive(self, "link_per_second")
+        if self.prefetch_layers is not None and self.prefetch_layers < 0:
+            raise InvalidFieldError(
+                "prefetch_layers", f"expected at least 0, found {self.prefetch_layers}"
+            )
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -164,7 +174,9 @@ class RunConfig:
         _require_positive(self, "steps", "log_every", "clip_norm", "device_memory")
         if self.ema is not None and not 0 < self.ema < 1:
             raise InvalidFieldError("ema", f"expected between 0 and 1, found {self.ema}")
-        if self.name is not None and Path(self.name).name != self.name:
+        if not SMALLEST_SEED <= self.seed <= LARGEST_SEED:
+            raise InvalidFieldError("seed", f"expected a number of 64 bits, found {self.seed}")
+        if self.name is not None and (Path(self.name).name != self.name or self.name == ".."):
             raise InvalidFieldError("name", f"'{self.name}' is no name of a folder")
         self._check_schedule()
         self._check_length()
@@ -204,9 +216,20 @@ def load_config(path: Path, overrides: tuple[str, ...] = ()) -> RunConfig:
         OpenwaferError: every mistake of the file with its place.
     """
     config = yaml_config.load(path, RunConfig, overrides)
-    config = replace(config, name=config.name or path.stem)
+    config = replace(config, name=config.name or path.stem, folder=config.folder.expanduser())
     if isinstance(config.model, CheckpointFolder):
-        # A run is resumed from any working directory.
-        model = replace(config.model, path=config.model.path.expanduser().absolute())
-        config = replace(config, model=model)
-    return config
+        config = replace(config, model=replace(config.model, path=_anchored(config.model.path)))
+    return replace(config, data=_anchored_data(config.data))
+
+
+def _anchored_data(data: TokensConfig) -> TokensConfig:
+    folder = None if data.folder is None else _anchored(data.folder)
+    tokenizer = data.tokenizer
+    if isinstance(tokenizer, SavedTokenizer):
+        tokenizer = replace(tokenizer, path=_anchored(tokenizer.path))
+    return replace(data, folder=folder, tokenizer=tokenizer)
+
+
+def _anchored(path: Path) -> Path:
+    """The path from the root, as a run is resumed from any working directory."""
+    return path.expanduser().absolute()

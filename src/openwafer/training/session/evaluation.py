@@ -3,7 +3,7 @@
 from itertools import islice
 
 from openwafer.training.data import Batch, Split, TokenDataset
-from openwafer.training.session.building import forward_of
+from openwafer.training.session.forward import forward_of
 from openwafer.training.session.opened_run import OpenedRun
 
 

@@ -102,11 +102,19 @@ def _write_all(
         _write_shards(target, specs, (t for _, t in chain(weights, buffers.items())), form)
     contents = dict(files.json_files)
     if contents:
-        end = {"eos_token_id": tokenizer.end_of_text_id}
-        contents[GENERATION_FILE] = {**contents.get(GENERATION_FILE, {}), **end}
+        generation = contents.get(GENERATION_FILE, {})
+        contents[GENERATION_FILE] = _ending(generation, tokenizer.end_of_text_id)
     for name, content in contents.items():
         atomic_file.write_text(target / name, json.dumps(content, indent=2) + "\n")
     tokenizer.save(target)
+
+
+def _ending(generation: Mapping[str, object], end_of_text_id: int) -> Mapping[str, object]:
+    """The settings with the end of text among the tokens that end a text."""
+    ends = generation.get("eos_token_id")
+    if isinstance(ends, list) and end_of_text_id in ends:
+        return generation
+    return {**generation, "eos_token_id": end_of_text_id}
 
 
 def _buffers(

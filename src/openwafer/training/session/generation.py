@@ -7,6 +7,7 @@ import torch
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import error
+from openwafer.training.session.forward import require_writer
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.seeding import generation_seed
 
@@ -62,7 +63,8 @@ def choose_token(logits: torch.Tensor, sampling: Sampling, generator: torch.Gene
     """One token by its logits, (vocabulary,)."""
     if sampling.temperature == 0:
         return int(logits.argmax())
-    logits = logits.float().cpu() / sampling.temperature
+    # Differences from the highest, so that no temperature, however low, makes an infinity of it.
+    logits = (logits.double() - logits.max()).cpu() / sampling.temperature
     if sampling.top_k is not None and sampling.top_k < logits.numel():
         lowest_kept = logits.topk(sampling.top_k).values[-1]
         logits = logits.masked_fill(logits < lowest_kept, -torch.inf)
@@ -80,6 +82,7 @@ def generate(run: OpenedRun, prompt: str, sampling: Sampling) -> str:
 
     The model sees as many of the last tokens as a training sample has.
     """
+    require_writer(run.model)
     tokenizer = run.dataset.tokenizer
     end = tokenizer.end_of_text_id
     written: list[int] = []

@@ -16,6 +16,7 @@ from openwafer.training.session.building import (
     build_model,
     make_updater,
     make_workload,
+    require_embeddings,
     stream_options,
     tokenizer_of,
 )
@@ -96,6 +97,7 @@ def opened(
     return_large_blocks()
     dataset = _open_data(config, folder, saved, notify)
     vocab_size = dataset.tokenizer.vocab_size
+    require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
     model = build_model(config, vocab_size, folder.path)
     optimizers = build_optimizers(model, config.optimizer)

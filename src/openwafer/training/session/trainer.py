@@ -11,8 +11,8 @@ from torch import nn
 from openwafer.training.data import Batch
 from openwafer.training.lr_schedules import Schedule
 from openwafer.training.session.allocator import keeping_freed_memory
-from openwafer.training.session.building import forward_of
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.forward import forward_of
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.precision import Precision

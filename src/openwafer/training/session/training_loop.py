@@ -11,8 +11,9 @@ from rich.console import Console
 
 from openwafer import atomic_file
 from openwafer.config import to_yaml
-from openwafer.diagnostics import error
+from openwafer.diagnostics import error, render
 from openwafer.trace import Trace
+from openwafer.training.data import TokenDataset
 from openwafer.training.metrics import (
     METRICS_FORMAT,
     VALIDATION_FORMAT,
@@ -23,6 +24,7 @@ from openwafer.training.metrics import (
     write_environment,
 )
 from openwafer.training.session.evaluation import evaluate, held_out
+from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.plan_table import show_plan
@@ -66,11 +68,17 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
     """
     log.write(f"training from step {run.steps_done} to {run.config.steps}")
     show_plan(run.planned.report, console)
+    remark = remark_on_labels(run.model)
+    if remark is not None:
+        console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
+    # Asked for before there is a run in the folder, as there may be no such documents.
+    validation_data = None if run.config.evaluate is None else held_out(run)
     _describe(run)
     with ExitStack() as stack:
         loop = _Loop(
             run,
             Saver(run),
+            validation_data,
             stack.enter_context(_metrics_writer(run)),
             stack.enter_context(_validation_writer(run)),
             stack.enter_context(_progress(run, console)),
@@ -120,6 +128,7 @@ class _Loop:
         self,
         run: OpenedRun,
         saver: Saver,
+        validation_data: TokenDataset | None,
         metrics: StepWriter[StepMetrics],
         validation: StepWriter[ValidationPoint] | None,
         progress: Progress,
@@ -129,8 +138,7 @@ class _Loop:
         self._metrics = metrics
         self._validation = validation
         self._progress = progress
-        # Asked for before the first step, as there may be no such documents.
-        self._held_out = None if validation is None else held_out(run)
+        self._held_out = validation_data
         self._meter = StepMeter(run.execution)
         self._trace = Trace()
         self._loss = math.nan

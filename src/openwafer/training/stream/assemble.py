@@ -264,12 +264,20 @@ def make_device(options: StreamOptions) -> Device:
     """The device of the options.
 
     Raises:
-        OpenwaferError: ``device-missing`` when it is not there.
+        OpenwaferError: ``device-unknown`` when there is no such name, ``device-missing`` when
+            it is not there.
     """
     name = options.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    torch_device = torch.device(name)
+    try:
+        torch_device = torch.device(name)
+    except RuntimeError as cause:
+        raise error(
+            "device-unknown",
+            f"torch knows no device {options.device!r}",
+            help="write auto, cpu, cuda or cuda:1",
+        ) from cause
     if torch_device.type == "cpu":
         return CpuDevice(options.device_memory_bytes, options.link_bytes_per_second)
     if torch_device.type == "cuda" and (torch_device.index or 0) < torch.cuda.device_count():

@@ -7,10 +7,11 @@ metered, not estimated.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import torch
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.activations import Activations
@@ -24,6 +25,8 @@ from openwafer.training.stream.dry_run import (
 )
 from openwafer.training.stream.layers import PINNED, Partition, pin
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
+
+MAX_LISTED_NAMES: Final = 100
 
 
 class Mode(StrEnum):
@@ -132,6 +135,7 @@ class _Search:
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
         self.names = [layer.name for layer in self.split.layers if layer.parent is None]
+        self._check_named_layers()
         self.flops = plain_flops(request.workload, request.torch_device)
 
     def _dry(self, policies: Mapping[str, Activations], schedule: Schedule | None) -> DryRun:
@@ -148,6 +152,16 @@ class _Search:
                 self.request.overhead_bytes,
             ),
         )
+
+    def _check_named_layers(self) -> None:
+        for name in self.request.activations:
+            if name not in self.names:
+                raise error(
+                    "layer-unknown",
+                    f"activations are set for {name!r}, which is none of the model's "
+                    f"{len(self.names)} layers",
+                    help=did_you_mean(name, self.names[:MAX_LISTED_NAMES]),
+                )
 
     @property
     def nested_capacity_bytes(self) -> int:

@@ -90,6 +90,7 @@ def test_every_name_builds_an_optimizer_that_can_be_read(name: str) -> None:
         ("lion", {"betas": [0.9, 1.5]}, "lion got lr=0.0001, betas=(0.9, 1.5), weight_decay=0.0"),
         ("muon", {"adjust_lr_fn": "x"}, "Adjust learning rate function x is not supported"),
         ("adamw", {"lr": "fast"}, "adamw refuses its options: '<=' not supported between"),
+        ("adam", {"betas": 0.9}, "is not subscriptable\n  = note: betas: 0.9"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(

@@ -12,7 +12,7 @@ from openwafer.training.metrics.report.overview import show_overview
 from openwafer.training.metrics.report.timeline import draw_timeline
 from openwafer.training.metrics.report.traffic import draw_traffic, list_traffic
 from openwafer.training.metrics.run_record import RunRecord, load_run
-from openwafer.training.metrics.step_trace import StepTrace
+from openwafer.training.metrics.step_trace import StepTrace, trace_step_missing
 
 
 def write_report(run_folder: Path, *, step: int | None = None) -> Path:
@@ -28,6 +28,8 @@ def write_report(run_folder: Path, *, step: int | None = None) -> Path:
 
 def render_report(run: RunRecord, *, step: int | None = None) -> str:
     """The report as HTML text."""
+    if run.trace is None and step is not None:
+        raise trace_step_missing(f"the run {run.name}", step, ())
     traced = run.trace.select(step) if run.trace is not None else None
     body = [show_overview(run, traced), *_show_steps(run), *_show_traced_step(run, traced)]
     body += [*_show_traffic(run), *_show_rest(run)]

@@ -54,6 +54,7 @@ def build_optimizer(
         raise error(
             "optimizer-option",
             f"{name} refuses its options: {refusal}",
+            notes=tuple(f"{option}: {value!r}" for option, value in (options or {}).items()),
             help=f"its options are {', '.join(accepted)}",
         ) from refusal
 

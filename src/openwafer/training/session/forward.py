@@ -1,0 +1,122 @@
+"""What a model's forward takes of a batch of tokens, and its loss."""
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import torch
+import transformers
+from torch import nn
+
+from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.training.data import Batch
+from openwafer.training.models import Task, loss_of
+from openwafer.training.models.transformers_model import HEADS, head_for
+from openwafer.training.stream.micro_batches import Forward
+
+Inputs = Mapping[str, torch.Tensor]
+
+# By these names the transformers library has tables with an embedding for each position.
+POSITION_TABLES: Final = ("wpe", "position_embeddings", "embed_positions")
+# What models of the library raise for a batch that is not theirs.
+REFUSALS: Final = (AttributeError, IndexError, TypeError, ValueError)
+REPEATING_TASKS: Final = (Task.MASKED_LM, Task.SEQ2SEQ_LM)
+
+
+def model_inputs(model: nn.Module, batch: Batch) -> Inputs:
+    """What of a batch the model's forward takes."""
+    inputs = {"input_ids": batch.input_ids, "labels": batch.labels}
+    # A model that only looks back needs no mask for padding, which stands at the end.
+    if batch.attention_mask is not None and _accepts(model, "attention_mask"):
+        inputs["attention_mask"] = batch.attention_mask
+    return inputs
+
+
+def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
+    """The model's own loss of one micro-batch, a scalar.
+
+    Raises:
+        OpenwaferError: ``model-inputs`` where a model of the transformers library refuses the
+            batch; what a user's own module raises comes through as it is.
+    """
+    if not isinstance(model, transformers.PreTrainedModel):
+        return loss_of(model(**inputs))
+    try:
+        return loss_of(model(**inputs))
+    except REFUSALS as cause:
+        raise error(
+            "model-inputs",
+            f"{type(model).__name__} refuses a batch of tokens: {cause}",
+            notes=tuple(f"{name} has the shape {tuple(t.shape)}" for name, t in inputs.items()),
+            help="take a model whose loss compares each token with its label",
+        ) from cause
+
+
+def forward_of(model: nn.Module, batch: Batch, device: torch.device) -> Forward:
+    """The forward of one micro-batch, whose tensors are on the device; it returns the loss."""
+    inputs = {name: tensor.to(device) for name, tensor in model_inputs(model, batch).items()}
+    return partial(forward_loss, model, inputs)
+
+
+def require_tokens(model: nn.Module, sequence_length: int) -> None:
+    """Refuse a model that cannot be trained on sequences of so many tokens.
+
+    Raises:
+        OpenwaferError: ``model-inputs``, ``model-context-length``.
+    """
+    main_input = getattr(model, "main_input_name", "input_ids")
+    if main_input != "input_ids" or not all(_accepts(model, n) for n in ("input_ids", "labels")):
+        taken = ", ".join(inspect.signature(model.forward).parameters)
+        raise error(
+            "model-inputs",
+            f"batches hold input_ids and labels, and the forward of {type(model).__name__} takes: "
+            f"{taken}",
+            help="train a language model; other models stream in a loop of your own, by "
+            "openwafer.stream_weights",
+        )
+    for name, module in model.named_modules():
+        is_table = isinstance(module, nn.Embedding) and name.endswith(POSITION_TABLES)
+        if is_table and module.num_embeddings < sequence_length:
+            raise error(
+                "model-context-length",
+                f"batch.sequence_length is {sequence_length}, and {name} of the model has "
+                f"{module.num_embeddings} positions",
+                help=f"set batch.sequence_length to {module.num_embeddings}",
+            )
+
+
+def remark_on_labels(model: nn.Module) -> Diagnostic | None:
+    """A warning for a model that learns to repeat its input, as its loss shifts no labels."""
+    if not isinstance(model, transformers.PreTrainedModel):
+        return None
+    if not any(_has_head(model, task) for task in REPEATING_TASKS):
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "model-labels",
+        f"{type(model).__name__} does not predict the next token: labels equal input_ids, so that "
+        "it learns to repeat its input",
+        help="mask or corrupt the input in a loop of your own, by openwafer.stream_weights",
+    )
+
+
+def require_writer(model: nn.Module) -> None:
+    """Raise ``model-no-text`` for a model that writes only after it has read another text."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise error(
+            "model-no-text",
+            f"{type(model).__name__} encodes one text and writes another, and here is only one",
+            help="export the model, and use generate() of the transformers library",
+        )
+
+
+def _has_head(model: transformers.PreTrainedModel, task: Task) -> bool:
+    config_class = type(model.config)
+    return config_class in HEADS[task] and head_for(config_class, task) is type(model)
+
+
+def _accepts(model: nn.Module, name: str) -> bool:
+    parameters = inspect.signature(model.forward).parameters
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return name in parameters or takes_all

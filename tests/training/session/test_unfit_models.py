@@ -1,0 +1,89 @@
+"""Models that cannot learn from batches of tokens are refused before there is a run."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.models import ModelConfig, Task, TransformersModel, UserModule
+from openwafer.training.session import Session, TrainResult
+from tests.training.session.tiny_runs import TinyData, quiet, tiny_config
+
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+HEADS = {"num_attention_heads": 2}
+T5 = TransformersModel(
+    "t5",
+    task=Task.SEQ2SEQ_LM,
+    config={"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2},
+)
+
+
+class Blind(nn.Module):
+    """Takes no labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Nothing to learn."""
+        return self.weight
+
+
+def train(data: TinyData, folder: Path, model: ModelConfig, **changes: Any) -> TrainResult:
+    config = replace(tiny_config(data, folder), model=model, steps=1, **changes)
+    return Session(config, console=quiet()).train()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            TransformersModel("vit", Task.IMAGE_CLASSIFICATION, config={**SIZES, **HEADS}),
+            "the forward of ViTForImageClassification takes: pixel_values, ",
+        ),
+        (
+            UserModule(f"{__name__}:Blind"),
+            "batches hold input_ids and labels, and the forward of Blind takes: input_ids",
+        ),
+        (
+            TransformersModel("gpt2", config={"n_embd": 16, "n_head": 2, "n_positions": 8}),
+            "batch.sequence_length is 12, and transformer.wpe of the model has 8 positions",
+        ),
+        (
+            TransformersModel("llama", Task.SEQUENCE_CLASSIFICATION, config={**SIZES, **HEADS}),
+            "LlamaForSequenceClassification refuses a batch of tokens: ",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_tokens_is_refused(
+    data: TinyData, tmp_path: Path, model: ModelConfig, message: str
+) -> None:
+    with pytest.raises(OpenwaferError) as found:
+        train(data, tmp_path, model)
+    assert message in str(found.value)
+    assert not (tmp_path / "tiny/config.yaml").exists()
+
+
+def test_a_model_that_repeats_its_input_is_warned_of(data: TinyData, tmp_path: Path) -> None:
+    out = io.StringIO()
+    config = replace(tiny_config(data, tmp_path), model=T5, steps=1)
+    Session(config, console=Console(file=out)).train()
+    message = "warning[model-labels]: T5ForConditionalGeneration does not predict the next token"
+    assert message in out.getvalue()
+
+
+def test_a_model_of_two_texts_does_not_write(data: TinyData, tmp_path: Path) -> None:
+    config = replace(tiny_config(data, tmp_path), model=T5, steps=1)
+    session = Session(config, console=quiet())
+    session.train()
+    with pytest.raises(
+        OpenwaferError, match=r"T5.* encodes one text and writes another(.|\n)*export"
+    ):
+        session.generate("3 squared")
