@@ -63,3 +63,8 @@ def test_a_share_without_sense_is_told(run: Path) -> None:
     done = run_command("generate", run, "--top-p", 0)
     message = "error[option-value]: top_p: expected above 0 and at most 1, found 0.0\n"
     assert (done.code, done.err) == (2, message)
+
+
+def test_a_run_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    done = run_command("resume", tmp_path / "none")
+    assert done.err.startswith(f"error[run-missing]: there is no run in {tmp_path / 'none'}")

@@ -1,6 +1,7 @@
 """The commands."""
 
 import math
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -188,17 +189,18 @@ def demo(
 
 
 def _tell_result(result: "TrainResult") -> None:
+    run = shlex.quote(str(result.folder))
     if result.is_complete:
         loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
         print(
             f"done: {result.steps_done} steps, {loss}, in {result.folder}\n"
-            f"next: openwafer generate {result.folder} --prompt TEXT | "
-            f"openwafer report {result.folder} | openwafer export {result.folder} FOLDER"
+            f"next: openwafer generate {run} --prompt TEXT | openwafer report {run} | "
+            f"openwafer export {run} FOLDER"
         )
         return
     print(
         f"{result.interrupted_by}: ended after step {result.steps_done}, which is saved\n"
-        f"go on with: openwafer resume {result.folder}",
+        f"go on with: openwafer resume {run}",
         file=sys.stderr,
     )
     from openwafer.cli import EXIT_INTERRUPTED

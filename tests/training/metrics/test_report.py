@@ -157,6 +157,15 @@ def test_memory_is_shown_against_budget_and_prediction(page: str) -> None:
         assert "predicted peak 61.0 MiB" in words
 
 
+def test_a_budget_far_above_all_that_is_used_does_not_flatten_the_charts(folder: Path) -> None:
+    change_plan(folder, device_budget_bytes=24 << 30)
+    page = render_report(load_run(folder))
+    for name in ("peak-memory", "step-memory"):
+        words = text_of(figure(page, name))
+        assert "predicted peak 61.0 MiB" in words
+        assert "budget 24" not in words
+
+
 def test_bytes_moved_stand_beside_the_plan(page: str) -> None:
     assert "8.00 (plan 8.00)" in text_of(figure(page, "traffic"))
 
@@ -258,3 +267,9 @@ def test_a_step_of_a_run_without_trace_is_refused(folder: Path) -> None:
         OpenwaferError, match=r"asked for step 2, traced steps: none\n.*trace_steps"
     ):
         write_report(folder, step=2)
+
+
+def test_a_report_that_cannot_be_written_is_told(folder: Path) -> None:
+    (folder / "report.html").mkdir()
+    with pytest.raises(OpenwaferError, match=r"cannot write .*report.html: Is a directory\n.*copy"):
+        write_report(folder)

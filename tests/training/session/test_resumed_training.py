@@ -12,6 +12,7 @@ from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config import CheckpointConfig, ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.activations import Activations
@@ -162,3 +163,20 @@ def test_another_model_is_refused_by_its_arrays(data: TinyData, tmp_path: Path) 
     wider = UserModule("tests.training.session.tiny_model:TinyModel", kwargs={"size": 9})
     with pytest.raises(OpenwaferError, match=r"head.weight is float32\[300, 8\] and must be"):
         resume_quietly(replace(config, model=wider))
+
+
+def test_another_optimizer_is_refused_and_leaves_the_store(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path, StoreTier.DISK)
+    train_halfway(config)
+    before = (tmp_path / "tiny/store/manifest.json").read_bytes()
+    with pytest.raises(OpenwaferError, match=r"(?s)states of .* do not fit.* and \d+ more\n.*keep"):
+        resume_quietly(replace(config, optimizer=OptimizerConfig(name="lion")))
+    assert (tmp_path / "tiny/store/manifest.json").read_bytes() == before
+
+
+def test_another_source_is_refused(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path)
+    train_halfway(config)
+    source = replace(config.data.source, paths=("elsewhere",))
+    with pytest.raises(OpenwaferError, match=r"(?s)data.source is not.* found .*'elsewhere'"):
+        resume_quietly(replace(config, data=replace(config.data, source=source)))

@@ -54,3 +54,18 @@ def test_a_run_is_free_again_after_its_process(tmp_path: Path) -> None:
         with RunFolder(tmp_path).locked():
             pass
     assert (tmp_path / "lock").exists()
+
+
+def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    message = r"cannot open .*lock: Is a directory\n.*help: copy the run to a folder that may be"
+    with pytest.raises(OpenwaferError, match=message), RunFolder(tmp_path).locked():
+        pass
+
+
+def test_recommended_commands_quote_a_path_with_spaces(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "my run")
+    folder.create()
+    folder.config.touch()
+    with pytest.raises(OpenwaferError, match=r"openwafer resume '/.*/my run';"):
+        folder.create()

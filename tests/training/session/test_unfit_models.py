@@ -20,7 +20,14 @@ HEADS = {"num_attention_heads": 2}
 T5 = TransformersModel(
     "t5",
     task=Task.SEQ2SEQ_LM,
-    config={"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2},
+    config={
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 24,
+        "num_layers": 1,
+        "num_heads": 2,
+        "decoder_start_token_id": 0,
+    },
 )
 
 

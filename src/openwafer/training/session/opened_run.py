@@ -9,8 +9,8 @@ from itertools import chain
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.data import DataSource, TokenDataset, prepare
 from openwafer.training.data import Progress as Preparation
-from openwafer.training.data import TokenDataset, prepare
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_model,
@@ -20,7 +20,7 @@ from openwafer.training.session.building import (
     stream_options,
     tokenizer_of,
 )
-from openwafer.training.session.config import RunConfig
+from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
@@ -30,6 +30,8 @@ from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execution import Execution
+
+DATA_STAYS = "batch, seed and data of a run stay as they are; begin a new run to change them"
 
 Notify = Callable[[str], None]
 
@@ -146,6 +148,7 @@ def _open_data(
 
     if saved is None:
         return prepare(preparation, place, report)
+    _require_same_source(load_config(folder.config).data.source, config.data.source)
     # The tokens of the run, whatever has become of the source since.
     dataset = TokenDataset.open(place, preparation.sampling)
     if dataset.fingerprint != saved.state.data:
@@ -153,6 +156,16 @@ def _open_data(
             "run-data-changed",
             f"the batches of {place} are not those that the run {folder.path} was trained on",
             notes=(f"expected {saved.state.data}, found {dataset.fingerprint}",),
-            help="batch, seed and data of a run stay as they are; begin a new run to change them",
+            help=DATA_STAYS,
         )
     return dataset
+
+
+def _require_same_source(trained_on: DataSource, now: DataSource) -> None:
+    if now != trained_on:
+        raise error(
+            "run-data-changed",
+            "data.source is not what the run was trained on",
+            notes=(f"expected {trained_on}", f"found {now}"),
+            help=DATA_STAYS,
+        )

@@ -5,12 +5,18 @@ The files are described in docs/formats/run-folder.md.
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.diagnostics import error
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell takes it, for the commands that a text recommends."""
+    return shlex.quote(str(path))
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,8 @@ class RunFolder:
             raise error(
                 "run-exists",
                 f"there is a run in {self.path} already",
-                help=f"go on with it: openwafer resume {self.path}; or choose another name: "
-                "--set name=NAME; or delete the folder",
+                help=f"go on with it: openwafer resume {quoted(self.path)}; or choose another "
+                "name: --set name=NAME; or delete the folder",
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -102,7 +108,15 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run for this process; raises ``run-locked`` with the process that holds it."""
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = self.path / "lock"
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as cause:
+            raise error(
+                "run-folder",
+                f"cannot open {lock}: {cause.strerror}",
+                help="copy the run to a folder that may be written to",
+            ) from cause
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

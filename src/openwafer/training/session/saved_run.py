@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
-from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.run_folder import RunFolder, quoted
 from openwafer.training.session.run_state import RunState, parse_run_state
 from openwafer.training.store import (
     ParameterStore,
@@ -20,6 +20,7 @@ from openwafer.training.store import (
     read_checkpoint,
     save_checkpoint,
 )
+from openwafer.training.store.checkpoint import require_fit
 from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
 from openwafer.training.stream.assemble import Planned, create_store, execute, reopen
 from openwafer.training.stream.execution import Execution
@@ -59,7 +60,7 @@ def require_newest(folder: RunFolder) -> SavedRun:
         raise error(
             "run-nothing-saved",
             f"the run {folder.path} has saved nothing yet",
-            help=f"train it first: openwafer resume {folder.path}",
+            help=f"train it first: openwafer resume {quoted(folder.path)}",
         )
     return saved
 
@@ -98,6 +99,8 @@ def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFold
             return execution
         saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
     assert saved.checkpoint is not None
+    # Before anything is deleted: a config may describe another model by now.
+    require_fit(read_checkpoint(saved.checkpoint), planned.plan.layouts.values())
     # The checkpoint is as new as the store, or the store is older.
     shutil.rmtree(folder.store, ignore_errors=True)
     store = create_store(planned, folder.store)
@@ -146,6 +149,6 @@ def naming_checkpoints(folder: RunFolder) -> Iterator[None]:
             Severity.NOTE,
             "run-checkpoint",
             f"the newest checkpoint of the run is {checkpoints[-1]}",
-            help=f"openwafer resume {folder.path} --checkpoint {checkpoints[-1]}",
+            help=f"openwafer resume {quoted(folder.path)} --checkpoint {quoted(checkpoints[-1])}",
         )
         raise OpenwaferError(*found.diagnostics, remedy) from found

@@ -157,7 +157,8 @@ def _read(
     if isinstance(source, RunConfig):
         return source, RunFolder(source.path)
     path = Path(source)
-    if path.is_dir():
+    # What is not there and has no suffix was meant to be a run.
+    if path.is_dir() or not (path.exists() or path.suffix):
         folder = RunFolder(path)
         folder.require_run()
         config = load_config(folder.config, overrides)

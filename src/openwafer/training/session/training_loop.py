@@ -28,6 +28,7 @@ from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.plan_table import show_plan
+from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.step_meter import StepMeter
@@ -227,6 +228,6 @@ class _Loop:
                 f"nothing of the step was applied; the {step} steps before it are safe in {where}",
             ),
             help="lower optimizer.learning_rate, warm up longer or set clip_norm, and go on from "
-            f"an earlier checkpoint: openwafer resume {run.folder.path} --checkpoint "
-            f"{run.folder.checkpoints}/step-NNNNNNNN --set optimizer.learning_rate=...",
+            f"an earlier checkpoint: openwafer resume {quoted(run.folder.path)} --checkpoint "
+            f"{quoted(run.folder.checkpoints)}/step-NNNNNNNN --set optimizer.learning_rate=...",
         ) from found

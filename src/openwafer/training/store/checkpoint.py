@@ -1,7 +1,7 @@
 """Portable checkpoints: every kept array by name, in safetensors shards, for any tier."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from openwafer import atomic_file
@@ -11,10 +11,11 @@ from openwafer.training.store.checkpoint_index import INDEX_NAME, Checkpoint, re
 from openwafer.training.store.checkpoint_shards import ShardReader, write_shards
 from openwafer.training.store.dtype_names import dtype_name
 from openwafer.training.store.json_state import Json, json_copy
-from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part
+from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore
 
 SHARD_BYTES = 1 << 30
+MAX_LISTED = 8
 
 
 def save_checkpoint(
@@ -47,7 +48,8 @@ def save_checkpoint(
         raise error(
             "checkpoint-not-written",
             f"cannot write the checkpoint {final}: {cause}",
-            help="free some space, or write to another folder; the store is unharmed",
+            help="free some space, or write to another folder; a disk tier keeps its last commit, "
+            "a store in DRAM what earlier checkpoints hold",
         ) from cause
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -61,8 +63,7 @@ def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
     `checkpoint-mismatch` with all arrays that are missing, unexpected or of another shape.
     """
     head = read_checkpoint(folder)
-    for part in KEPT_PARTS:
-        _require_match(head, store, part)
+    require_fit(head, store.layouts.values())
     shards = ShardReader(folder)
     for part in KEPT_PARTS:
         for layout in store.layouts.values():
@@ -93,8 +94,14 @@ def keep_last(folder: Path, num_kept: int) -> tuple[Path, ...]:
     return deleted
 
 
-def _require_match(head: Checkpoint, store: ParameterStore, part: Part) -> None:
-    wanted = {p.spec.name: p.spec for lay in store.layouts.values() for p in lay.parts[part]}
+def require_fit(head: Checkpoint, layouts: Collection[RecordLayout]) -> None:
+    """Raise ``checkpoint-mismatch`` unless a checkpoint has just the arrays of the records."""
+    for part in KEPT_PARTS:
+        _require_match(head, layouts, part)
+
+
+def _require_match(head: Checkpoint, layouts: Collection[RecordLayout], part: Part) -> None:
+    wanted = {p.spec.name: p.spec for layout in layouts for p in layout.parts[part]}
     found = {name: array.spec for name, array in head.arrays[part].items()}
     differing = [
         f"{name} is {_describe(found[name])} and must be {_describe(wanted[name])}"
@@ -110,9 +117,14 @@ def _require_match(head: Checkpoint, store: ParameterStore, part: Part) -> None:
         raise error(
             "checkpoint-mismatch",
             f"the {part} of {head.folder} do not fit the store",
-            notes=tuple(f"{what}: {', '.join(names)}" for what, names in facts.items() if names),
-            help="load it into a store of the same model, precision and optimizer",
+            notes=tuple(f"{what}: {_listed(names)}" for what, names in facts.items() if names),
+            help="keep the model, the optimizer and the average that it was saved with",
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(names[:MAX_LISTED])}{more}"
 
 
 def _describe(spec: ArraySpec) -> str:

@@ -31,6 +31,7 @@ from openwafer.training.metrics.units import (
 )
 
 _WIDEST_MEAN = 100
+FAR = 10
 _HEIGHT, _NARROW_HEIGHT = 220, 190
 
 
@@ -92,9 +93,9 @@ def draw_peak_memory(metrics: Sequence[StepMetrics], plan: PlanRecord) -> Figure
         f"The most bytes held on the device in each step. The highest is {format_bytes(most)}, "
         f"{format_share(most / budget)} of the budget."
     )
-    levels = memory_levels(plan)
+    levels = memory_levels(plan, most)
     words = Words("Peak device memory", caption, tuple(level.key for level in levels))
-    scale = byte_scale(max(most, budget))
+    scale = byte_scale(max(most, *(level.value for level in levels)))
     return _draw_steps("peak-memory", words, metrics, peaks, scale, levels)
 
 
@@ -130,8 +131,8 @@ def draw_step_memory(trace: StepTrace, plan: PlanRecord) -> Figure:
     """Device memory within one step; the trace must hold samples of it."""
     times, sizes = _fill_window(trace)
     clock = time_scale(trace.window_seconds)
-    levels = memory_levels(plan)
-    scale = byte_scale(max(*sizes, plan.device_budget_bytes))
+    levels = memory_levels(plan, max(sizes))
+    scale = byte_scale(max(*sizes, *(level.value for level in levels)))
 
     def paint(canvas: Any, size: Size) -> None:
         axes = _prepare_axes(canvas, size, scale, by_step=False)
@@ -149,14 +150,18 @@ def draw_step_memory(trace: StepTrace, plan: PlanRecord) -> Figure:
     return _draw("step-memory", words, paint)
 
 
-def memory_levels(plan: PlanRecord) -> tuple[Level, ...]:
-    """The budget and the predicted peak, as lines of a memory chart."""
-    budget = f"budget {format_bytes(plan.device_budget_bytes)}"
-    predicted = f"predicted peak {format_bytes(plan.predicted_peak_bytes)}"
-    return (
-        Level(plan.device_budget_bytes, Key(budget, Color.LIMIT, Mark.LINE)),
-        Level(plan.predicted_peak_bytes, Key(predicted, Color.PLAN, Mark.DASHES)),
-    )
+def memory_levels(plan: PlanRecord, most_bytes: float) -> tuple[Level, ...]:
+    """The budget and the predicted peak, as lines of a chart of memory up to `most_bytes`.
+
+    A budget far above both, such as all memory of a machine, would flatten the chart: no line.
+    """
+    budget, predicted = plan.device_budget_bytes, plan.predicted_peak_bytes
+    text = f"predicted peak {format_bytes(predicted)}"
+    levels = (Level(predicted, Key(text, Color.PLAN, Mark.DASHES)),)
+    if budget > FAR * max(most_bytes, predicted):
+        return levels
+    limit = Key(f"budget {format_bytes(budget)}", Color.LIMIT, Mark.LINE)
+    return (Level(budget, limit), *levels)
 
 
 def _draw(name: str, words: Words, paint: Any) -> Figure:

@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 from openwafer.atomic_file import write_text
+from openwafer.diagnostics import error
 from openwafer.training.metrics.report import curves, details, html
 from openwafer.training.metrics.report.overview import show_overview
 from openwafer.training.metrics.report.timeline import draw_timeline
@@ -19,10 +20,18 @@ def write_report(run_folder: Path, *, step: int | None = None) -> Path:
     """Write report.html into a run folder and return its path.
 
     `step` chooses the traced step that the timeline shows; by default a late, whole one. Raises
-    `OpenwaferError` as `load_run` does, and trace-step-missing.
+    `OpenwaferError` as `load_run` does, trace-step-missing, and report-not-written.
     """
     path = run_folder / "report.html"
-    write_text(path, render_report(load_run(run_folder), step=step))
+    text = render_report(load_run(run_folder), step=step)
+    try:
+        write_text(path, text)
+    except OSError as cause:
+        raise error(
+            "report-not-written",
+            f"cannot write {path}: {cause.strerror}",
+            help="free some space, or copy the run to a folder that may be written to",
+        ) from cause
     return path
 
 
