@@ -68,3 +68,15 @@ def test_a_share_without_sense_is_told(run: Path) -> None:
 def test_a_run_that_does_not_exist_is_told(tmp_path: Path) -> None:
     done = run_command("resume", tmp_path / "none")
     assert done.err.startswith(f"error[run-missing]: there is no run in {tmp_path / 'none'}")
+
+
+def test_a_disk_that_is_full_is_told(run: Path) -> None:
+    log = run / "log.txt"
+    written = log.read_text()
+    log.unlink()
+    log.symlink_to("/dev/full")
+    done = run_command("resume", run)
+    log.unlink()
+    log.write_text(written)
+    assert done.err.startswith("error[system]: a file: No space left on device\n")
+    assert (done.code, "help: make room on that disk" in done.err) == (2, True)

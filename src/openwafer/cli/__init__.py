@@ -3,11 +3,15 @@
 Commands import what they need when they run, so that help is quick and loads no torch.
 """
 
+import errno
 import sys
 
 from openwafer.cli.app import app
 from openwafer.cli.environment import set_defaults
-from openwafer.diagnostics import OpenwaferError, render
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render
+
+# A disk that is full or refuses to be used is no fault of the program.
+REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
@@ -25,5 +29,20 @@ def main() -> None:
         text = "\n\n".join(render(diagnostic, color=color) for diagnostic in found.diagnostics)
         print(text, file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
+    except OSError as refusal:
+        if refusal.errno not in REFUSALS:
+            raise
+        print(render(_told(refusal)), file=sys.stderr)
+        sys.exit(EXIT_MISTAKE)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _told(refusal: OSError) -> Diagnostic:
+    return Diagnostic(
+        Severity.ERROR,
+        "system",
+        f"{refusal.filename or 'a file'}: {refusal.strerror}",
+        help="make room on that disk, or use a folder that may be read and written; then go on "
+        "with a run by openwafer resume",
+    )

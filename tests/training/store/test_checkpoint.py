@@ -110,6 +110,13 @@ def test_arrays_that_do_not_fit_the_store_are_all_listed(saved: Path) -> None:
     assert "layer0.weight is float32[40, 64] and must be float32[40, 65]" in text
 
 
+def test_of_many_arrays_that_do_not_fit_some_are_listed(saved: Path) -> None:
+    layouts = [lay_out("new", [ArraySpec(f"new{n:02d}", torch.int8, (1,)) for n in range(99)])]
+    store = ParameterStore.create(layouts, placed(layouts, Tier.DRAM), folder=None, ring_bytes=0)
+    with pytest.raises(OpenwaferError, match=r"missing: new00, .*, new07 and 91 more\n"):
+        load_checkpoint(saved, store)
+
+
 def test_a_checkpoint_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
     folder = save_checkpoint(store_at(3, num_records=2), tmp_path, 3, {})
     store = store_at(8)
