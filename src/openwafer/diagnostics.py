@@ -11,10 +11,12 @@ A rendered diagnostic looks like this::
 """
 
 import difflib
+import os
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TextIO
 
 from openwafer.source import Position, Span
 
@@ -80,6 +82,11 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known here: {', '.join(known)}" if known else ""
+
+
+def wants_color(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose user wants color; see https://no-color.org."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 _COLORS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.NOTE: "36"}

@@ -18,9 +18,11 @@ class Done:
     err: str
 
 
-def run_command(*arguments: object, out: io.StringIO | None = None) -> Done:
-    """Run ``openwafer`` with arguments; `out` takes the place of standard output."""
-    out, err = out or io.StringIO(), io.StringIO()
+def run_command(
+    *arguments: object, out: io.StringIO | None = None, err: io.StringIO | None = None
+) -> Done:
+    """Run ``openwafer``; `out` and `err` take the place of standard output and error."""
+    out, err = out or io.StringIO(), err or io.StringIO()
     earlier = sys.argv
     sys.argv = ["openwafer", *map(str, arguments)]
     try:

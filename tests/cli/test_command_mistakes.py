@@ -1,10 +1,19 @@
 """Mistakes end with a diagnostic and exit code 2, never with a traceback."""
 
+import io
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import run_command, settings
+
+
+class Terminal(io.StringIO):
+    """Takes text as a terminal does."""
+
+    def isatty(self) -> bool:
+        """Always."""
+        return True
 
 
 def test_a_mistake_in_a_config_is_shown_where_it_stands(config_file: Path) -> None:
@@ -80,3 +89,12 @@ def test_a_disk_that_is_full_is_told(run: Path) -> None:
     log.write_text(written)
     assert done.err.startswith("error[system]: a file: No space left on device\n")
     assert (done.code, "help: make room on that disk" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(("no_color", "is_colored"), [("", True), ("1", False)])
+def test_mistakes_are_colored_in_a_terminal_that_wants_color(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_color: str, is_colored: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    done = run_command("train", tmp_path / "none.yaml", err=Terminal())
+    assert (done.code, "\x1b[" in done.err) == (2, is_colored)

@@ -8,7 +8,7 @@ import sys
 
 from openwafer.cli.app import app
 from openwafer.cli.environment import set_defaults
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, wants_color
 
 # A disk that is full or refuses to be used is no fault of the program.
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -25,14 +25,14 @@ def main() -> None:
     try:
         app()
     except OpenwaferError as found:
-        color = sys.stderr.isatty()
+        color = wants_color(sys.stderr)
         text = "\n\n".join(render(diagnostic, color=color) for diagnostic in found.diagnostics)
         print(text, file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
     except OSError as refusal:
         if refusal.errno not in REFUSALS:
             raise
-        print(render(_told(refusal)), file=sys.stderr)
+        print(render(_told(refusal), color=wants_color(sys.stderr)), file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from openwafer.diagnostics import OpenwaferError, render
+from openwafer.diagnostics import OpenwaferError, render, wants_color
 
 EXIT_MISTAKE = 2
 
@@ -18,7 +18,7 @@ def main() -> None:
         run_script(sys.argv[1:], commands)
     except OpenwaferError as found:
         for diagnostic in found.diagnostics:
-            print(render(diagnostic, color=sys.stderr.isatty()), file=sys.stderr)
+            print(render(diagnostic, color=wants_color(sys.stderr)), file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
 
 

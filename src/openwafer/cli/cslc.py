@@ -4,7 +4,7 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from openwafer.diagnostics import OpenwaferError, render
+from openwafer.diagnostics import OpenwaferError, render, wants_color
 
 EXIT_ERROR = 1
 
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         done.write(command.output, command.output_json)
     except OpenwaferError as found:
         for diagnostic in found.diagnostics:
-            print(render(diagnostic, color=sys.stderr.isatty()), file=sys.stderr)
+            print(render(diagnostic, color=wants_color(sys.stderr)), file=sys.stderr)
         return EXIT_ERROR
     for line in done.printed:
         print(line)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import ModelConfig, Task, TransformersModel, UserModule
 from openwafer.training.session import Session, TrainResult
+from tests.training.session.tiny_model import TinyModel
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
@@ -43,6 +44,16 @@ class Blind(nn.Module):
         return self.weight
 
 
+class Detached(TinyModel):
+    """Its loss has forgotten the parameters."""
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        """As its parent, without gradients."""
+        return {
+            name: tensor.detach() for name, tensor in super().forward(input_ids, labels).items()
+        }
+
+
 def train(data: TinyData, folder: Path, model: ModelConfig, **changes: Any) -> TrainResult:
     config = replace(tiny_config(data, folder), model=model, steps=1, **changes)
     return Session(config, console=quiet()).train()
@@ -59,6 +70,7 @@ def train(data: TinyData, folder: Path, model: ModelConfig, **changes: Any) -> T
             UserModule(f"{__name__}:Blind"),
             "batches hold input_ids and labels, and the forward of Blind takes: input_ids",
         ),
+        (UserModule(f"{__name__}:Detached"), "no parameter of Detached has a part in its loss"),
         (
             TransformersModel("gpt2", config={"n_embd": 16, "n_head": 2, "n_positions": 8}),
             "batch.sequence_length is 12, and transformer.wpe of the model has 8 positions",
@@ -94,3 +106,11 @@ def test_a_model_of_two_texts_does_not_write(data: TinyData, tmp_path: Path) -> 
         OpenwaferError, match=r"T5.* encodes one text and writes another(.|\n)*export"
     ):
         session.generate("3 squared")
+
+
+def test_a_table_of_embeddings_too_small_for_the_tokens_is_told(
+    data: TinyData, tmp_path: Path
+) -> None:
+    model = UserModule("tests.training.session.tiny_model:TinyModel", {"vocab_size": 200})
+    with pytest.raises(OpenwaferError, match=r"input_ids has the .*, from \d+ to 2\d\d\n"):
+        train(data, tmp_path, model)

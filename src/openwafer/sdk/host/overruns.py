@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, Severity, did_you_mean, error, render
+from openwafer.diagnostics import Diagnostic, Severity, did_you_mean, error, render, wants_color
 from openwafer.sdk.fabric import Simulator
 
 OVERRUNS_VARIABLE: Final = "OPENWAFER_OVERRUNS"
@@ -32,7 +32,7 @@ def stops_at_overrun_by_environment() -> bool:
 def tell_overruns(simulator: Simulator, of_copies: Mapping[str, Diagnostic]) -> None:
     """Write the warnings of a run to the standard error."""
     warnings = (*of_copies.values(), *simulator.overruns())
-    lines = [render(warning, color=sys.stderr.isatty()) for warning in warnings[:MAX_TOLD]]
+    lines = [render(warning, color=wants_color(sys.stderr)) for warning in warnings[:MAX_TOLD]]
     if len(warnings) > MAX_TOLD:
         lines.append(f"and {len(warnings) - MAX_TOLD} more overruns; sim.log has all of them")
     sys.stderr.writelines(f"{line}\n" for line in lines)

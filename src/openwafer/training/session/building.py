@@ -122,7 +122,14 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
 
     def run(model: nn.Module, inputs: object) -> torch.Tensor:
         assert isinstance(inputs, Mapping)
-        return forward_loss(model, inputs)
+        loss = forward_loss(model, inputs)
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise error(
+                "model-loss",
+                f"no parameter of {type(model).__name__} has a part in its loss",
+                help="compute the loss from the parameters, without detach() and no_grad()",
+            )
+        return loss
 
     return Workload(
         model=model,

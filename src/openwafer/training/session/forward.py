@@ -21,6 +21,8 @@ Inputs = Mapping[str, torch.Tensor]
 POSITION_TABLES: Final = ("wpe", "position_embeddings", "embed_positions")
 # What models of the library raise for a batch that is not theirs.
 REFUSALS: Final = (AttributeError, IndexError, TypeError, ValueError)
+# Torch's words for an id that a table of embeddings has no row for.
+NO_SUCH_ROW: Final = "index out of range in self"
 REPEATING_TASKS: Final = (Task.MASKED_LM, Task.SEQ2SEQ_LM)
 
 
@@ -38,18 +40,22 @@ def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
 
     Raises:
         OpenwaferError: ``model-inputs`` where a model of the transformers library refuses the
-            batch; what a user's own module raises comes through as it is.
+            batch, or where there is no embedding for an id; what else a user's own module raises
+            comes through as it is.
     """
-    if not isinstance(model, transformers.PreTrainedModel):
-        return loss_of(model(**inputs))
     try:
         return loss_of(model(**inputs))
     except REFUSALS as cause:
+        is_own = not isinstance(model, transformers.PreTrainedModel)
+        if is_own and str(cause) != NO_SUCH_ROW:
+            raise
         raise error(
             "model-inputs",
             f"{type(model).__name__} refuses a batch of tokens: {cause}",
-            notes=tuple(f"{name} has the shape {tuple(t.shape)}" for name, t in inputs.items()),
-            help="take a model whose loss compares each token with its label",
+            notes=tuple(_described(name, tensor) for name, tensor in inputs.items()),
+            help="give it an embedding for each id and each position"
+            if str(cause) == NO_SUCH_ROW
+            else "take a model whose loss compares each token with its label",
         ) from cause
 
 
@@ -109,6 +115,11 @@ def require_writer(model: nn.Module) -> None:
             f"{type(model).__name__} encodes one text and writes another, and here is only one",
             help="export the model, and use generate() of the transformers library",
         )
+
+
+def _described(name: str, tensor: torch.Tensor) -> str:
+    span = "" if tensor.is_meta else f", from {int(tensor.min())} to {int(tensor.max())}"
+    return f"{name} has the shape {tuple(tensor.shape)}{span}"
 
 
 def _has_head(model: transformers.PreTrainedModel, task: Task) -> bool:
