@@ -123,11 +123,6 @@ def test_a_parameter_of_the_model_itself_stays_on_the_device() -> None:
     assert split(model).pinned == ("scale",)
 
 
-def test_named_parameters_stay_on_the_device() -> None:
-    found = split(Decoder(), pinned=("head.weight",))
-    assert (found.pinned, "head" in names(found)) == (("head.weight",), False)
-
-
 def test_a_pattern_makes_layers_of_what_it_matches() -> None:
     found = split(nn.Sequential(Parts([matrix(), matrix()])), patterns=("0.part*",))
     assert names(found) == ["0.part0", "0.part1"]

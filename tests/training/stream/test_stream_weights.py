@@ -83,6 +83,14 @@ def test_norms_are_those_of_torch(loop: Streamed) -> None:
     assert loop.run().norms == Loop().run().norms
 
 
+def test_a_norm_that_is_not_finite_is_refused_on_request(loop: Streamed) -> None:
+    for weight in loop.model.get_submodule("head").parameters():
+        weight.data.fill_(torch.nan)
+    loop.backward(step=0)
+    with pytest.raises(OpenwaferError, match="total norm is nan, so that they cannot be clipped"):
+        loop.streamed.clip_grad_norm_(MAX_NORM, error_if_nonfinite=True)
+
+
 def test_gradients_of_several_backwards_add_up(loop: Streamed) -> None:
     plain = Loop().run(num_backwards=2)
     assert differing(loop.run(num_backwards=2).weights(), plain.weights()) == []

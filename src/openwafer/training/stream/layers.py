@@ -64,7 +64,6 @@ def partition(
     model: nn.Module,
     *,
     patterns: Sequence[str] = (),
-    pinned: Sequence[str] = (),
     max_layer_bytes: int | None = None,
     min_layer_bytes: int = 64 * 1024,
 ) -> Partition:
@@ -75,7 +74,6 @@ def partition(
         patterns: paths or globs (``"encoder.block.*"``) of modules that are layers; given
             patterns replace the automatic choice where they match, and what they leave is split
             automatically. A module list stands for its elements.
-        pinned: names of parameters that must stay on the device.
         max_layer_bytes: a larger layer is split into its children, where it has several.
         min_layer_bytes: a smaller one outside a module list is pinned instead.
 
@@ -90,7 +88,7 @@ def partition(
     records: dict[str, list[str]] = {}
     shared: dict[str, list[str]] = {path: [] for path in paths}
     for name, users in sharers.items():
-        if PINNED in users or name in pinned:
+        if PINNED in users:
             records.setdefault(PINNED, []).append(name)
         elif len(users) == 1:
             records.setdefault(next(iter(users)), []).append(name)

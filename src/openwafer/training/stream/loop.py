@@ -174,23 +174,30 @@ class StreamedLoop:
         for record in self._execution.store.layouts:
             yield from self._execution.link.kept_gradients(record).items()
 
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
         """Clip the gradients of this step by their global norm, exactly.
 
         Args:
             max_norm: largest norm the update may see.
             norm_type: order of the norm.
+            error_if_nonfinite: refuses a norm that is NaN or infinite, as torch does on request.
 
         Returns:
             The norm before clipping, a scalar, bitwise that of torch's ``clip_grad_norm_``.
         """
         if self._execution is None:
-            return nn.utils.clip_grad_norm_(self._model.parameters(), max_norm, norm_type)
+            return nn.utils.clip_grad_norm_(
+                self._model.parameters(), max_norm, norm_type, error_if_nonfinite
+            )
         norms = {
             name: tensor_norms([gradient], norm_type)[0] for name, gradient in self.gradients()
         }
         order = [name for name, _ in self._model.named_parameters() if name in norms]
-        total = total_norm([norms[name] for name in order], norm_type)
+        total = total_norm(
+            [norms[name] for name in order], norm_type, error_if_nonfinite=error_if_nonfinite
+        )
         self._coefficient = clip_coefficient(total, max_norm)
         return total
 
