@@ -136,6 +136,15 @@ def test_a_port_that_is_not_there_suggests_those_that_are() -> None:
         runtime.get_port_id("one_tx")
 
 
+def test_the_host_sends_to_inputs_alone() -> None:
+    layout, _, out = two_stages(SdkTarget.WSE3)
+    runtime = SdkRuntime(layout.compile("out"), get_platform(), memcpy_required=False)
+    runtime.load()
+    runtime.run()
+    with pytest.raises(OpenwaferError, match="is a stream of an output port: the host receives"):
+        runtime.send(out, np.zeros(SIZE, np.float32))
+
+
 def test_regions_that_overlap_are_refused() -> None:
     layout = SdkLayout(SdkTarget.WSE2)
     for name in ("a", "b"):

@@ -200,6 +200,6 @@ def test_what_leaves_the_rectangle_holds_nothing_up() -> None:
 
 def test_a_report_counts_what_left_the_rectangle() -> None:
     simulator, _code = multicast_at_the_edge(30)
-    reason = r"30 wavelets of color 3 left the rectangle southward at PE \(1, 0\)"
+    reason = r"PE \(1, 0\): 30 wavelets of color 3 left the rectangle southward"
     with pytest.raises(OpenwaferError, match=reason):
         simulator.run_until_command_done()

@@ -205,7 +205,7 @@ class SdkRuntime:
         nonblock: bool = False,
     ) -> Task:
         """Stream an array to an input port of a layout in Python."""
-        place, region = self._port(port, src, n_wavelets)
+        place, region = self._port(port, src, n_wavelets, is_input=True)
         words = host_words(src, region, MemcpyOrder.ROW_MAJOR.order, "src")
         return self._runtime.send(place.color, words, region, nonblock)
 
@@ -218,7 +218,7 @@ class SdkRuntime:
         nonblock: bool = False,
     ) -> Task:
         """Take an array from an output port of a layout in Python."""
-        place, region = self._port(port, dest, n_wavelets)
+        place, region = self._port(port, dest, n_wavelets, is_input=False)
         host_words(dest, region, MemcpyOrder.ROW_MAJOR.order, "dest")
         check_writeable(dest, "dest")
 
@@ -279,9 +279,13 @@ class SdkRuntime:
         return region
 
     def _port(
-        self, key: str | int, array: NDArray[Any], num_wavelets: int | None
+        self, key: str | int, array: NDArray[Any], num_wavelets: int | None, *, is_input: bool
     ) -> tuple[Port, Region]:
         port = find_port(self._ports, key)
+        if port.is_input is not is_input:
+            kind, verb = ("input", "sends to") if port.is_input else ("output", "receives from")
+            message = f"{port.name} is a stream of an {kind} port: the host {verb} it"
+            raise error("port-direction", message)
         length = array.size if num_wavelets is None else num_wavelets
         return port, self._region(port.x, port.y, 1, 1, length)
 
