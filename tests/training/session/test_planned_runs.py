@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Mode, PlanRecord, Tier, read_plan
+from openwafer.training.metrics.plan_record import Limit, Mode, PlanRecord, Tier, read_plan
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import StreamingConfig
@@ -33,9 +33,22 @@ def test_the_plan_before_a_run_is_the_plan_of_the_run(data: TinyData, tmp_path: 
     config = replace(tiny_config(data, tmp_path, StoreTier.DISK), model=GPT)
     before = asdict(plan(config))
     during = asdict(read_plan(train_quietly(config).folder / "plan.json"))
-    # The time rests on rates that are measured anew.
-    del before["predicted_step_seconds"], during["predicted_step_seconds"]
+    # Times are measured, if only once a process.
+    for key in ("predicted_step_seconds", "step_limit"):
+        del before[key], during[key]
     assert before == during
+
+
+def test_the_disk_is_measured_for_a_store_on_disk(data: TinyData, tmp_path: Path) -> None:
+    rate = plan(tiny_config(data, tmp_path, StoreTier.DISK)).disk_limit_bytes_per_second
+    assert rate is not None
+    assert rate > 0
+
+
+def test_no_disk_is_measured_for_a_store_in_dram(data: TinyData, tmp_path: Path) -> None:
+    planned = plan(tiny_config(data, tmp_path, StoreTier.DRAM))
+    assert planned.disk_limit_bytes_per_second is None
+    assert planned.step_limit is Limit.COMPUTE
 
 
 def test_a_model_beyond_memory_is_planned_without_its_weights(

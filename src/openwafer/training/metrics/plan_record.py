@@ -12,7 +12,7 @@ from openwafer.training.metrics.json_records import (
 )
 
 FORMAT = "openwafer-plan"
-VERSION = 1
+VERSION = 2
 
 
 class Mode(StrEnum):
@@ -36,6 +36,15 @@ class Activations(StrEnum):
     KEEP = "keep"
     RECOMPUTE = "recompute"
     OFFLOAD = "offload"
+
+
+class Limit(StrEnum):
+    """The part of the machine that a step keeps busy longest."""
+
+    COMPUTE = "compute"
+    UPDATE = "update"
+    LINK = "link"
+    DISK = "disk"
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class PlanRecord:
     device_budget_bytes: int
     predicted_peak_bytes: int
     predicted_step_seconds: float | None
+    step_limit: Limit | None
     parameters: int
     layers: tuple[PlannedLayer, ...]
     step_bytes: StepBytes

@@ -27,6 +27,7 @@ from openwafer.training.models import (
     with_vocab_size,
 )
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
+from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
@@ -136,6 +137,7 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
         batches=[batch] * config.batch.num_micro_batches,
         loss_of=run,
         autocast_dtype=config.precision.autocast_dtype,
+        allocation=keeping_freed_memory,
     )
 
 

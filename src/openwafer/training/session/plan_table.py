@@ -5,11 +5,12 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from openwafer.training.metrics.plan_record import PlannedLayer, PlanRecord, StepBytes
+from openwafer.training.metrics.plan_record import Limit, PlannedLayer, PlanRecord, StepBytes
 from openwafer.training.metrics.units import (
     format_bytes,
     format_count,
     format_duration,
+    format_rate,
     format_share,
 )
 
@@ -61,9 +62,20 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         ("device peak", held),
         ("a step moves", _traffic(plan.step_bytes)),
     ]
-    if plan.predicted_step_seconds is not None:
-        facts.append(("a step takes", f"about {_duration(plan.predicted_step_seconds)}"))
+    facts.append(("a step takes", _time(plan)))
     return facts
+
+
+def _time(plan: PlanRecord) -> str:
+    seconds, limit, rate = (
+        plan.predicted_step_seconds,
+        plan.step_limit,
+        plan.disk_limit_bytes_per_second,
+    )
+    if seconds is None:
+        return "not predicted: the rate of the store's disk cannot be measured"
+    at_rate = f": {format_rate(rate)}" if limit is Limit.DISK and rate is not None else ""
+    return f"about {_duration(seconds)} ({limit} is the limit{at_rate})"
 
 
 def _traffic(moved: StepBytes) -> str:

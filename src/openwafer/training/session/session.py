@@ -9,6 +9,7 @@ from rich.console import Console
 
 from openwafer.training.metrics import GeneratedSample, write_sample
 from openwafer.training.metrics.plan_record import PlanRecord
+from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,
@@ -71,6 +72,8 @@ class Session:
         Raises:
             OpenwaferError: it cannot fit; the text has the numbers.
         """
+        # What a run would take is timed with its allocator.
+        return_large_blocks()
         vocab_size = expected_vocab_size(self.config)
         model = build_hollow_model(self.config, vocab_size)
         optimizers = build_optimizers(model, self.config.optimizer)

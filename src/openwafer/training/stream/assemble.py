@@ -32,6 +32,8 @@ from openwafer.training.stream.plan import Mode, PlanRequest, StreamPlan, make_p
 from openwafer.training.stream.plan_report import report_of
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.step_time import predict
+from openwafer.training.stream.traffic import traffic_of
 from openwafer.training.stream.updates import Updater
 
 HOST_SHARE: Final = 0.8
@@ -169,7 +171,9 @@ def plan_run(
     if plan.mode is Mode.STREAMED:
         _check_forward_writes_no_weights(model)
     placement = place(plan.layouts, _host_budget(options, plan, folder))
-    report = report_of(plan, placement, model, device, options.timing)
+    traffic = traffic_of(plan, placement, options.timing)
+    predicted = predict(plan, traffic, updater, device, workload.allocation, folder)
+    report = report_of(plan, placement, model, device, traffic.step, predicted)
     return Planned(plan, placement, report, updater, device, options, workload.autocast_dtype)
 
 

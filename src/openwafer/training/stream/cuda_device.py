@@ -118,6 +118,7 @@ class CudaDevice:
         self.budget_bytes = budget_bytes
         self.is_asynchronous = True
         self.overhead_bytes = SEGMENT_BYTES + library_bytes(self.torch_device)
+        self.link_bytes_per_second: float | None = None
         self._total_bytes = torch.cuda.get_device_properties(self.torch_device).total_memory
         self._lane_in = CopyLane("in", self.torch_device)
         self._lane_out = CopyLane("out", self.torch_device)

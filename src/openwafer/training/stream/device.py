@@ -42,12 +42,14 @@ class Device(Protocol):
             A device where they do not is host memory itself, and need not copy what lies there.
         budget_bytes: cap on the bytes it may hold; ``None`` is no cap.
         overhead_bytes: what a step takes beside its tensors; every plan sets it aside.
+        link_bytes_per_second: what the link is held to; ``None`` is as fast as it goes.
     """
 
     torch_device: torch.device
     is_asynchronous: bool
     budget_bytes: int | None
     overhead_bytes: int
+    link_bytes_per_second: float | None
 
     def active(self, *, is_watched: bool = False) -> AbstractContextManager[object]:
         """Context in which tensors made by the calling thread belong to the device.
@@ -145,7 +147,7 @@ class CpuDevice:
         self.meter = MemoryMeter(budget_bytes)
         self._num_passes = 0
         self._wants_new_peak = False
-        self._rate = link_bytes_per_second
+        self.link_bytes_per_second = link_bytes_per_second
         self._links: dict[str, ThreadPoolExecutor] = {}
         self._last_download = NO_TRANSFER
 
@@ -184,7 +186,8 @@ class CpuDevice:
         return self._last_download
 
     def _copy(self, direction: str, destination: torch.Tensor, source: torch.Tensor) -> Transfer:
-        if self._rate is None:
+        rate = self.link_bytes_per_second
+        if rate is None:
             with torch.no_grad(), self.meter.paused():
                 destination.copy_(source)
             return NO_TRANSFER
@@ -192,7 +195,7 @@ class CpuDevice:
         if link is None:
             link = ThreadPoolExecutor(1, thread_name_prefix=f"link-{direction}")
             self._links[direction] = link
-        return HostTransfer(link.submit(self._copy_slowly, destination, [source], self._rate))
+        return HostTransfer(link.submit(self._copy_slowly, destination, [source], rate))
 
     @staticmethod
     def _copy_slowly(destination: torch.Tensor, held: list[torch.Tensor], rate: float) -> None:

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import FlopCounterMode
 
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.activations import Activations
@@ -26,8 +25,8 @@ from openwafer.training.stream.device_weights import DeviceWeights
 from openwafer.training.stream.executor import Executor
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link import DryLink
-from openwafer.training.stream.meter import MemoryMeter
 from openwafer.training.stream.micro_batches import run_forward
+from openwafer.training.stream.operators import Allocation, CountingMeter, StepCalls
 from openwafer.training.stream.schedule import Schedule, Visit
 
 Batch = object
@@ -44,12 +43,14 @@ class Workload:
         batches: one example a micro-batch, trees of tensors of the sizes of the real ones.
         loss_of: runs the model on a batch and returns its scalar loss.
         autocast_dtype: dtype of the autocast that the step runs under, or ``None``.
+        allocation: makes the context in which it allocates.
     """
 
     model: nn.Module
     batches: Sequence[Batch]
     loss_of: LossOf
     autocast_dtype: torch.dtype | None = None
+    allocation: Allocation = nullcontext
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class DryRun:
         received: parameters that get a gradient.
         misused: parameters used outside the layers that hold them.
         activation_bytes: device bytes that each visit's forward leaves behind.
-        written_bytes: bytes of all tensors that operators made.
+        calls: of operators.
     """
 
     peak_bytes: int
@@ -70,7 +71,7 @@ class DryRun:
     received: tuple[str, ...]
     misused: tuple[str, ...]
     activation_bytes: tuple[int, ...]
-    written_bytes: int
+    calls: StepCalls
 
 
 class DryDevice(CpuDevice):
@@ -103,7 +104,7 @@ def _computes(operator: Any) -> bool:
     return operator.namespace != "prim" and not operator.is_view
 
 
-class _WatchingMeter(MemoryMeter):
+class _WatchingMeter(CountingMeter):
     """A meter that also notes uses of weights that are not on the device."""
 
     def __init__(self) -> None:
@@ -171,7 +172,7 @@ def dry_run(
             # Hooks on parameters hold what they belong to in cycles that are never collected.
             stage.executor.detach()
 
-    return _faked(walk)
+    return faked(walk)
 
 
 class _Stage:
@@ -224,6 +225,7 @@ class _Stage:
         with self.device.active():
             with autocasting:
                 losses = run_forward(self.executor, forwards)
+            forward = self.meter.take_calls()
             # A run weighs its losses and scales them, which takes scalars of its own.
             torch.autograd.backward([loss / 2 * 2 for loss in losses])
         return DryRun(
@@ -232,51 +234,28 @@ class _Stage:
             received=tuple(self.link.received),
             misused=tuple(self.meter.misused),
             activation_bytes=tuple(after - before for before, after in pairwise(left)),
-            written_bytes=self.meter.written_bytes,
+            calls=StepCalls(forward, self.meter.take_calls()),
         )
 
 
-def resident_peak_bytes(workload: Workload, torch_device: torch.device) -> int:
-    """Most device bytes of the plain loop: weights, gradients, activations; no states."""
+def resident_run(workload: Workload, torch_device: torch.device) -> tuple[int, StepCalls]:
+    """Most device bytes of the plain loop (weights, gradients, activations; no states); calls."""
 
-    def walk(mode: FakeTensorMode | None) -> int:
-        meter = MemoryMeter()
-        _plain_step(workload, torch_device, mode, meter)
-        return meter.peak_bytes
-
-    return _faked(walk)
-
-
-def plain_flops(workload: Workload, torch_device: torch.device) -> int:
-    """Floating-point operations of the plain loop's matrix products and convolutions."""
-
-    def walk(mode: FakeTensorMode | None) -> int:
-        # The counter takes operators apart, so it may not run beside the meter.
-        counter = FlopCounterMode(display=False)
-        _plain_step(workload, torch_device, mode, counter)
-        return counter.get_total_flops()
-
-    return _faked(walk)
-
-
-def _plain_step(
-    workload: Workload,
-    torch_device: torch.device,
-    mode: FakeTensorMode | None,
-    watcher: MemoryMeter | FlopCounterMode,
-) -> None:
-    model = hollow_copy(workload.model, torch_device)
-    with watcher:
-        if isinstance(watcher, MemoryMeter):
+    def walk(mode: FakeTensorMode | None) -> tuple[int, StepCalls]:
+        model = hollow_copy(workload.model, torch_device)
+        with CountingMeter() as meter:
             for parameter in model.parameters():
-                watcher.count(parameter)
-        for batch in workload.batches:
-            with autocast(torch_device, workload.autocast_dtype):
-                loss = workload.loss_of(model, _placed(batch, mode, torch_device))
-            loss.backward()
+                meter.count(parameter)
+            for batch in workload.batches:
+                with autocast(torch_device, workload.autocast_dtype):
+                    loss = workload.loss_of(model, _placed(batch, mode, torch_device))
+                loss.backward()
+        return meter.peak_bytes, StepCalls(meter.take_calls())
+
+    return faked(walk)
 
 
-def _faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
+def faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
     """Run ``walk`` on fake tensors, or on real ones where an operator has no fake form."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     was_disabled, log.disabled = log.disabled, True

@@ -21,7 +21,6 @@ class MemoryMeter(TorchDispatchMode):
 
     Attributes:
         used_bytes: bytes alive now.
-        written_bytes: bytes of all storages counted so far, freed ones too.
         peak_bytes: the largest ``used_bytes`` since :meth:`reset_peak`.
         budget_bytes: the cap; passing it raises ``device-budget-exceeded``. ``None`` is no cap.
     """
@@ -31,7 +30,6 @@ class MemoryMeter(TorchDispatchMode):
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.peak_bytes = 0
-        self.written_bytes = 0
         self.is_paused = False
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
         # A storage may die in any thread, in this one while it counts another.
@@ -65,7 +63,6 @@ class MemoryMeter(TorchDispatchMode):
         self._num_bytes[reference] = num_bytes
         with self._lock:
             self.used_bytes += num_bytes
-        self.written_bytes += num_bytes
         if self.used_bytes > self.peak_bytes:
             self.peak_bytes = self.used_bytes
             if self.budget_bytes is not None and self.used_bytes > self.budget_bytes:

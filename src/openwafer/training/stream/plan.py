@@ -5,7 +5,7 @@ metered, not estimated.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -20,10 +20,10 @@ from openwafer.training.stream.dry_run import (
     Treatment,
     Workload,
     dry_run,
-    plain_flops,
-    resident_peak_bytes,
+    resident_run,
 )
 from openwafer.training.stream.layers import PINNED, Partition, pin
+from openwafer.training.stream.operators import StepCalls
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
 
 MAX_LISTED_NAMES: Final = 100
@@ -84,7 +84,7 @@ class StreamPlan:
         policies: activations by layer.
         nested_capacity_bytes: device bytes for layers nested in others.
         dry: the dry run of this plan; in a resident run, of one that streams on demand.
-        flops: floating-point operations of the step's matrix products, recomputation included.
+        calls: of operators in a step.
     """
 
     mode: Mode
@@ -95,7 +95,7 @@ class StreamPlan:
     policies: Mapping[str, Activations]
     nested_capacity_bytes: int
     dry: DryRun
-    flops: int
+    calls: StepCalls
 
 
 def make_plan(request: PlanRequest) -> StreamPlan:
@@ -107,12 +107,17 @@ def make_plan(request: PlanRequest) -> StreamPlan:
     """
     search = _Search(request)
     if request.mode is not Mode.STREAMED:
-        peak = resident_peak_bytes(request.workload, request.torch_device)
+        peak, calls = resident_run(request.workload, request.torch_device)
         peak += request.resident_state_bytes + request.overhead_bytes
         if request.mode is Mode.RESIDENT or _fits(peak, request.budget_bytes):
             if not _fits(peak, request.budget_bytes):
                 raise _too_small(request, peak, "the resident plan", search.first)
-            return search.plan(Mode.RESIDENT, None, {}, search.first, peak)
+            return replace(
+                search.plan(None, {}, search.first),
+                mode=Mode.RESIDENT,
+                predicted_peak_bytes=peak,
+                calls=calls,
+            )
     return search.streamed()
 
 
@@ -136,7 +141,6 @@ class _Search:
         self.visits = self.first.visits
         self.names = [layer.name for layer in self.split.layers if layer.parent is None]
         self._check_named_layers()
-        self.flops = plain_flops(request.workload, request.torch_device)
 
     def _dry(self, policies: Mapping[str, Activations], schedule: Schedule | None) -> DryRun:
         return dry_run(
@@ -206,7 +210,7 @@ class _Search:
             if not _fits(lean[1].peak_bytes, self.request.budget_bytes):
                 break
             policies, run = self._fastest(schedule, *lean)
-            best = self.plan(Mode.STREAMED, schedule, policies, run, run.peak_bytes)
+            best = self.plan(schedule, policies, run)
         if best is None:
             assert smallest is not None
             peak = smallest.peak_bytes
@@ -250,34 +254,19 @@ class _Search:
                 high = middle - 1
         return best
 
-    def _recomputed_flops(self, policies: Mapping[str, Activations]) -> int:
-        """A forward is a third of a step; layers are taken to cost what their weights weigh."""
-        weights = {
-            layer.name: self._weights_of([name for name in layer.records if name in self.sizes])
-            for layer in self.split.layers
-            if layer.parent is None
-        }
-        again = sum(weights[name] for name, kind in policies.items() if kind == "recompute")
-        return self.flops * again // (3 * max(sum(weights.values()), 1))
-
     def plan(
-        self,
-        mode: Mode,
-        schedule: Schedule | None,
-        policies: Mapping[str, Activations],
-        run: DryRun,
-        peak: int,
+        self, schedule: Schedule | None, policies: Mapping[str, Activations], run: DryRun
     ) -> StreamPlan:
         return StreamPlan(
-            mode=mode,
+            mode=Mode.STREAMED,
             split=self.split,
             layouts=self.layouts,
-            predicted_peak_bytes=peak,
+            predicted_peak_bytes=run.peak_bytes,
             schedule=schedule,
             policies=policies,
             nested_capacity_bytes=self.nested_capacity_bytes,
             dry=run,
-            flops=self.flops + self._recomputed_flops(policies),
+            calls=run.calls,
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -9,7 +10,7 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
-from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.update_rules import (
     Averaging,
     ParamUpdate,
@@ -59,6 +60,13 @@ class StepRules:
     groups: Sequence[UpdateRule]
     coefficient: float
     steps_before: int
+
+
+class Arrays(Protocol):
+    """The arrays of one record: a loan, or a stand-in without memory."""
+
+    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
+        """The array of that name."""
 
 
 class Updater:
@@ -150,7 +158,7 @@ class Updater:
                 if spec.fill:
                     yield state_name(spec.name, name), spec.fill
 
-    def apply(self, loan: Loan, gradients: Mapping[str, torch.Tensor], step: StepRules) -> None:
+    def apply(self, loan: Arrays, gradients: Mapping[str, torch.Tensor], step: StepRules) -> None:
         """Update the parameters of a lent record that have gradients and that the optimizer has.
 
         Args:
@@ -176,7 +184,7 @@ class Updater:
             return None
         return self.counts.averaging(name, self.average_decay, steps_before)
 
-    def _update(self, loan: Loan, name: str, gradient: torch.Tensor, count: int) -> ParamUpdate:
+    def _update(self, loan: Arrays, name: str, gradient: torch.Tensor, count: int) -> ParamUpdate:
         weight = loan.tensor(name, Part.WEIGHTS)
         states = {
             spec.name: loan.tensor(state_name(spec.name, name), Part.STATES)

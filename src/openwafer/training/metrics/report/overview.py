@@ -74,7 +74,9 @@ def list_tiles(run: RunRecord, step: StepTrace | None) -> list[Tile]:
 
 def _predicted(plan: PlanRecord) -> str:
     seconds = plan.predicted_step_seconds
-    return "median" if seconds is None else f"predicted {format_duration(seconds)}"
+    if seconds is None:
+        return "median"
+    return f"predicted {format_duration(seconds)} ({plan.step_limit})"
 
 
 def _tile_compute(step: StepTrace | None) -> list[Tile]:

@@ -1,0 +1,43 @@
+"""What the plan says of the time of a step."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from openwafer.training.metrics.plan_record import Limit, Mode, PlanRecord, StepBytes
+from openwafer.training.session import show_plan
+
+PLAN = PlanRecord(
+    mode=Mode.STREAMED,
+    device="cpu",
+    device_budget_bytes=1 << 30,
+    predicted_peak_bytes=1 << 29,
+    predicted_step_seconds=18.7,
+    step_limit=Limit.DISK,
+    parameters=1000,
+    layers=(),
+    step_bytes=StepBytes(0, 0, 0, 0),
+    disk_limit_bytes_per_second=3 << 30,
+)
+
+
+def time_of(plan: PlanRecord) -> str:
+    console = Console(file=io.StringIO())
+    show_plan(plan, console)
+    assert isinstance(console.file, io.StringIO)
+    (line,) = [line for line in console.file.getvalue().splitlines() if "a step takes" in line]
+    return line.removeprefix("a step takes").strip()
+
+
+def test_a_step_that_waits_for_the_disk_is_shown_with_the_rate_of_the_disk() -> None:
+    assert time_of(PLAN) == "about 19 s (disk is the limit: 3.00 GiB/s)"
+
+
+def test_a_step_that_computes_is_shown_without_the_rate_of_the_disk() -> None:
+    assert time_of(replace(PLAN, step_limit=Limit.COMPUTE)) == "about 19 s (compute is the limit)"
+
+
+def test_a_step_on_a_disk_that_cannot_be_measured_is_not_guessed() -> None:
+    plan = replace(PLAN, predicted_step_seconds=None, step_limit=None)
+    assert time_of(plan) == "not predicted: the rate of the store's disk cannot be measured"

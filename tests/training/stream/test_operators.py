@@ -1,0 +1,74 @@
+"""The operators of a step are counted by kind, and can be called again."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from openwafer.training.stream.machine import operators_seconds
+from openwafer.training.stream.operators import Calls, CountingMeter, Operator, TensorKind
+
+CPU = torch.device("cpu")
+
+
+def product(num_tokens: int) -> tuple[Operator, Calls]:
+    """The product of a linear layer of 3 x 4 weights."""
+    layer, meter = nn.Linear(3, 4, bias=False), CountingMeter()
+    with meter:
+        layer(torch.ones(num_tokens, 3))
+    (found,) = (item for item in meter.take_calls().items() if item[1].flops)
+    return found
+
+
+def test_calls_of_one_kind_are_counted_together() -> None:
+    x = torch.ones(2, 3)
+    with CountingMeter() as meter:
+        for _ in range(5):
+            x * 2
+    assert [calls.number for calls in meter.take_calls().values()] == [5]
+
+
+def test_calls_are_counted_from_where_they_were_taken_last() -> None:
+    with CountingMeter() as meter:
+        torch.ones(2, 3)
+        meter.take_calls()
+    assert meter.take_calls() == {}
+
+
+def test_a_product_tells_its_flops_and_its_bytes() -> None:
+    _, calls = product(num_tokens=5)
+    assert calls.flops == 2 * 5 * 3 * 4
+    assert calls.num_bytes == 4 * (5 * 3 + 3 * 4 + 5 * 4)
+
+
+def test_attention_on_the_cpu_has_flops() -> None:
+    queries = torch.ones(1, 2, 8, 4)
+    with CountingMeter() as meter:
+        nn.functional.scaled_dot_product_attention(queries, queries, queries)
+    flops = [calls.flops for calls in meter.take_calls().values() if calls.flops]
+    assert flops == [2 * 2 * (8 * 8 * 4) * 2]
+
+
+def test_a_kind_makes_a_tensor_of_its_own_shape_and_strides() -> None:
+    kind = TensorKind.of(torch.ones(3, 4).t())
+    assert TensorKind.of(kind.make(CPU)) == kind
+
+
+def test_a_call_that_is_made_again_returns_what_the_first_one_would() -> None:
+    result = product(num_tokens=5)[0].make_call(CPU)()
+    assert isinstance(result, torch.Tensor)
+    assert torch.equal(result, torch.full((5, 4), 3.0))
+
+
+def test_the_random_numbers_of_a_run_are_not_touched() -> None:
+    with CountingMeter() as meter:
+        nn.functional.dropout(torch.ones(100), 0.5)
+    before = torch.get_rng_state()
+    operators_seconds(meter.take_calls(), CPU)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_twice_the_calls_take_twice_the_time() -> None:
+    kind, calls = product(5)
+    once = operators_seconds({kind: calls}, CPU)
+    assert operators_seconds({kind: replace(calls, number=2)}, CPU) == 2 * once

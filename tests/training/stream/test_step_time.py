@@ -1,0 +1,112 @@
+"""How the time of a step comes out of its parts."""
+
+import torch
+
+from openwafer.training.metrics.plan_record import Limit, StepBytes
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
+from openwafer.training.store.parameter_store import Tier
+from openwafer.training.stream.device import CpuDevice
+from openwafer.training.stream.disk_rates import DiskRates
+from openwafer.training.stream.dry_run import DryRun
+from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.operators import StepCalls
+from openwafer.training.stream.placement import StorePlacement
+from openwafer.training.stream.plan import Mode, StreamPlan
+from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
+from openwafer.training.stream.step_time import Overlap, StepTime, step_time, time_of
+from openwafer.training.stream.traffic import StepTraffic, traffic_of
+
+PAGE = 4096
+NAMES = ("first", "second")
+IDLE = (0.0, 0.0)
+NOTHING = StepBytes(0, 0, 0, 0)
+DISK = DiskRates(read=1 << 30, both=1 << 30)
+
+
+def record(name: str, *, keeps_gradients: bool) -> RecordLayout:
+    """A page of weights, two of states."""
+    weight = ArraySpec(name, torch.uint8, (PAGE,))
+    states = [ArraySpec(f"{state}/{name}", torch.uint8, (PAGE,)) for state in "mv"]
+    return lay_out(name, [weight], states, [weight] * keeps_gradients)
+
+
+def make_plan(timing: UpdateTiming) -> StreamPlan:
+    """Two layers, one at a time on the device, whose operators take no time."""
+    keeps_gradients = timing is UpdateTiming.ON_FETCH
+    visits = tuple(Visit(name, (name,), True) for name in NAMES)
+    sizes = dict.fromkeys(NAMES, RecordBytes(PAGE, PAGE))
+    calls = StepCalls({})
+    return StreamPlan(
+        mode=Mode.STREAMED,
+        split=Partition((), {name: (name,) for name in NAMES}),
+        layouts={name: record(name, keeps_gradients=keeps_gradients) for name in NAMES},
+        predicted_peak_bytes=0,
+        schedule=build(visits, sizes, timing=timing, capacity_bytes=PAGE),
+        policies={},
+        nested_capacity_bytes=0,
+        dry=DryRun(0, visits, NAMES, (), (), calls),
+        calls=calls,
+    )
+
+
+def traffic(timing: UpdateTiming, tier: Tier) -> StepTraffic:
+    plan = make_plan(timing)
+    tiers = {(name, part): tier for name in NAMES for part in Part}
+    return traffic_of(plan, StorePlacement(tiers, 0, 0), timing)
+
+
+def predicted(read_bytes: int, disk: DiskRates | None) -> StepTime | None:
+    moved = StepTraffic(NOTHING, StepBytes(0, 0, read_bytes, 0), UpdateTiming.ON_PUSH)
+    return time_of(make_plan(UpdateTiming.ON_PUSH), moved, IDLE, IDLE, CpuDevice(), disk)
+
+
+def test_a_pass_takes_as_long_as_its_busiest_part() -> None:
+    passes = [{Limit.COMPUTE: 3.0, Limit.LINK: 2.0}, {Limit.COMPUTE: 1.0, Limit.LINK: 5.0}]
+    assert step_time(passes, Overlap(1, 2.0)) == StepTime(8.0, Limit.LINK)
+
+
+def test_the_limit_is_what_is_busy_longest_over_the_whole_step() -> None:
+    passes = [{Limit.COMPUTE: 3.0, Limit.LINK: 1.0}, {Limit.COMPUTE: 1.0, Limit.LINK: 2.0}]
+    assert step_time(passes, Overlap(1, 2.0)) == StepTime(5.0, Limit.COMPUTE)
+
+
+def test_a_pass_waits_for_its_first_record_from_disk() -> None:
+    work = {Limit.COMPUTE: 3.0, Limit.DISK: 4.0}
+    assert Overlap(num_records=8, ring_records=3.0).seconds(work) == 4.0 + 4.0 / 8
+
+
+def test_a_ring_with_room_for_one_record_lets_nothing_overlap() -> None:
+    work = {Limit.COMPUTE: 3.0, Limit.DISK: 4.0}
+    assert Overlap(num_records=8, ring_records=1.0).seconds(work) == 3.0 + 4.0 + 4.0 / 8
+
+
+def test_a_disk_that_is_busy_longest_sets_the_time_of_a_step() -> None:
+    assert predicted(64 << 30, DISK) == StepTime(64.0 + 64.0 / 2, Limit.DISK)
+
+
+def test_a_store_in_dram_does_not_wait_for_the_disk() -> None:
+    time = predicted(0, None)
+    assert time is not None
+    assert time.limit is Limit.COMPUTE
+
+
+def test_the_time_is_not_predicted_where_the_disk_is_not_known() -> None:
+    assert predicted(1, None) is None
+
+
+def test_updates_on_push_write_in_the_backward_pass_alone() -> None:
+    moved = traffic(UpdateTiming.ON_PUSH, Tier.DISK)
+    # Each layer's weights come for both passes, but those of the last stay where the pass turns.
+    assert moved.forward == StepBytes(2 * PAGE, 0, 2 * PAGE, 0)
+    assert moved.backward == StepBytes(PAGE, 2 * PAGE, 6 * PAGE, 6 * PAGE)
+
+
+def test_updates_on_fetch_move_states_in_the_forward_pass_and_gradients_in_both() -> None:
+    moved = traffic(UpdateTiming.ON_FETCH, Tier.DISK)
+    assert moved.forward == StepBytes(2 * PAGE, 0, 8 * PAGE, 6 * PAGE)
+    assert moved.backward == StepBytes(PAGE, 2 * PAGE, PAGE, 2 * PAGE)
+
+
+def test_a_store_in_dram_moves_nothing_from_and_to_disk() -> None:
+    step = traffic(UpdateTiming.ON_PUSH, Tier.DRAM).step
+    assert step == StepBytes(3 * PAGE, 2 * PAGE, 0, 0)
