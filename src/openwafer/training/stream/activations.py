@@ -229,7 +229,8 @@ class RecomputeFrame(Frame):
             "recompute-differs",
             f"the recomputation{layer} does not repeat its forward: it {found}, "
             f"the forward saved {len(self._shapes)} tensors",
-            help="keep the activations of a layer whose forward depends on hidden state",
+            help="keep the activations of a layer whose forward depends on hidden state; a model "
+            "that caches keys and values takes use_cache=False in training",
         )
 
 

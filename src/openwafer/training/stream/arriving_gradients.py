@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from openwafer.training.stream.layers import PINNED
+from openwafer.training.stream.released_parameters import take_gradient
 
 
 class ArrivingGradients:
@@ -55,14 +56,13 @@ class ArrivingGradients:
         self._num_arrived.pop(record, None)
         gradients = {}
         for name in self._records[record]:
-            gradient = self._parameters[name].grad
+            gradient = take_gradient(self._parameters[name])
             if gradient is not None:
                 gradients[name] = gradient
-                self._parameters[name].grad = None
         return gradients
 
     def forget(self) -> None:
         """Start anew, and drop the gradients that have arrived."""
         self._num_arrived.clear()
         for parameter in self._parameters.values():
-            parameter.grad = None
+            take_gradient(parameter)

@@ -76,6 +76,8 @@ class DeviceWeights:
         # Records whose memory the host lends: announced, and with it in their slots.
         self._expected: set[str] = set()
         self._lent: set[str] = set()
+        self._released_class: type[nn.Parameter] | None = None
+        self._own_classes = {name: type(parameter) for name, parameter in parameters.items()}
         self._by_storage: dict[int, str] = {}
         self._pool: dict[int, list[torch.Tensor]] = {}
         self._pooled_bytes = 0
@@ -87,9 +89,7 @@ class DeviceWeights:
         self._name_of = {id(parameter): name for name, parameter in self.parameters.items()}
         # One NaN a parameter, whose storage also tells which parameter was used while released.
         self._nothing = {
-            name: torch.full(
-                (), float("nan"), dtype=parameter.dtype, device=device.torch_device
-            ).expand(parameter.shape)
+            name: _no_value(parameter.dtype, device.torch_device).expand(parameter.shape)
             for name, parameter in self.parameters.items()
         }
         self._nothing_of = {
@@ -150,6 +150,8 @@ class DeviceWeights:
             self._slots[record] = lent
         self._by_storage[self._slots[record].untyped_storage()._cdata] = record
         for name, view in self.views(record).items():
+            if self._released_class is not None:
+                self.parameters[name].__class__ = self._own_classes[name]
             self.parameters[name].data = view
 
     def views(self, record: str) -> dict[str, torch.Tensor]:
@@ -163,6 +165,19 @@ class DeviceWeights:
                 place.spec.name: place.view_in(slot)
                 for place in self._layouts[record].parts[Part.WEIGHTS]
             }
+
+    def own_classes(self) -> None:
+        """Undo :meth:`release_as`."""
+        self._released_class = None
+        for name, parameter in self.parameters.items():
+            parameter.__class__ = self._own_classes[name]
+
+    def release_as(self, kind: type[nn.Parameter]) -> None:
+        """Parameters are of that class while their weights are away."""
+        self._released_class = kind
+        for record in self._layouts:
+            if not self.holds(record):
+                self.unbind(record)
 
     def drop(self, record: str) -> None:
         """Give the record's slot back and leave its parameters without memory."""
@@ -182,7 +197,10 @@ class DeviceWeights:
     def unbind(self, record: str) -> None:
         """Leave the record's parameters with their shapes and without memory."""
         for place in self._layouts[record].parts[Part.WEIGHTS]:
-            self.parameters[place.spec.name].data = self._nothing[place.spec.name]
+            parameter = self.parameters[place.spec.name]
+            parameter.data = self._nothing[place.spec.name]
+            if self._released_class is not None:
+                parameter.__class__ = self._released_class
 
     def released_parameter(self, tensor: torch.Tensor) -> str | None:
         """Name of the parameter that ``tensor`` is a view of, if its weights are not here."""
@@ -230,3 +248,9 @@ class DeviceWeights:
             return slot.as_strided(handle.size, handle.stride, handle.offset)
         cast = self.parameters[handle.parameter].detach().to(handle.dtype)
         return cast.as_strided(handle.size, handle.stride, handle.offset)
+
+
+def _no_value(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """NaN, or zero for whole numbers, which know none."""
+    value = float("nan") if dtype.is_floating_point or dtype.is_complex else 0
+    return torch.full((), value, dtype=dtype, device=device)

@@ -271,10 +271,11 @@ def faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
 
 
 def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
-    """A copy of the model whose parameters are uninitialised (fake under a fake tensor mode)."""
+    """A copy of the model whose parameters are zero (fake under a fake tensor mode)."""
     memo: dict[int, object] = {}
     for parameter in model.parameters():
-        data = torch.empty(parameter.shape, dtype=parameter.dtype, device=torch_device)
+        # Zeros are pages without memory until they are written, and finite.
+        data = torch.zeros(parameter.shape, dtype=parameter.dtype, device=torch_device)
         memo[id(parameter)] = nn.Parameter(data, requires_grad=parameter.requires_grad)
     for buffer in model.buffers():
         memo[id(buffer)] = buffer.detach().to(torch_device, copy=True)

@@ -138,6 +138,8 @@ class StreamedExecution:
         self.executor.policies = plan.policies
         self.executor.nested_capacity_bytes = plan.nested_capacity_bytes
         self.executor.expect_gradients(plan.dry.received)
+        # Gradients that arrive are of the next step, so those of the last must be gone by then.
+        self.executor.on_backward = self.flush
 
     @property
     def traffic(self) -> LinkTraffic:
@@ -183,6 +185,16 @@ class StreamedExecution:
                 self.link.flush()
             self._owes_updates = False
             self.on_updates_applied()
+
+    def end_open_pass(self) -> None:
+        """End the pass of a forward that no backward has followed, or whose backward failed."""
+        if self.executor.is_in_pass:
+            self.executor.end_pass()
+
+    def settle(self) -> None:
+        """Bring the store up to date between two steps, with nothing lent to the device."""
+        self.end_open_pass()
+        self.flush()
 
     def evaluate(self, forward: Forward) -> torch.Tensor:
         """See :class:`Execution`."""

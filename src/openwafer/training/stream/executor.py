@@ -9,7 +9,6 @@ things happen: a layer that it does not expect is served on demand.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,33 +16,26 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from openwafer.training.stream.activations import Activations, Call, changed_buffers, frame_for
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.stream.activations import (
+    Activations,
+    Call,
+    Frame,
+    changed_buffers,
+    frame_for,
+)
 from openwafer.training.stream.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.compiled_layers import FORWARD, call_of
 from openwafer.training.stream.device import Device
 from openwafer.training.stream.device_weights import DeviceWeights
 from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link import HostLink
+from openwafer.training.stream.pass_log import PassLog
 from openwafer.training.stream.recorder import Recorder
 from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
 from openwafer.training.stream.stand_ins import Function, stand_in
 
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD)
-
-
-@dataclass
-class PassLog:
-    """What happened in the pass under way, or in the last one.
-
-    Attributes:
-        visits: layer calls in forward order, by layer name.
-        backward: indices of the visits that the backward pass reached.
-        unplanned: layers served on demand although a schedule was there.
-    """
-
-    visits: list[str] = field(default_factory=list)
-    backward: list[int] = field(default_factory=list)
-    unplanned: list[str] = field(default_factory=list)
 
 
 class Executor:
@@ -79,6 +71,7 @@ class Executor:
         self.log = PassLog()
         self.nested_capacity_bytes = 0
         self.on_leave: Callable[[], None] = lambda: None
+        self.on_backward: Callable[[], None] = lambda: None
         # Indices of the buffers that a recomputed layer's forward changes, once it has run.
         self.changing_buffers: dict[str, tuple[int, ...]] = {}
         self.compares_buffers = True
@@ -89,7 +82,8 @@ class Executor:
         self._cursor = 0
         self._is_inside_layer = False
         self._is_in_pass = False
-        self._backward_visit: int | None = None
+        self._is_end_due = False
+        self._backward_visit: tuple[PassLog, int] | None = None
         self._fetching: set[str] = set()
         self._nested: dict[str, None] = {}
         self._nested_records = _records_of(split, is_nested=True)
@@ -112,13 +106,27 @@ class Executor:
             name, function = call_of(module)
             run = partial(self.run_layer, layer)
             self._undo.callback(stand_in(module, name, function, run))
-        self._undo.callback(stand_in(model, FORWARD, model.forward, self._run_model))
+        for part in self._parts_beside_layers(model):
+            run_it = self.run_root if part is model else self.run_part
+            self._undo.callback(stand_in(part, FORWARD, part.forward, run_it))
         for name, parameter in self.weights.parameters.items():
             if parameter.requires_grad:
                 handle = parameter.register_post_accumulate_grad_hook(
                     partial(self._take_gradient, name)
                 )
                 self._undo.callback(handle.remove)
+
+    def _parts_beside_layers(self, model: nn.Module) -> list[nn.Module]:
+        """The model, and of its modules those with weights that are no layer and in none."""
+        streamed = {
+            inner for layer in self.split.layers for inner in self._modules[layer.name].modules()
+        }
+        return [
+            module
+            for module in model.modules()
+            if module is model
+            or (module not in streamed and next(module.parameters(), None) is not None)
+        ]
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
@@ -135,16 +143,33 @@ class Executor:
         """Start a pass: forward, and backward where gradients are wanted."""
         if self._is_in_pass:
             self.end_pass()
-        self._is_in_pass = True
         self.log = PassLog()
         is_training = torch.is_grad_enabled()
-        self._actions = self.schedule.actions if self.schedule and is_training else ()
+        self._open(self.schedule.actions if self.schedule and is_training else ())
+
+    def _open(self, actions: tuple[Action, ...]) -> None:
+        self._is_in_pass = True
+        self._is_end_due = False
+        self._actions = actions
         self._cursor = 0
         self._backward_visit = None
         if PINNED in self.split.records:
             self.ensure(PINNED)
-        self.link.begin_pass(self._actions)
+        self.link.begin_pass(actions)
         self._run_to_compute()
+
+    def _join_backward(self) -> None:
+        """See that a pass is open until the backward under way ends.
+
+        A graph may outlive its pass: backward is called a second time, or another forward has
+        come between the two. The weights then come on demand.
+        """
+        if not self._is_in_pass:
+            self._open(())
+        if not self._is_end_due:
+            self._is_end_due = True
+            self.on_backward()
+            torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
 
     def end_pass(self) -> None:
         """Finish a pass: push what is left, release everything but the pinned record."""
@@ -190,20 +215,25 @@ class Executor:
         self._release_unplanned()
         self._run_to_compute()
 
-    def begin_backward(self, visit: int) -> None:
-        """The backward pass has come to a visit."""
-        if visit == self._backward_visit:
-            return
-        if self._backward_visit is None:
-            torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
-        else:
+    def begin_backward(self, log: PassLog, visit: int) -> None:
+        """The backward pass has come to a visit of a pass, mostly of the one that is open."""
+        if torch.is_grad_enabled():
+            raise _graph_of_backward(log.visits[visit])
+        self._join_backward()
+        last = self._backward_visit
+        if last is not None:
+            if last[0] is log and last[1] == visit:
+                return
             self._release_nested()
             self._release_unplanned()
-        self._backward_visit = visit
-        self.log.backward.append(visit)
-        self._run_to_compute()
-        layer = self._layers[self.log.visits[visit]]
-        self._reach(Kind.BACKWARD, layer)
+        self._backward_visit = log, visit
+        layer = self._layers[log.visits[visit]]
+        if log is self.log:
+            log.backward.append(visit)
+            self._run_to_compute()
+            self._reach(Kind.BACKWARD, layer)
+        else:
+            self._bring(layer)
         self.recorder.begin_backward(layer.name)
 
     def _reach(self, kind: Kind, layer: Layer) -> None:
@@ -217,6 +247,9 @@ class Executor:
                 self._do(self._actions[self._cursor])
                 self._cursor += 1
             self._cursor += 1
+        self._bring(layer)
+
+    def _bring(self, layer: Layer) -> None:
         for record in layer.records:
             if not self.weights.holds(record):
                 self._unplanned_records.add(record)
@@ -302,6 +335,7 @@ class Executor:
 
     def _use_saved(self, record: str) -> None:
         """Bring back a record whose weights the backward pass wants."""
+        self._join_backward()
         if record in self._nested_records:
             self.use_nested(record)
         else:
@@ -332,8 +366,7 @@ class Executor:
     # Gradients.
 
     def _take_gradient(self, name: str, parameter: torch.Tensor) -> None:
-        if not self._is_in_pass:
-            return
+        self._join_backward()
         record = self._gradients.note(name)
         if record is not None:
             self._push(record)
@@ -346,20 +379,10 @@ class Executor:
 
     # Layers.
 
-    def _run_model(self, function: Function, args: Any, kwargs: Any) -> Any:
-        """Run a call of the model: it begins a pass unless one is open."""
-        if self.pause is not None:
-            return function(*args, **kwargs)
-        self.begin_pass()
-        out = function(*args, **kwargs)
-        if not torch.is_grad_enabled():
-            self.end_pass()
-        return out
-
     def run_layer(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         """Run one call of a layer; the layer's ``forward`` is replaced by this."""
         if not self._is_in_pass:
-            return function(*args, **kwargs)
+            return self._run_pass(partial(self.run_layer, layer, function), (args, kwargs), {})
         if self._is_inside_layer:
             for record in layer.records:
                 self.use_nested(record)
@@ -405,10 +428,32 @@ class Executor:
             torch.clear_autocast_cache()
 
     def _watch(self, out: object, visit: int) -> None:
-        hook = partial(_begin_backward, self, visit)
+        log = self.log
         for leaf in pytree.tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                leaf.register_hook(hook)
+                leaf.register_hook(lambda _: self.begin_backward(log, visit))
+
+    def run_root(self, function: Function, args: Any, kwargs: Any) -> Any:
+        """Run the model's own forward: a pass, unless micro-batches rotate in one."""
+        if self.pause is not None:
+            return function(*args, **kwargs)
+        return self._run_pass(function, args, kwargs)
+
+    def run_part(self, function: Function, args: Any, kwargs: Any) -> Any:
+        """Run the forward of a module beside or around the layers: a pass if called by itself."""
+        if self._is_in_pass:
+            return function(*args, **kwargs)
+        return self._run_pass(function, args, kwargs)
+
+    def _run_pass(self, function: Function, args: Any, kwargs: Any) -> Any:
+        self.begin_pass()
+        if torch.is_grad_enabled():
+            # For what runs beside layers: pinned weights, which may move before backward.
+            with Frame(self.weights, self._use_saved).hooks():
+                return function(*args, **kwargs)
+        out = function(*args, **kwargs)
+        self.end_pass()
+        return out
 
     def visits(self) -> tuple[Visit, ...]:
         """The layer calls of the last pass, for a schedule."""
@@ -424,5 +469,10 @@ def _records_of(split: Partition, *, is_nested: bool) -> set[str]:
     return {record for layer in layers for record in layer.records}
 
 
-def _begin_backward(executor: Executor, visit: int, _: torch.Tensor) -> None:
-    executor.begin_backward(visit)
+def _graph_of_backward(layer: str) -> OpenwaferError:
+    return error(
+        "backward-of-backward",
+        f"backward(create_graph=True) came to the streamed layer {layer!r}: its graph would keep "
+        "weights that leave the device",
+        help="leave create_graph out, or give a device memory in which the whole model is resident",
+    )

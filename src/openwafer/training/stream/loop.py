@@ -11,11 +11,11 @@
         optimizer.zero_grad()
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
@@ -29,14 +29,17 @@ from openwafer.training.store.update_rules import clip_coefficient, tensor_norms
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
 from openwafer.training.stream.dry_run import Workload
 from openwafer.training.stream.execution import StreamedExecution
+from openwafer.training.stream.loop_hooks import LoopHooks, copied
 from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.random_state import keeping_random_state
 from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.stand_ins import StandIn
 from openwafer.training.stream.updates import Updater
 
 
 def stream_weights(
     model: nn.Module,
-    optimizer: Optimizer,
+    optimizer: Optimizer | Sequence[Optimizer],
     *,
     device_memory: str | int,
     folder: Path | None = None,
@@ -44,125 +47,117 @@ def stream_weights(
 ) -> "StreamedLoop":
     """Stream the weights of a model through a device that cannot hold it.
 
-    The first forward plans the run from its arguments. If the model fits the device memory with
-    its gradients and optimizer state, model and optimizer are left as they are. Otherwise the
-    weights move into a parameter store; forward, backward and ``optimizer.step()`` work as before
-    and give the same bits on the CPU.
+    The first forward with gradients plans the run from its arguments. If the model fits the device
+    memory with its gradients and optimizer state, model and optimizer are left as they are.
+    Otherwise the weights and the optimizer's state move into a parameter store; forward, backward
+    and ``optimizer.step()`` work as before and give the same bits on the CPU.
 
     Args:
         model: any module whose forward returns a loss, an output with a ``loss``, or tensors from
             which the loop makes one.
-        optimizer: over the model's parameters; it holds no state yet.
+        optimizer: over the model's parameters; several that step together are a sequence.
         device_memory: what weights, gradients and activations may take on the device, as
             ``"2GiB"`` or in bytes.
         folder: where the store may use disk; without it, the store is in DRAM.
         options: everything else.
 
     Returns:
-        A handle with the plan, gradient clipping and the way back.
+        A handle with the plan, gradient clipping and the way back; leaving it as a context closes
+        it.
     """
     num_bytes = device_memory if isinstance(device_memory, int) else parse_bytes(device_memory)
     chosen = replace(
         options or StreamOptions(), device_memory_bytes=num_bytes, keeps_gradients=True
     )
-    if optimizer.state:
+    own = model.__dict__.get("forward")
+    if isinstance(own, StandIn) or isinstance(getattr(own, "__self__", None), StreamedLoop):
         raise error(
-            "optimizer-has-state",
-            f"the optimizer holds state for {len(optimizer.state)} parameters already",
-            help="wrap model and optimizer before the first optimizer step",
+            "model-streamed-already",
+            f"this {type(model).__name__} is streamed already",
+            help="close the first handle before the model is streamed anew",
         )
-    return StreamedLoop(model, optimizer, chosen, folder)
-
-
-_OWN_GRAD: Any = torch.Tensor.grad
-
-
-class _GuardedParameter(nn.Parameter):
-    """A parameter that says so when its gradient is asked for and lies in the store."""
-
-    guard: Callable[[], None]
-
-    @property
-    def grad(self) -> torch.Tensor | None:
-        self.guard()
-        return _OWN_GRAD.__get__(self)  # type: ignore[no-any-return]
-
-    @grad.setter
-    def grad(self, value: torch.Tensor | None) -> None:
-        _OWN_GRAD.__set__(self, value)
+    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+    return StreamedLoop(model, optimizers, chosen, folder)
 
 
 class StreamedLoop:
-    """A model and an optimizer whose weights stream; made by :func:`stream_weights`.
+    """A model and its optimizers whose weights stream; made by :func:`stream_weights`.
 
     Attributes:
-        plan: what was planned; ``None`` until the first forward.
+        plan: what was planned; ``None`` until the first forward with gradients.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, options: StreamOptions, folder: Path | None
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        options: StreamOptions,
+        folder: Path | None,
     ) -> None:
         self.plan: PlanRecord | None = None
         self._model = model
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._options = options
         self._folder = folder
         self._execution: StreamedExecution | None = None
-        self._coefficient = 1.0
-        self._undo = ExitStack()
-        self._forward = model.forward
+        self._hooks: LoopHooks | None = None
+        self._own_forward = model.__dict__.get("forward")
+        self._step_hooks = [one.register_step_pre_hook(self._before_step) for one in optimizers]
         model.forward = self._first_forward
 
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise copied(self._model)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def _first_forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._give_forward_back()
+        try:
+            # Nothing streams in an evaluation, which says nothing of what a step needs.
+            if torch.is_grad_enabled():
+                self._begin(args, kwargs)
+            return self._model.forward(*args, **kwargs)
+        finally:
+            if self.plan is None:
+                self._model.forward = self._first_forward
+
+    def _give_forward_back(self) -> None:
         del self._model.__dict__["forward"]
+        if self._own_forward is not None:
+            self._model.forward = self._own_forward
+
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        updater = Updater(self._optimizers, self._model)
         workload = Workload(self._model, [(args, kwargs)], _loss_of)
-        updater = Updater(self._optimizer, self._model)
-        planned = plan_run(workload, updater, self._options, folder=self._folder)
-        self.plan = planned.report
+        with keeping_random_state():
+            planned = plan_run(workload, updater, self._options, folder=self._folder)
         if planned.plan.mode is Mode.STREAMED:
             execution = assemble(self._model, planned, folder=self._folder)
             assert isinstance(execution, StreamedExecution)
             self._execution = execution
-            self._attach(execution)
-        return self._model(*args, **kwargs)
+            self._hooks = LoopHooks(self._model, execution)
+        self.plan = planned.report
 
-    def _attach(self, execution: StreamedExecution) -> None:
-        self._undo.callback(
-            self._optimizer.register_step_pre_hook(lambda *_: self._complete_step()).remove
-        )
-        zero_grad = self._optimizer.zero_grad
-
-        def discard_and_zero(set_to_none: bool = True) -> None:
-            execution.discard_gradients()
-            zero_grad(set_to_none)
-
-        self._optimizer.zero_grad = discard_and_zero  # type: ignore[method-assign]
-        self._undo.callback(self._optimizer.__dict__.pop, "zero_grad")
-
-        def fill(module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
-            self._fill_state_dict(module, state, prefix)
-
-        self._undo.callback(self._model.register_state_dict_post_hook(fill).remove)
-        for parameter in self._model.parameters():
-            parameter.__class__ = _GuardedParameter
-            parameter.guard = self._guard  # type: ignore[attr-defined]
-
-    def _guard(self) -> None:
-        execution = self._execution
-        if execution is None or execution.executor.is_in_pass or not execution.link.has_gradients:
-            return
-        raise error(
-            "streamed-gradient-read",
-            "the gradients of this step are in the parameter store, not in parameter.grad",
-            help="clip with streamed.clip_grad_norm_(max_norm); read them with "
-            "streamed.gradients()",
-        )
-
-    def _complete_step(self) -> None:
-        execution = self._execution
-        if execution is not None and execution.link.has_gradients:
-            execution.complete_step(self._coefficient)
-        self._coefficient = 1.0
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._hooks is not None:
+            self._hooks.begin_step(optimizer)
+        return None if closure is None else ((args[0], lambda: loss), {})
 
     def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and gradients of the step under way, copied record by record from the store."""
@@ -171,8 +166,21 @@ class StreamedLoop:
                 if parameter.grad is not None:
                     yield name, parameter.grad
             return
+        self._execution.end_open_pass()
+        if self._hooks is not None:
+            self._hooks.ledger.check_sums()
         for record in self._execution.store.layouts:
             yield from self._execution.link.kept_gradients(record).items()
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and copies of the weights after the last step, record by record."""
+        if self._execution is None:
+            for name, parameter in self._model.named_parameters():
+                yield name, parameter.detach().clone()
+            return
+        self._execution.settle()
+        for name, weight in weights_of(self._execution.store):
+            yield name, weight.clone()
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
@@ -186,10 +194,20 @@ class StreamedLoop:
 
         Returns:
             The norm before clipping, a scalar, bitwise that of torch's ``clip_grad_norm_``.
+
+        Raises:
+            OpenwaferError: ``clipped-twice`` in one step.
         """
-        if self._execution is None:
+        if self._hooks is None:
             return nn.utils.clip_grad_norm_(
                 self._model.parameters(), max_norm, norm_type, error_if_nonfinite
+            )
+        ledger = self._hooks.ledger
+        if ledger.coefficient is not None:
+            raise error(
+                "clipped-twice",
+                "the gradients of this step are clipped already",
+                help="call streamed.clip_grad_norm_ once between backward and optimizer.step()",
             )
         norms = {
             name: tensor_norms([gradient], norm_type)[0] for name, gradient in self.gradients()
@@ -198,38 +216,31 @@ class StreamedLoop:
         total = total_norm(
             [norms[name] for name in order], norm_type, error_if_nonfinite=error_if_nonfinite
         )
-        self._coefficient = clip_coefficient(total, max_norm)
+        ledger.coefficient = clip_coefficient(total, max_norm)
         return total
 
-    def _fill_state_dict(self, module: nn.Module, state: dict[str, Any], prefix: str) -> None:
-        if self._execution is None:
-            return
-        self._execution.flush()
-        names: dict[int, list[str]] = {}
-        for name, parameter in module.named_parameters(remove_duplicate=False):
-            names.setdefault(id(parameter), []).append(name)
-        aliases = {held[0]: held for held in names.values()}
-        for name, weight in weights_of(self._execution.store):
-            copy = weight.clone()
-            for alias in aliases[name]:
-                if prefix + alias in state:
-                    state[prefix + alias] = copy
-
     def close(self) -> None:
-        """Give the model its weights back as ordinary parameters, and end the store."""
-        if self._execution is None:
-            self._model.__dict__.pop("forward", None)
-            return
+        """Give model and optimizers their weights and states back, and end the store.
+
+        Training may go on as a plain loop, or be streamed anew.
+        """
+        if self.plan is None and isinstance(
+            getattr(self._model.__dict__.get("forward"), "__self__", None), StreamedLoop
+        ):
+            self._give_forward_back()
+        for handle in self._step_hooks:
+            handle.remove()
         execution, self._execution = self._execution, None
-        execution.flush()
-        execution.close()
-        parameters = dict(self._model.named_parameters())
-        for parameter in parameters.values():
-            parameter.__class__ = nn.Parameter
-        for name, weight in weights_of(execution.store):
-            parameters[name].data = weight.clone()
+        hooks, self._hooks = self._hooks, None
+        if execution is None or hooks is None:
+            return
+        try:
+            execution.settle()
+        finally:
+            execution.close()
+            hooks.detach()
+        hooks.give_back()
         execution.store.close()
-        self._undo.close()
 
 
 def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:
@@ -245,4 +256,11 @@ def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:
         for leaf in pytree.tree_leaves(out)
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     ]
+    if not floats:
+        raise error(
+            "output-without-gradient",
+            f"the forward of {type(model).__name__} returned {type(out).__name__}, in which there "
+            "is no tensor with a gradient",
+            help="return a loss, an object with a `loss`, or tensors in tuples, lists and mappings",
+        )
     return torch.stack([leaf.sum() for leaf in floats]).sum()

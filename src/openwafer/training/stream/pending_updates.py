@@ -1,6 +1,6 @@
 """Updates of records: made at once, or once the step that their gradients are of is complete."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 
@@ -64,10 +64,25 @@ class PendingUpdates:
             )
         self._step = self._updater.this_step(coefficient)
 
-    def discard(self) -> None:
-        """Forget the gradients kept since the last step."""
+    @property
+    def kept_names(self) -> set[str]:
+        """Parameters whose gradients wait for their step to be completed."""
+        held = self._names.values() if self._step is None else ()
+        return {name for names in held for name in names}
+
+    def keeps(self, record: str, name: str) -> bool:
+        """Whether the gradient of a parameter waits for its step to be completed."""
+        return self._step is None and name in self._names.get(record, ())
+
+    def discard(self, names: Collection[str] | None = None) -> None:
+        """Forget the gradients kept since the last step, of all parameters or of some."""
         if self._step is None:
-            self._names = {}
+            gone = self.kept_names if names is None else names
+            kept = {
+                record: [name for name in held if name not in gone]
+                for record, held in self._names.items()
+            }
+            self._names = {record: held for record, held in kept.items() if held}
 
     def apply_due(self, record: str, loan: Loan) -> None:
         """Update a record that is due; the loan has all its parts."""

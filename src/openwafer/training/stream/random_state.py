@@ -1,7 +1,11 @@
 """State of torch's random generators, saved and restored around what must repeat its draws."""
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -35,3 +39,15 @@ class RandomState:
             torch.set_rng_state(self.cpu)
             if self.device is not None and self.accelerator is not None:
                 torch.cuda.set_rng_state(self.accelerator, self.device)
+
+
+@contextmanager
+def keeping_random_state() -> Iterator[None]:
+    """Context after which the generators of torch, Python and NumPy are as before."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

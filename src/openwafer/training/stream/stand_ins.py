@@ -21,11 +21,13 @@ def stand_in(module: nn.Module, name: str, function: Function, run: Run) -> Call
         What gives the module its own attribute back.
     """
     is_own, own = name in module.__dict__, module.__dict__.get(name)
-    setattr(module, name, _StandIn(function, run))
+    setattr(module, name, StandIn(function, run))
     return partial(setattr, module, name, own) if is_own else partial(delattr, module, name)
 
 
-class _StandIn:
+class StandIn:
+    """What a module has in the place of its own function."""
+
     def __init__(self, function: Function, run: Run) -> None:
         # Whoever asks for the signature gets the function's.
         self.__wrapped__ = function

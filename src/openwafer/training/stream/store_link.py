@@ -6,7 +6,7 @@ record's next fetch. On a device that copies by itself the host work runs on thr
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -352,9 +352,18 @@ class StoreLink:
         """
         self._updates.complete_step(coefficient)
 
-    def discard_gradients(self) -> None:
-        """Forget the gradients kept since the last step."""
-        self._updates.discard()
+    def keeps_gradient(self, record: str, name: str) -> bool:
+        """Whether the gradient of a parameter waits for its step to be completed."""
+        return self._updates.keeps(record, name)
+
+    @property
+    def kept_names(self) -> set[str]:
+        """Parameters whose gradients wait for their step to be completed."""
+        return self._updates.kept_names
+
+    def discard_gradients(self, names: Collection[str] | None = None) -> None:
+        """Forget the gradients kept since the last step, of all parameters or of some."""
+        self._updates.discard(names)
 
     def flush(self) -> None:
         """Apply every update that is due."""

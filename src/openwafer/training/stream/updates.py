@@ -107,11 +107,31 @@ class Updater:
         self._first_rules = self._rules()
 
     def this_step(self, coefficient: float = 1.0) -> StepRules:
-        """The hyper-parameters of this moment, for a step that is not counted yet."""
+        """The hyper-parameters of this moment, for a step that is not counted yet.
+
+        Raises:
+            OpenwaferError: ``optimizer-groups-changed`` when parameters were added since the start.
+        """
+        self._check_groups()
         return StepRules(self._rules(), coefficient, self.counts.steps_applied)
+
+    def _check_groups(self) -> None:
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        found = sum(len(group["params"]) for group in groups)
+        if found != len(self._group_of):
+            raise error(
+                "optimizer-groups-changed",
+                f"the optimizer has {found} parameters now and had {len(self._group_of)} when "
+                "the parameter store was laid out for it",
+                help="give the optimizer all its parameters before the model is streamed",
+            )
 
     def _rules(self) -> tuple[UpdateRule, ...]:
         return tuple(rule for optimizer in self.optimizers for rule in from_torch(optimizer))
+
+    def rule_of(self, name: str) -> UpdateRule:
+        """The rule of a trained parameter, with the hyper-parameters of the beginning."""
+        return self._first_rules[self._group_of[name]]
 
     def trains(self, name: str) -> bool:
         """Whether the optimizer has the parameter."""
@@ -123,17 +143,15 @@ class Updater:
         """Arrays that a parameter needs among its record's states; none for an untrained one."""
         return tuple(
             ArraySpec(state_name(spec.name, name), spec.dtype, spec.shape)
-            for spec in self._specs(name, shape, dtype)
+            for spec in self.specs(name, shape, dtype)
         )
 
-    def _specs(
-        self, name: str, shape: tuple[int, ...], dtype: torch.dtype
-    ) -> tuple[StateSpec, ...]:
+    def specs(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
+        """What is kept beside a weight; nothing for an untrained one."""
         if name not in self._group_of:
             return ()
-        rule = self._first_rules[self._group_of[name]]
         return state_specs(
-            rule,
+            self.rule_of(name),
             shape,
             dtype,
             keeps_master=self.keeps_masters and dtype is torch.bfloat16,
@@ -154,7 +172,7 @@ class Updater:
     def _fills(self, layout: RecordLayout) -> Iterator[tuple[str, float]]:
         for place in layout.parts[Part.WEIGHTS]:
             name = place.spec.name
-            for spec in self._specs(name, place.spec.shape, place.spec.dtype):
+            for spec in self.specs(name, place.spec.shape, place.spec.dtype):
                 if spec.fill:
                     yield state_name(spec.name, name), spec.fill
 
@@ -188,7 +206,7 @@ class Updater:
         weight = loan.tensor(name, Part.WEIGHTS)
         states = {
             spec.name: loan.tensor(state_name(spec.name, name), Part.STATES)
-            for spec in self._specs(name, tuple(weight.shape), weight.dtype)
+            for spec in self.specs(name, tuple(weight.shape), weight.dtype)
         }
         return ParamUpdate(weight, gradient.contiguous(), states, count)
 
