@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -87,20 +87,30 @@ class Planned:
     Attributes:
         plan: the step on the device.
         placement: the records on the host.
-        report: the plan for people and files.
         updater: update rules and counts.
         device: where the model will run.
         options: what was asked for.
-        autocast_dtype: see :class:`~openwafer.training.stream.dry_run.Workload`.
+        workload: what a step does.
+        folder: where a disk tier would be.
     """
 
     plan: StreamPlan
     placement: StorePlacement
-    report: PlanRecord
     updater: Updater
     device: Device
     options: StreamOptions
-    autocast_dtype: torch.dtype | None
+    workload: Workload
+    folder: Path | None
+
+    @cached_property
+    def report(self) -> PlanRecord:
+        """The plan for people and files; operators and the disk are tried when it is wanted."""
+        plan, device = self.plan, self.device
+        traffic = traffic_of(plan, self.placement, self.options.timing)
+        allocation = self.workload.allocation
+        predicted = predict(plan, traffic, self.updater, device, allocation, self.folder)
+        model = self.workload.model
+        return report_of(plan, self.placement, model, device, traffic.step, predicted)
 
     @property
     def uses_disk(self) -> bool:
@@ -171,10 +181,7 @@ def plan_run(
     if plan.mode is Mode.STREAMED:
         _check_forward_writes_no_weights(model)
     placement = place(plan.layouts, _host_budget(options, plan, folder))
-    traffic = traffic_of(plan, placement, options.timing)
-    predicted = predict(plan, traffic, updater, device, workload.allocation, folder)
-    report = report_of(plan, placement, model, device, traffic.step, predicted)
-    return Planned(plan, placement, report, updater, device, options, workload.autocast_dtype)
+    return Planned(plan, placement, updater, device, options, workload, folder)
 
 
 def _check_forward_writes_no_weights(model: nn.Module) -> None:
@@ -228,7 +235,7 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
 
 def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execution:
     """Execute a plan over a store that holds the model's records."""
-    casting = partial(autocast, planned.device.torch_device, planned.autocast_dtype)
+    casting = partial(autocast, planned.device.torch_device, planned.workload.autocast_dtype)
     context = StepContext(planned.options.timing, casting)
     if _has_own_memory(planned.device):
         for buffer in model.buffers():
