@@ -32,7 +32,7 @@ LARGEST_TRIAL_BYTES: Final = 256 << 20
 # Weights of smaller products stay in caches from one use to the next.
 SMALLEST_COLD_BYTES: Final = 1 << 20
 # Larger than caches.
-STREAMED_BYTES: Final = 128 << 20
+STREAMED_BYTES: Final = 64 << 20
 LINK_BYTES: Final = 32 << 20
 
 
