@@ -77,11 +77,20 @@ def error(
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """Return a help text that names the option closest to `word`, or else all of them."""
     known = list(options)
+    return suggestion(word, known) or (f"known here: {', '.join(known)}" if known else "")
+
+
+def suggestion(word: str, options: Iterable[str]) -> str:
+    """Return a help text that names the option closest to `word`; empty where none is close."""
+    known = list(options)
     close = [option for option in known if option.lower() == word.lower()]
     close = close or difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    return f"known here: {', '.join(known)}" if known else ""
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts: '1 word', '2 words'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def wants_color(stream: TextIO) -> bool:

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def train(folder: Path, num_layers: int) -> tuple[int, int]:
-    """Largest resident set, from the start of Python to the last step; bytes trained."""
+    """Largest resident set of the run, and the bytes it trains."""
     folder.mkdir()
     command = [sys.executable, "-m", "tests.training.session.deep_run", str(folder)]
     done = subprocess.run(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from openwafer.diagnostics import Severity, error
+from openwafer.diagnostics import Severity, counted, error
 from openwafer.sdk.fabric import overruns
 from openwafer.sdk.host.engine import ENGINE_VARIABLE, EngineKind
 from openwafer.sdk.host.final_state import difference, read
@@ -248,5 +248,5 @@ def totals(outcomes: Sequence[Outcome]) -> str:
     passed = sum(outcome.has_passed for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     num = sum(outcome.overruns for outcome in outcomes)
-    found = f", {num} warning{'s' if num > 1 else ''} of overruns" if num else ""
+    found = f", {counted(num, 'warning')} of overruns" if num else ""
     return f"{passed} of {len(outcomes)} passed, {seconds:.1f} s in all{found}"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, did_you_mean, error
+from openwafer.diagnostics import Diagnostic, error, suggestion
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.parser import parse
 from openwafer.source import SourceText, Span
@@ -91,8 +91,8 @@ def _remedy_for_missing(name: str, importer: Path) -> str:
     if standard in library:
         return f"a standard module is written in angle brackets: '{standard}'"
     beside = [path.name for path in sorted(importer.parent.glob("*.csl"))]
-    found = did_you_mean(name, library if name.startswith("<") else beside)
-    if found.startswith("did you mean"):
+    found = suggestion(name, library if name.startswith("<") else beside)
+    if found:
         return found
     if name.startswith("<"):
         return "folders for such names are added with --import-path"

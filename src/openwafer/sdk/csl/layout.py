@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import OpenwaferError, Severity, error, render
+from openwafer.diagnostics import OpenwaferError, Severity, counted, error, render
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.lanes import Group
@@ -116,7 +116,7 @@ def _complete(layout_file: Path, state: LayoutState) -> Rectangle:
     if missing.size:
         y, x = divmod(int(missing[0]), width)
         more = missing.size - 1
-        others = f" and {more} more PE{'s' if more > 1 else ''}" if more else ""
+        others = f" and {counted(more, 'more PE')}" if more else ""
         verb = "have" if more else "has"
         raise error(
             "csl-no-tile-code",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.diagnostics import Diagnostic, Severity, counted
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import overrun
 from openwafer.sdk.fabric import words as w
@@ -92,7 +92,8 @@ def diagnostic(one: Overrun, program: Program, severity: Severity) -> Diagnostic
     below = -(-max(0, own.begin - one.low) // size)
     above = -(-max(0, one.high + 1 - own.end) // size)
     num, where = max((above, "behind the end"), (below, "before the start"))
-    message = f"@{name} of PE ({x}, {y}) {verb} up to {_elements(num)} {where} of {_name(own)}"
+    far = f"up to {counted(num, 'element')} {where} of {_name(own)}"
+    message = f"@{name} of PE ({x}, {y}) {verb} {far}"
     if own.symbol is None and not own.is_stack:
         message = f"@{name} of PE ({x}, {y}) {verb} memory in which no variable lies"
     who = f"in microthread {one.slot}"
@@ -125,10 +126,6 @@ def _operation(one: Overrun) -> tuple[str, int, str]:
     op = VECTOR_OPS_BY_CODE[one.operation]
     size = element_words((op.destination, *op.sources)[one.operand])
     return op.name, size, "read" if one.operand else "wrote"
-
-
-def _elements(num: int) -> str:
-    return f"{num} element{'s' if num > 1 else ''}"
 
 
 def _at(program: Program, number: int) -> str:

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
@@ -137,8 +137,9 @@ class Report:
         """What the host streams, and a PE has no queue for."""
         rows = self._tables.source[: int(self._state[w.G_SOURCE_ROWS]), :4].tolist()
         return [
-            (pe, f": {_words(end - start)} of color {color} from the host wait, {_NO_QUEUE}")
+            (pe, f": {waiting} of color {color} from the host wait, {_NO_QUEUE}")
             for pe, color, start, end in rows
+            for waiting in (counted(end - start, "word"),)
             if end > start and self._queue_of(pe, color) < 0
         ]
 
@@ -151,10 +152,10 @@ class Report:
         for color in colors:
             sent, wanted = counts[:, int(slots[color])].T
             for pe in np.flatnonzero(wanted > sent).tolist():
-                missing = _words(int(wanted[pe] - sent[pe]))
+                missing = counted(int(wanted[pe] - sent[pe]), "word")
                 notes.append((pe, f" has {missing} of color {color} still to send"))
             for pe in np.flatnonzero((wanted < 0) & (sent > 0)).tolist():
-                unasked = _words(int(sent[pe]))
+                unasked = counted(int(sent[pe]), "word")
                 notes.append((pe, f" has sent {unasked} of color {color}, and is not waited for"))
         return notes
 
@@ -193,9 +194,9 @@ class Report:
 
     def _lost_wavelets(self) -> list[Remark]:
         return [
-            (pe, f": {_wavelets(count)} of color {color} left the rectangle {side.lower()}ward")
+            (pe, f": {lost} of color {color} left the rectangle {side.lower()}ward")
             for (pe, color, direction), count in sorted(self._lost.items())
-            for side in (DIRECTION_NAMES[direction],)
+            for lost, side in ((counted(count, "wavelet"), DIRECTION_NAMES[direction]),)
         ]
 
     def _waiting_command(self, pe: int) -> str:
@@ -291,14 +292,6 @@ class Report:
             return f"{self._name(pe)} receives nothing from there at position {position}"
         is_full = (int(row[w.R_BUSY]) >> (w.FULL_SHIFT + color)) & 1
         return f"{self._name(pe)}{_IS_FULL}" if is_full else ""
-
-
-def _words(number: int) -> str:
-    return f"{number} word{'s' if number > 1 else ''}"
-
-
-def _wavelets(number: int) -> str:
-    return f"{number} wavelet{'s' if number > 1 else ''}"
 
 
 def _length(word: int, queue: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from openwafer.diagnostics import counted
 from openwafer.sdk.arch.generation import NUM_TASK_IDS, Arch
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
@@ -56,7 +57,7 @@ def _first(tables: Tables, pe: int, queue: int, *, is_input: bool) -> tuple[int,
 
 
 def _wavelets(number: int, color: int) -> str:
-    return f"{number} wavelet{'s' if number > 1 else ''} of color {color}"
+    return f"{counted(number, 'wavelet')} of color {color}"
 
 
 def _is_read(tables: Tables, pe: int, queue: int) -> bool:

@@ -23,11 +23,13 @@ class RegionMemory:
         pes: row-major in the program's rectangle, in the tensor's order.
         addresses: first word on each of them.
         num_words: on each of them.
+        firsts: places in `pes` of the first PE of each image.
     """
 
     pes: NDArray[np.int64]
     addresses: NDArray[np.int64]
     num_words: int
+    firsts: NDArray[np.int64]
 
 
 def region_memory(
@@ -43,8 +45,8 @@ def region_memory(
     pes = (rows[:, np.newaxis] * program.width + columns).ravel()
     images = program.image_of.ravel()[pes]
     addresses = np.zeros(pes.size, np.int64)
-    _, firsts = np.unique(images, return_index=True)
-    for first in np.sort(firsts):
+    firsts = np.sort(np.unique(images, return_index=True)[1])
+    for first in firsts:
         y, x = divmod(int(pes[first]), program.width)
         symbol = symbols.exported(variable, x, y)
         own = images == images[first]
@@ -55,18 +57,15 @@ def region_memory(
     for outside in np.flatnonzero((addresses == 0) | (addresses + num_words > MEMORY_WORDS))[:1]:
         y, x = divmod(int(pes[outside]), program.width)
         check_in_memory(f"{variable.name} on PE ({x}, {y})", int(addresses[outside]), num_words)
-    return RegionMemory(pes, addresses, num_words)
+    return RegionMemory(pes, addresses, num_words, firsts)
 
 
 def overrun_of_copy(
     symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
 ) -> Diagnostic | None:
     """A warning where a copy goes over the end of the variable that it begins in."""
-    program = symbols.program
-    images = program.image_of.ravel()[memory.pes]
-    _, firsts = np.unique(images, return_index=True)
-    for first in np.sort(firsts):
-        y, x = divmod(int(memory.pes[first]), program.width)
+    for first in memory.firsts:
+        y, x = divmod(int(memory.pes[first]), symbols.program.width)
         address = int(memory.addresses[first])
         symbol = symbols.symbol_at(x, y, address)
         room = memory.num_words if symbol is None else symbol.address + symbol.num_words - address

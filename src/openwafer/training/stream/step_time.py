@@ -126,6 +126,8 @@ def time_of(
     """
     if disk is None and _waits_for_disk(traffic):
         return None
+    uses_link = device.is_asynchronous and traffic.step.fetch + traffic.step.push > 0
+    link_rate = measure_link(device) if uses_link else None
     works = []
     by_pass = zip(computing, optimizing, (traffic.forward, traffic.backward), strict=True)
     for operators, updates, moved in by_pass:
@@ -133,8 +135,8 @@ def time_of(
             works.append({Limit.COMPUTE: operators, Limit.UPDATE: updates})
         else:
             works.append({Limit.COMPUTE: operators + updates})
-        if device.is_asynchronous and moved.fetch + moved.push:
-            works[-1][Limit.LINK] = max(moved.fetch, moved.push) / measure_link(device)
+        if link_rate is not None:
+            works[-1][Limit.LINK] = max(moved.fetch, moved.push) / link_rate
         if disk is not None:
             works[-1][Limit.DISK] = disk.seconds(moved.disk_read, moved.disk_write)
             works[-1][Limit.COMPUTE] += _host_seconds(moved, disk)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from openwafer.diagnostics import OpenwaferError, did_you_mean
+from openwafer.diagnostics import OpenwaferError, suggestion
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import LIBRARY, ImportPaths
 from openwafer.sdk.csl.lanes import Group
@@ -272,11 +272,7 @@ class Sema(Analysis):
             return f"a builtin begins with '@': @{name}"
         if self.imports.declares(LIBRARY / "math.csl", name):
             return f'import its module: const math = @import_module("<math>"); then math.{name}'
-        foreign = remedy_for_type(name)
-        if foreign:
-            return foreign
-        found = did_you_mean(name, known)
-        return found if "did you mean" in found else ""
+        return remedy_for_type(name) or suggestion(name, known)
 
     def global_of(self, module: Module, name: str, span: Span) -> Operand:
         """What a name stands for at the top of a module."""

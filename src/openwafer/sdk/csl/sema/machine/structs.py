@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from openwafer.diagnostics import did_you_mean
+from openwafer.diagnostics import suggestion
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema import places
@@ -124,8 +124,7 @@ class Options:
             span = self._names.get(name, self.span)
             known = sorted(self._known)
             notes = (f"the fields are {', '.join(known)}",)
-            close = did_you_mean(name, known)
-            help_text = close if close.startswith("did you mean") else ""
+            help_text = suggestion(name, known)
             message = f"no field '{name}' here"
             self._sema.fail("unknown-field", message, span, notes=notes, help=help_text)
 

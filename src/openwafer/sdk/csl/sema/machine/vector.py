@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from openwafer.diagnostics import counted
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.csl import ast
@@ -86,7 +87,7 @@ def _refuse_options_for_source(
     wanted = num_operands - 1
     sema.fail(
         "wrong-argument-count",
-        f"@{call.name.text} takes a destination and {wanted} source{'s' if wanted > 1 else ''}, "
+        f"@{call.name.text} takes a destination and {counted(wanted, 'source')}, "
         f"{wanted - 1} given before its options",
         call.span,
     )
