@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.device import CpuDevice, Submitted, Transfer
 from openwafer.training.stream.device_weights import DeviceWeights
 from openwafer.training.stream.executor import Executor
+from openwafer.training.stream.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link import DryLink
 from openwafer.training.stream.micro_batches import run_forward
@@ -100,6 +101,7 @@ class DryDevice(CpuDevice):
         return super().download(source, destination, after)
 
 
+@cache
 def _computes(operator: Any) -> bool:
     return operator.namespace != "prim" and not operator.is_view
 
@@ -260,7 +262,7 @@ def faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
     log = logging.getLogger("torch._subclasses.fake_tensor")
     was_disabled, log.disabled = log.disabled, True
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
             return walk(mode)
     except RuntimeError:
         # Data-dependent control flow, or an operator without a fake form: a genuine fault of the

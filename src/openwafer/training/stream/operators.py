@@ -19,6 +19,7 @@ _FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
     getattr(torch.ops.aten, _CPU_ATTENTION): sdpa_flop,
     getattr(torch.ops.aten, f"{_CPU_ATTENTION}_backward"): sdpa_backward_flop,
 }
+_ASK_DEVICE: Final = torch.ops.prim.device.default
 
 Allocation: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Makes the context in which a step allocates."""
@@ -162,10 +163,10 @@ class CountingMeter(MemoryMeter):
         return calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = super().__torch_dispatch__(func, types, args, kwargs)
         # Tensors without memory are asked for their device all the time.
-        if func.namespace == "prim":
-            return out
+        if func is _ASK_DEVICE:
+            return args[0].fake_device
+        out = super().__torch_dispatch__(func, types, args, kwargs)
         kind = Operator.of(func, args, kwargs or {})
         calls = self._calls.get(kind)
         if calls is None:

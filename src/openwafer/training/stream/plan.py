@@ -239,20 +239,18 @@ class _Search:
     ) -> tuple[dict[str, Activations], DryRun]:
         """Keep the activations of as many layers, counted from the last, as fit."""
         better = Activations.KEEP if lean is Activations.RECOMPUTE else Activations.RECOMPUTE
-        total = len(self.names)
-        low, high = 0, total
-        best = self._policies([lean] * total), lean_run
+        total, budget = len(self.names), self.request.budget_bytes
+        tried = {0: (self._policies([lean] * total), lean_run)}
+
+        def peak_of(number: int) -> int:
+            if number not in tried:
+                policies = self._policies([lean] * (total - number) + [better] * number)
+                tried[number] = policies, self._dry(policies, schedule)
+            return tried[number][1].peak_bytes
+
         if self.request.default_activations is not None:
-            return best
-        while low < high:
-            middle = (low + high + 1) // 2
-            policies = self._policies([lean] * (total - middle) + [better] * middle)
-            run = self._dry(policies, schedule)
-            if _fits(run.peak_bytes, self.request.budget_bytes):
-                low, best = middle, (policies, run)
-            else:
-                high = middle - 1
-        return best
+            return tried[0]
+        return tried[largest_that_fits(total, peak_of, budget)]
 
     def plan(
         self, schedule: Schedule | None, policies: Mapping[str, Activations], run: DryRun
@@ -268,6 +266,27 @@ class _Search:
             dry=run,
             calls=run.calls,
         )
+
+
+def largest_that_fits(total: int, peak_of: Callable[[int], int], budget: int | None) -> int:
+    """The largest number up to ``total`` whose peak is within a budget in bytes; that of 0 is.
+
+    Peaks grow with the number, mostly as a straight line does, so a try is where a line through
+    the nearest peaks meets the budget. One that leaves more than half is followed by one that
+    halves what is left.
+    """
+    low, above = (0, peak_of(0)), (total, peak_of(total))
+    if budget is None or above[1] <= budget:
+        return total
+    halves = False
+    while above[0] - low[0] > 1:
+        width = above[0] - low[0]
+        step = width * (budget - low[1]) // (above[1] - low[1])
+        middle = low[0] + (width // 2 if halves else min(max(step, 1), width - 1))
+        peak = peak_of(middle)
+        low, above = ((middle, peak), above) if peak <= budget else (low, (middle, peak))
+        halves = 2 * (above[0] - low[0]) > width
+    return low[0]
 
 
 def record_bytes(

@@ -1,0 +1,76 @@
+"""What is remembered of operators is what torch says of their fake tensors, the second time too."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import scaled_dot_product_attention
+
+from openwafer.training.stream.fake_tensors import RememberingFakeMode
+
+CALLS: dict[str, Callable[[Tensor], Any]] = {
+    "new tensor": lambda x: x + 1,
+    "other type": lambda x: x.to(torch.bfloat16),
+    "no copy": lambda x: x.contiguous(),
+    "view": lambda x: x.transpose(0, 1)[2:],
+    "reshape of a view": lambda x: x.t().reshape(-1),
+    "views of one tensor": lambda x: x.split(2),
+    "in place": lambda x: x.mul_(2),
+    "in place on a view": lambda x: x[1:].zero_(),
+    "two tensors": lambda x: x.max(dim=0),
+    "nothing in it": lambda x: x[:0] * 2,
+    "broadcast": lambda x: x.expand(3, 4, 6) + torch.ones(6),
+    "attention": lambda x: scaled_dot_product_attention(x[None], x[None], x[None]),
+    "another size": lambda x: x.clone().resize_(2, 2),
+    "complex": lambda x: torch.view_as_complex(x.view(4, 3, 2)).conj(),
+}
+
+
+def kinds(mode: FakeTensorMode, call: Callable[[Tensor], Any]) -> list[object]:
+    """Of the tensors that a call returns, and whether they lie in that of its argument."""
+    with mode:
+        x = torch.zeros(4, 6)
+        out = call(x)
+    return [
+        (
+            one.shape,
+            one.stride(),
+            one.storage_offset(),
+            one.dtype,
+            one.is_conj(),
+            one.untyped_storage().nbytes(),
+            one.untyped_storage()._cdata == x.untyped_storage()._cdata,
+            one is x,
+        )
+        for one in ([out] if isinstance(out, Tensor) else out)
+    ]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_call_returns_what_it_does_without_memory_of_calls(call: Callable[[Tensor], Any]) -> None:
+    expected = kinds(FakeTensorMode(), call)
+    assert [kinds(RememberingFakeMode(), call) for _ in range(3)] == [expected] * 3
+
+
+def test_integers_and_floats_are_told_apart() -> None:
+    with RememberingFakeMode():
+        whole = torch.ones(2, dtype=torch.int64)
+        assert [(whole + other).dtype for other in (1, 1.0, 1)] == [
+            torch.int64,
+            torch.float32,
+            torch.int64,
+        ]
+
+
+def test_tensors_remember_their_device() -> None:
+    with RememberingFakeMode():
+        made = [torch.zeros(2, device=name) * 2 for name in ("cpu", "cuda", "cpu", "cuda")]
+    assert [one.device.type for one in made] == ["cpu", "cuda", "cpu", "cuda"]
+
+
+def test_a_shape_that_depends_on_values_is_never_remembered() -> None:
+    with RememberingFakeMode(), pytest.raises(RuntimeError, match=r"aten.nonzero"):
+        torch.zeros(3).nonzero()
