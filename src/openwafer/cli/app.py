@@ -136,7 +136,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a run, one HTML file with pictures."""
-    from openwafer.training.metrics import write_report
+    from openwafer.training.metrics.report import write_report
 
     print(f"wrote {write_report(run, step=step)}")
 

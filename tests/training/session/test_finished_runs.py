@@ -11,7 +11,8 @@ import transformers
 from safetensors import safe_open
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics import load_run, write_report
+from openwafer.training.metrics import load_run
+from openwafer.training.metrics.report import write_report
 from openwafer.training.models import CheckpointFolder
 from openwafer.training.session import ExportFormat, RunConfig, Sampling, Session, TrainResult
 from openwafer.training.session.config import EvaluateConfig
