@@ -228,6 +228,17 @@ def test_a_manifest_of_another_kind_is_refused(
         open_store(committed)
 
 
+def test_a_manifest_that_cannot_be_read_leaves_the_folder_to_others(committed: Path) -> None:
+    manifest = committed / "manifest.json"
+    manifest.rename(committed / "away")
+    manifest.mkdir()
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        open_store(committed)
+    manifest.rmdir()
+    (committed / "away").rename(manifest)
+    open_store(committed).close()
+
+
 def test_a_manifest_left_half_written_by_a_killed_process_is_removed(committed: Path) -> None:
     (committed / ".manifest.0123abcd.json").write_text("{")
     open_store(committed).close()

@@ -74,6 +74,11 @@ class RunFolder:
         """Token shards, unless the config names another folder for them."""
         return self.path / "data"
 
+    @property
+    def set_aside(self) -> Path:
+        """A store and checkpoints that a chosen checkpoint has replaced."""
+        return self.path / "set-aside"
+
     def create(self) -> None:
         """Make the folder for a new run.
 

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, open_store
 from openwafer.training.store import ParameterStore, Part, RecordLayout, read_checkpoint
 from openwafer.training.store.checkpoint_index import StoredArray
+from openwafer.training.store.checkpoint_shards import ShardReader
 from openwafer.training.store.manifest import read_manifest
 from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.updates import UpdateCounts, state_name
@@ -47,20 +47,20 @@ def saved_weights(
 
 
 def _from_checkpoint(folder: Path, decay: float | None, counts: UpdateCounts) -> NamedTensors:
-    arrays = read_checkpoint(folder).arrays
+    arrays, shards = read_checkpoint(folder).arrays, ShardReader(folder)
     for name, array in arrays[Part.WEIGHTS].items():
-        weight = _read(folder, array)
+        weight = _read(shards, array)
         average = arrays[Part.STATES].get(state_name(AVERAGE, name))
         if decay is None or average is None:
             yield name, weight
         else:
-            yield name, _caught_up(name, _read(folder, average), weight, counts, decay)
+            yield name, _caught_up(name, _read(shards, average), weight, counts, decay)
 
 
-def _read(folder: Path, array: StoredArray) -> torch.Tensor:
-    with safe_open(folder / array.shard, framework="pt") as shard:
-        tensor: torch.Tensor = shard.get_tensor(array.spec.name)
-        return tensor
+def _read(shards: ShardReader, array: StoredArray) -> torch.Tensor:
+    flat = torch.empty(array.spec.num_bytes, dtype=torch.uint8)
+    shards.read(array, flat)
+    return flat.view(array.spec.dtype).view(array.spec.shape)
 
 
 def _from_store(store: ParameterStore, decay: float | None, counts: UpdateCounts) -> NamedTensors:

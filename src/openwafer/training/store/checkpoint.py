@@ -135,6 +135,7 @@ def _replace_folder(new: Path, final: Path) -> None:
     # A folder cannot replace a folder in one call; a kill in between leaves the complete new one
     # under its temporary name and all earlier steps in place.
     replaced = new.with_suffix(".replaced")
+    shutil.rmtree(replaced, ignore_errors=True)
     if final.exists():
         final.rename(replaced)
     new.rename(final)

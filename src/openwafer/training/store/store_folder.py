@@ -38,7 +38,7 @@ class StoreFolder:
             # A file without a manifest was never committed: nothing was promised to be in it.
             (path / FILE_NAME).unlink(missing_ok=True)
             file = StoreFile.create(path / FILE_NAME, num_bytes, file_io)
-        except OpenwaferError:
+        except (OpenwaferError, OSError):
             lock.release()
             if is_new:
                 shutil.rmtree(path)
@@ -55,7 +55,7 @@ class StoreFolder:
             manifest = read_manifest(path)
             num_bytes = manifest.catalog.file_plan.num_bytes
             file = StoreFile.open(path / FILE_NAME, num_bytes, file_io)
-        except OpenwaferError:
+        except (OpenwaferError, OSError):
             lock.release()
             raise
         # A process killed while it replaced its manifest leaves the temporary file.
