@@ -175,11 +175,15 @@ def test_a_flipped_bit_is_found_and_placed(committed: Path) -> None:
 def test_damage_to_one_part_leaves_the_others_readable(committed: Path) -> None:
     with (committed / "records.bin").open("r+b") as file:
         file.write(b"damage")
-    with open_store(committed) as store:
-        store.borrow("layer0", (Part.STATES,)).wait()
-        store.borrow("layer1", KEPT_PARTS).wait()
-        with pytest.raises(OpenwaferError, match="store-corrupt"):
-            store.borrow("layer0", (Part.WEIGHTS,)).wait()
+    with ParameterStore.open(committed, ring_bytes=2 * 12288) as store:
+        with (
+            pytest.raises(OpenwaferError, match="store-corrupt"),
+            store.lent("layer0", (Part.WEIGHTS,)),
+        ):
+            pass
+        for record, parts in (("layer0", (Part.STATES,)), ("layer1", KEPT_PARTS)):
+            with store.lent(record, parts, read_only=True) as loan:
+                assert loan.part_bytes_view(Part.STATES).any()
 
 
 def test_damage_to_a_part_for_dram_is_found_at_opening(committed: Path) -> None:

@@ -11,6 +11,7 @@ from openwafer.training.session.saved_run import SavedRun, open_store
 from openwafer.training.store import ParameterStore, Part, RecordLayout, read_checkpoint
 from openwafer.training.store.checkpoint_index import StoredArray
 from openwafer.training.store.checkpoint_shards import ShardReader
+from openwafer.training.store.layout import KEPT_PARTS
 from openwafer.training.store.manifest import read_manifest
 from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.updates import UpdateCounts, state_name
@@ -64,14 +65,10 @@ def _read(shards: ShardReader, array: StoredArray) -> torch.Tensor:
 
 
 def _from_store(store: ParameterStore, decay: float | None, counts: UpdateCounts) -> NamedTensors:
-    for layout in store.layouts.values():
-        wanted = (Part.WEIGHTS,) if decay is None else (Part.WEIGHTS, Part.STATES)
-        loan = store.borrow(
-            layout.name, [part for part in wanted if layout.part_bytes(part)], read_only=True
-        )
-        try:
-            loan.wait()
-            states = {place.spec.name for place in layout.parts[Part.STATES]}
+    wanted = (Part.WEIGHTS,) if decay is None else KEPT_PARTS
+    for record, layout in store.layouts.items():
+        states = {place.spec.name for place in layout.parts[Part.STATES]}
+        with store.lent(record, wanted, read_only=True) as loan:
             for name in _names(layout):
                 weight = loan.tensor(name, Part.WEIGHTS)
                 average = state_name(AVERAGE, name)
@@ -80,8 +77,6 @@ def _from_store(store: ParameterStore, decay: float | None, counts: UpdateCounts
                 else:
                     saved = loan.tensor(average, Part.STATES).clone()
                     yield name, _caught_up(name, saved, weight, counts, decay)
-        finally:
-            loan.release()
 
 
 def _caught_up(

@@ -67,14 +67,10 @@ def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
     shards = ShardReader(folder)
     for part in KEPT_PARTS:
         for layout in store.layouts.values():
-            loan = store.borrow(layout.name, (part,), fresh=(part,))
-            loan.wait()
-            try:
+            with store.lent(layout.name, (part,), fresh=(part,)) as loan:
                 for place in layout.parts[part]:
                     target = loan.part_bytes_view(part)[place.offset_bytes : place.end_bytes]
                     shards.read(head.arrays[part][place.spec.name], target)
-            finally:
-                loan.release()
     return head
 
 

@@ -85,13 +85,9 @@ class LoopHooks:
     def _write(self, name: str, value: torch.Tensor) -> None:
         self._execution.settle()
         store = self._execution.store
-        loan = store.borrow(self.ledger.record_of[name], (Part.WEIGHTS,))
-        loan.wait()
-        try:
-            with torch.no_grad():
-                loan.tensor(name, Part.WEIGHTS).copy_(value)
-        finally:
-            loan.release(dirty=(Part.WEIGHTS,))
+        record = self.ledger.record_of[name]
+        with store.lent(record, (Part.WEIGHTS,)) as loan, torch.no_grad():
+            loan.tensor(name, Part.WEIGHTS).copy_(value)
 
     # The model.
 

@@ -34,14 +34,10 @@ def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, St
         wanted = [weight for weight in weights if weight.name in states]
         if not wanted or not layout.part_bytes(Part.STATES):
             continue
-        loan = store.borrow(record, (Part.STATES,))
-        loan.wait()
-        try:
+        with store.lent(record, (Part.STATES,)) as loan:
             for weight in wanted:
                 state, specs = states[weight.name], _specs(updater, weight)
                 updater.counts.num_updates[weight.name] = _take(loan, weight.name, state, specs)
-        finally:
-            loan.release(dirty=(Part.STATES,))
 
 
 def _specs(updater: Updater, weight: ArraySpec) -> Sequence[StateSpec]:

@@ -76,12 +76,8 @@ def borrowed_parts(store: ParameterStore, part: Part) -> Iterator[tuple[RecordLa
     """Every record that has the part, lent read-only for the time of one iteration."""
     for record, layout in store.layouts.items():
         if layout.part_bytes(part):
-            loan = store.borrow(record, (part,), read_only=True)
-            loan.wait()
-            try:
+            with store.lent(record, (part,), read_only=True) as loan:
                 yield layout, loan
-            finally:
-                loan.release()
 
 
 def weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
