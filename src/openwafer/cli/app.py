@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import openwafer
+from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.csl import conform, csl_app
 
 if TYPE_CHECKING:
@@ -203,8 +204,6 @@ def _tell_result(result: "TrainResult") -> None:
         f"go on with: openwafer resume {run}",
         file=sys.stderr,
     )
-    from openwafer.cli import EXIT_INTERRUPTED
-
     raise typer.Exit(EXIT_INTERRUPTED)
 
 
