@@ -85,7 +85,7 @@ class LoopHooks:
     def _write(self, name: str, value: torch.Tensor) -> None:
         self._execution.settle()
         store = self._execution.store
-        record = self.ledger.record_of[name]
+        record = self._execution.executor.split.record_of[name]
         with store.lent(record, (Part.WEIGHTS,)) as loan, torch.no_grad():
             loan.tensor(name, Part.WEIGHTS).copy_(value)
 
