@@ -6,7 +6,7 @@ from pathlib import Path
 from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.direct_io import FileIo
-from openwafer.training.store.folder_lock import FolderLock
+from openwafer.training.store.folder_lock import FolderInUseError, FolderLock
 from openwafer.training.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from openwafer.training.store.store_file import FILE_NAME, StoreFile
 
@@ -26,7 +26,7 @@ class StoreFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             sync_path(path.parent)
-            lock = FolderLock(path)
+            lock = _locked(path)
         except OSError as cause:
             raise error(
                 "store-create-failed",
@@ -50,7 +50,7 @@ class StoreFolder:
         """Lock a folder, read its manifest and open its file."""
         if not path.is_dir():
             raise error("store-missing", f"there is no folder {path}", help="check the path")
-        lock = FolderLock(path)
+        lock = _locked(path)
         try:
             manifest = read_manifest(path)
             num_bytes = manifest.catalog.file_plan.num_bytes
@@ -71,6 +71,17 @@ class StoreFolder:
         """Close the file and give the folder free."""
         self.file.close()
         self._lock.release()
+
+
+def _locked(path: Path) -> FolderLock:
+    try:
+        return FolderLock(path)
+    except FolderInUseError as cause:
+        raise error(
+            "store-locked",
+            f"the parameter store {path} is {cause}",
+            help="wait until that process ends, end it, or use another folder",
+        ) from cause
 
 
 def _refuse_committed_store(path: Path) -> None:
