@@ -12,6 +12,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from openwafer.config import parse_bytes
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
@@ -143,8 +144,13 @@ class StreamedLoop:
         if planned.plan.mode is Mode.STREAMED:
             execution = assemble(self._model, planned, folder=self._folder)
             assert isinstance(execution, StreamedExecution)
-            self._execution = execution
-            self._hooks = LoopHooks(self._model, execution)
+            hooks = LoopHooks(self._model, execution)
+            try:
+                hooks.attach()
+            except OpenwaferError:
+                _give_back(execution, hooks)
+                raise
+            self._execution, self._hooks = execution, hooks
         self.plan = planned.report
 
     def _before_step(
@@ -234,13 +240,18 @@ class StreamedLoop:
         hooks, self._hooks = self._hooks, None
         if execution is None or hooks is None:
             return
+        _give_back(execution, hooks)
+
+
+def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
+    """End the stream: weights and states go back, and the store is closed however it goes."""
+    with closing(execution.store):
         try:
             execution.settle()
         finally:
             execution.close()
             hooks.detach()
         hooks.give_back()
-        execution.store.close()
 
 
 def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:

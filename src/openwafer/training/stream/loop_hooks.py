@@ -20,7 +20,7 @@ from openwafer.training.stream.released_parameters import Home, ReleasedParamete
 
 
 class LoopHooks:
-    """Lets a loop's own calls reach the parameter store, until :meth:`detach`.
+    """Lets a loop's own calls reach the parameter store, from :meth:`attach` to :meth:`detach`.
 
     Args:
         model: its parameters are released, their weights in the store.
@@ -43,6 +43,14 @@ class LoopHooks:
             for optimizer in execution.updater.optimizers
         }
         self.ledger = GradientLedger(execution, self._names)
+
+    def attach(self) -> None:
+        """Take the optimizers' states into the store, and let the loop's calls reach it.
+
+        Raises:
+            OpenwaferError: ``optimizer-state-mismatch``; what is done until then can be undone by
+                :meth:`detach` and :meth:`give_back`.
+        """
         for optimizer in self._names:
             self._take_states(optimizer)
             self._attach_optimizer(optimizer)
