@@ -27,7 +27,7 @@ from openwafer.config import parse_bytes
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
-from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
+from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
 from openwafer.training.stream.dry_run import Workload
 from openwafer.training.stream.execution import StreamedExecution
 from openwafer.training.stream.loop_hooks import LoopHooks, copied
@@ -82,11 +82,7 @@ def stream_weights(
 
 
 class StreamedLoop:
-    """A model and its optimizers whose weights stream; made by :func:`stream_weights`.
-
-    Attributes:
-        plan: what was planned; ``None`` until the first forward with gradients.
-    """
+    """A model and its optimizers whose weights stream; made by :func:`stream_weights`."""
 
     def __init__(
         self,
@@ -95,7 +91,7 @@ class StreamedLoop:
         options: StreamOptions,
         folder: Path | None,
     ) -> None:
-        self.plan: PlanRecord | None = None
+        self._planned: Planned | None = None
         self._model = model
         self._optimizers = optimizers
         self._options = options
@@ -128,7 +124,7 @@ class StreamedLoop:
                 self._begin(args, kwargs)
             return self._model.forward(*args, **kwargs)
         finally:
-            if self.plan is None:
+            if self._planned is None:
                 self._model.forward = self._first_forward
 
     def _give_forward_back(self) -> None:
@@ -151,7 +147,15 @@ class StreamedLoop:
                 _give_back(execution, hooks)
                 raise
             self._execution, self._hooks = execution, hooks
-        self.plan = planned.report
+        self._planned = planned
+
+    @property
+    def plan(self) -> PlanRecord | None:
+        """What was planned; ``None`` until the first forward with gradients.
+
+        What a step will take is measured when it is asked for the first time.
+        """
+        return None if self._planned is None else self._planned.report
 
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -230,7 +234,7 @@ class StreamedLoop:
 
         Training may go on as a plain loop, or be streamed anew.
         """
-        if self.plan is None and isinstance(
+        if self._planned is None and isinstance(
             getattr(self._model.__dict__.get("forward"), "__self__", None), StreamedLoop
         ):
             self._give_forward_back()
