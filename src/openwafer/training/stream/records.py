@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import nn
 
-from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
+from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.update_rules import LOW_BITS, TIE_BITS, SplitMaster, split_master
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.updates import Updater
+from openwafer.training.stream.updates import Arrays, Updater, state_name
 
 
 def lay_out_records(
@@ -57,19 +58,38 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
 
     Args:
         store: its records name the parameters.
-        parameters: tensors by name, in host memory or file-backed.
+        parameters: tensors by name, in host memory or file-backed. One in fp32 of which the store
+            keeps a master is the master; of one in bf16 the master has the same value.
     """
     for record, layout in store.layouts.items():
         if not layout.part_bytes(Part.WEIGHTS):
             continue
-        loan = store.borrow(record, (Part.WEIGHTS,), fresh=(Part.WEIGHTS,))
+        names = [place.spec.name for place in layout.parts[Part.WEIGHTS]]
+        states = {place.spec.name for place in layout.parts[Part.STATES]}
+        masters = {name for name in names if state_name(LOW_BITS, name) in states}
+        changed = KEPT_PARTS if masters else (Part.WEIGHTS,)
+        loan = store.borrow(record, changed, fresh=changed)
         loan.wait()
+        if masters:
+            loan.part_bytes_view(Part.STATES).zero_()
         with torch.no_grad():
-            for place in layout.parts[Part.WEIGHTS]:
-                source = parameters[place.spec.name]
-                loan.tensor(place.spec.name, Part.WEIGHTS).copy_(source)
+            for name in names:
+                source = parameters[name]
+                if name in masters and source.dtype is torch.float32:
+                    split_master(source.contiguous().view(-1), master_parts(loan, name))
+                else:
+                    loan.tensor(name, Part.WEIGHTS).copy_(source)
                 page_out(source)
         loan.release()
+
+
+def master_parts(loan: Arrays, name: str) -> SplitMaster:
+    """A parameter's master in a lent record that keeps it."""
+    return SplitMaster(
+        loan.tensor(name, Part.WEIGHTS).view(-1),
+        loan.tensor(state_name(LOW_BITS, name), Part.STATES).view(-1),
+        loan.tensor(state_name(TIE_BITS, name), Part.STATES),
+    )
 
 
 def borrowed_parts(store: ParameterStore, part: Part) -> Iterator[tuple[RecordLayout, Loan]]:
