@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.stream.execution import StreamedExecution
 from openwafer.training.stream.gradient_ledger import GradientLedger
 from openwafer.training.stream.optimizer_states import give_states, take_states
-from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.records import has_master, weights_of, write_weight
 from openwafer.training.stream.released_parameters import Home, ReleasedParameter, home_of
 
 
@@ -84,14 +84,16 @@ class LoopHooks:
 
     def _write(self, name: str, value: torch.Tensor) -> None:
         self._execution.settle()
-        store = self._execution.store
-        loan = store.borrow(self.ledger.record_of[name], (Part.WEIGHTS,))
+        store, record = self._execution.store, self.ledger.record_of[name]
+        keeps_master = has_master(store.layouts[record], name)
+        changed = KEPT_PARTS if keeps_master else (Part.WEIGHTS,)
+        loan = store.borrow(record, changed)
         loan.wait()
         try:
             with torch.no_grad():
-                loan.tensor(name, Part.WEIGHTS).copy_(value)
+                write_weight(loan, name, value, keeps_master=keeps_master)
         finally:
-            loan.release(dirty=(Part.WEIGHTS,))
+            loan.release(dirty=changed)
 
     # The model.
 

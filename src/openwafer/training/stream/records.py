@@ -8,7 +8,13 @@ from torch import nn
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore
-from openwafer.training.store.update_rules import LOW_BITS, TIE_BITS, SplitMaster, split_master
+from openwafer.training.store.update_rules import (
+    LOW_BITS,
+    TIE_BITS,
+    SplitMaster,
+    join_master,
+    split_master,
+)
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.updates import Arrays, Updater, state_name
 
@@ -65,8 +71,7 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
         if not layout.part_bytes(Part.WEIGHTS):
             continue
         names = [place.spec.name for place in layout.parts[Part.WEIGHTS]]
-        states = {place.spec.name for place in layout.parts[Part.STATES]}
-        masters = {name for name in names if state_name(LOW_BITS, name) in states}
+        masters = {name for name in names if has_master(layout, name)}
         changed = KEPT_PARTS if masters else (Part.WEIGHTS,)
         loan = store.borrow(record, changed, fresh=changed)
         loan.wait()
@@ -75,12 +80,34 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
         with torch.no_grad():
             for name in names:
                 source = parameters[name]
-                if name in masters and source.dtype is torch.float32:
-                    split_master(source.contiguous().view(-1), master_parts(loan, name))
-                else:
-                    loan.tensor(name, Part.WEIGHTS).copy_(source)
+                write_weight(loan, name, source, keeps_master=name in masters)
                 page_out(source)
         loan.release()
+
+
+def has_master(layout: RecordLayout, name: str) -> bool:
+    """Whether the record keeps a master of the parameter."""
+    low_bits = state_name(LOW_BITS, name)
+    return any(place.spec.name == low_bits for place in layout.parts[Part.STATES])
+
+
+def write_weight(loan: Arrays, name: str, value: torch.Tensor, *, keeps_master: bool) -> None:
+    """Give a parameter of a lent record another value, and its master, if it keeps one, too.
+
+    An fp32 value is the master. A master that is rounded to a value of another dtype stays.
+    """
+    weight = loan.tensor(name, Part.WEIGHTS)
+    if keeps_master and value.dtype is torch.float32:
+        split_master(value.contiguous().view(-1), master_parts(loan, name))
+    elif keeps_master:
+        rounded = value.to(weight.dtype)
+        if not torch.equal(rounded, weight):
+            weight.copy_(rounded)
+            parts = master_parts(loan, name)
+            parts.low.zero_()
+            parts.ties.zero_()
+    else:
+        weight.copy_(value)
 
 
 def master_parts(loan: Arrays, name: str) -> SplitMaster:
@@ -92,16 +119,33 @@ def master_parts(loan: Arrays, name: str) -> SplitMaster:
     )
 
 
-def borrowed_parts(store: ParameterStore, part: Part) -> Iterator[tuple[RecordLayout, Loan]]:
+def borrowed_parts(
+    store: ParameterStore, part: Part, *others: Part
+) -> Iterator[tuple[RecordLayout, Loan]]:
     """Every record that has the part, lent read-only for the time of one iteration."""
     for record, layout in store.layouts.items():
         if layout.part_bytes(part):
-            loan = store.borrow(record, (part,), read_only=True)
+            loan = store.borrow(record, (part, *others), read_only=True)
             loan.wait()
             try:
                 yield layout, loan
             finally:
                 loan.release()
+
+
+def masters_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and copies of the fp32 masters, of the parameters that have one."""
+    for layout, loan in borrowed_parts(store, Part.STATES, Part.WEIGHTS):
+        for place in layout.parts[Part.WEIGHTS]:
+            if has_master(layout, place.spec.name):
+                yield place.spec.name, master_of(loan, place.spec.name)
+
+
+def master_of(loan: Arrays, name: str) -> torch.Tensor:
+    """A copy of a parameter's master in a lent record that keeps it."""
+    parts = master_parts(loan, name)
+    shape = loan.tensor(name, Part.WEIGHTS).shape
+    return join_master(parts, torch.empty(shape.numel())).view(shape)
 
 
 def weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
