@@ -59,6 +59,7 @@ def _split_run(master: torch.Tensor, parts: SplitMaster) -> None:
     bits = master.view(torch.int32)
     parts.low.copy_(bits)
     parts.ties.zero_()
+    # Without values, as where a plan counts the operators of an update, nothing is tied.
     if isinstance(master, FakeTensor):
         return
     # Ties are few, and numpy finds and handles a few several times faster than torch does.
