@@ -110,7 +110,9 @@ def resume(
 def export(
     run: Run,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made; must not exist yet.")],
-    dtype: Annotated[WeightFormat, typer.Option(help="Format of weights.")] = WeightFormat.FP32,
+    dtype: Annotated[
+        WeightFormat | None, typer.Option(help="Format of weights; by default the run's.")
+    ] = None,
     shard_size: Annotated[str, typer.Option(help="Largest file.")] = "2GiB",
     average: Annotated[
         bool, typer.Option("--average", help="Write the moving average of the weights.")
@@ -125,7 +127,8 @@ def export(
         shard_bytes = parse_bytes(shard_size)
     except ValueError as cause:
         raise error("option-value", f"--shard-size: {cause}", help="such as 500MB") from cause
-    form = ExportFormat(Precision(dtype).weight_dtype, shard_bytes, average)
+    weight_dtype = None if dtype is None else Precision(dtype).weight_dtype
+    form = ExportFormat(weight_dtype, shard_bytes, average)
     print(f"wrote {Session(run).export(folder, form)}")
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from openwafer.training.session import RunConfig
+from openwafer.training.session import RunConfig, Weights
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.placement import StoreTier
 from tests.training.kill.killed_runs import (
@@ -21,7 +21,7 @@ from tests.training.kill.killed_runs import (
 from tests.training.session.tiny_runs import TinyData, differing, make_tiny_data, tiny_config
 
 NUM_STEPS = 12
-CLIPS = {"clipped": 0.1, "not clipped": None}
+KINDS = {"clipped, in bf16": (0.1, Weights.BF16), "not clipped": (None, Weights.FP32)}
 # An update that waits for its step's norm is committed one step later.
 MAX_LOST_STEPS = {0.1: 2, None: 1}
 
@@ -31,13 +31,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TinyData:
     return make_tiny_data(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture(scope="module", params=list(CLIPS.values()), ids=list(CLIPS))
+@pytest.fixture(scope="module", params=list(KINDS.values()), ids=list(KINDS))
 def unbroken(
     request: pytest.FixtureRequest, data: TinyData, tmp_path_factory: pytest.TempPathFactory
 ) -> RunConfig:
     """The config of a run from disk that nothing disturbed."""
     config = tiny_config(data, tmp_path_factory.mktemp("unbroken"), StoreTier.DISK)
-    config = replace(config, steps=NUM_STEPS, clip_norm=request.param)
+    clip_norm, weights = request.param
+    config = replace(config, steps=NUM_STEPS, clip_norm=clip_norm, weights=weights)
     run_to_the_end(config)
     return config
 

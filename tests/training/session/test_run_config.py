@@ -98,6 +98,7 @@ def test_micro_batches_come_by_number_or_by_size() -> None:
         ("clip_norm=-1", "clip_norm: expected above 0, found -1.0"),
         ("ema=1.5", "ema: expected between 0 and 1, found 1.5"),
         ("precision=fp64", "no such choice: the text 'fp64'"),
+        ("weights=fp16", "no such choice: the text 'fp16'"),
         ("name=a/b", "name: 'a/b' is no name of a folder"),
         ("name=..", "name: '..' is no name of a folder"),
         ("seed=99999999999999999999", "seed: expected a number of 64 bits, found 9999999999999999"),
@@ -136,6 +137,11 @@ def test_all_mistakes_are_told_at_once_with_their_places() -> None:
         read(wrong)
     assert [d.code for d in found.value.diagnostics] == ["config-unknown-key", "config-missing-key"]
     assert "run.yaml:5:12" in str(found.value)
+
+
+def test_bf16_weights_do_not_go_with_fp16_autocast() -> None:
+    with pytest.raises(OpenwaferError, match=r"beside precision: fp16.*\n(.*\n)*.*fp32 or bf16"):
+        read(SHORT, "weights=bf16", "precision=fp16")
 
 
 def test_help_names_the_batch_counts_that_divide() -> None:

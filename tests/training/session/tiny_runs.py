@@ -29,6 +29,8 @@ from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import Mode
 
+AfterStep = Callable[[nn.Module], None]
+
 NUM_STEPS = 4
 NUM_DOCUMENTS = 40
 MODEL = UserModule("tests.training.session.tiny_model:TinyModel")
@@ -111,7 +113,7 @@ def saved_arrays(result: TrainResult) -> Mapping[str, torch.Tensor]:
 
 
 def plain_loop(
-    config: RunConfig, after_step: Callable[[nn.Module], None] = lambda model: None
+    config: RunConfig, after_step: AfterStep = lambda model: None
 ) -> Mapping[str, torch.Tensor]:
     """Parameters after the same steps of an ordinary PyTorch loop."""
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))

@@ -4,7 +4,7 @@ from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.export import ExportFormat
 from openwafer.training.session.generation import Sampling
 from openwafer.training.session.plan_table import show_plan
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.session.session import Session
 from openwafer.training.session.training_loop import TrainResult
 
@@ -15,6 +15,7 @@ __all__ = [
     "Sampling",
     "Session",
     "TrainResult",
+    "Weights",
     "load_config",
     "show_plan",
 ]

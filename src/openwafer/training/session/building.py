@@ -26,12 +26,14 @@ from openwafer.training.models import (
     build,
     with_vocab_size,
 )
+from openwafer.training.models.bf16_form import take_bf16_form
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
 from openwafer.training.session.parameter_groups import freeze
+from openwafer.training.session.precision import Weights
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
@@ -73,7 +75,7 @@ def require_embeddings(model: ModelConfig, tokenizer: Tokenizer) -> None:
 
 
 def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.Module:
-    """The model with its initial weights, in training mode.
+    """The model with its initial weights, in training mode and in fp32.
 
     Args:
         config: of the run; ``config.seed`` decides the weights.
@@ -104,12 +106,29 @@ def build_hollow_model(config: RunConfig, vocab_size: int) -> nn.Module:
             for name, buffer in list(module.named_buffers(recurse=False)):
                 setattr(module, name, torch.zeros_like(buffer, device="cpu"))
     freeze(model, config.optimizer.frozen)
+    take_weights(model, config)
     return model
+
+
+def take_weights(model: nn.Module, config: RunConfig) -> dict[str, torch.Tensor]:
+    """Give a model the run's format of weights; returns its weights as they were, by name.
+
+    In another format than fp32 the model has no weights from then on, until it is assembled.
+    """
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    if config.weights is Weights.BF16:
+        take_bf16_form(model)
+    return weights
 
 
 def make_updater(optimizers: Sequence[Optimizer], model: nn.Module, config: RunConfig) -> Updater:
     """The update rules over the model's trained parameters."""
-    return Updater(optimizers, model, average_decay=config.ema)
+    return Updater(
+        optimizers,
+        model,
+        average_decay=config.ema,
+        keeps_masters=config.weights is Weights.BF16,
+    )
 
 
 def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workload:

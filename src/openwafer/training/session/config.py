@@ -13,7 +13,7 @@ from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import Mode
@@ -139,7 +139,8 @@ class RunConfig:
         batch: how much a step trains on.
         optimizer: how parameters are updated.
         schedule: how the learning rate moves.
-        precision: number formats.
+        precision: number format that forwards compute in.
+        weights: number format of the weights that are streamed; of bf16, fp32 masters are kept.
         loss_scale: for fp16.
         clip_norm: largest global norm of the gradients; ``null`` never clips.
         ema: decay of a moving average of the weights; ``null`` keeps none.
@@ -161,6 +162,7 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     precision: Precision = Precision.FP32
+    weights: Weights = Weights.FP32
     loss_scale: LossScaling = field(default_factory=LossScaling)
     clip_norm: float | None = 1.0
     ema: float | None = None
@@ -178,8 +180,17 @@ class RunConfig:
             raise InvalidFieldError("seed", f"expected a number of 64 bits, found {self.seed}")
         if self.name is not None and (Path(self.name).name != self.name or self.name == ".."):
             raise InvalidFieldError("name", f"'{self.name}' is no name of a folder")
+        self._check_formats()
         self._check_schedule()
         self._check_length()
+
+    def _check_formats(self) -> None:
+        if self.weights is Weights.BF16 and self.precision is Precision.FP16:
+            raise InvalidFieldError(
+                "weights",
+                "bf16 weights stand beside precision: fp16, whose autocast would round them again",
+                help="set precision to fp32 or bf16",
+            )
 
     def _check_schedule(self) -> None:
         try:

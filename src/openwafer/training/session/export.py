@@ -16,7 +16,7 @@ from openwafer.training.data import load_tokenizer
 from openwafer.training.models import SAFETENSORS_METADATA, hugging_face_files
 from openwafer.training.models.checkpoint_folder import INDEX_FILE, WEIGHTS_FILE
 from openwafer.training.models.export import GENERATION_FILE
-from openwafer.training.session.building import build_hollow_model, build_model
+from openwafer.training.session.building import build_hollow_model, build_model, take_weights
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
@@ -31,12 +31,12 @@ class ExportFormat:
     """How weights are written.
 
     Attributes:
-        dtype: of floating-point tensors.
+        dtype: of floating-point tensors; ``None`` is that of each in the run.
         shard_bytes: a file exceeds this only where one tensor does.
         uses_average: writes the moving averages of the weights in place of the weights.
     """
 
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype | None = None
     shard_bytes: int = 2 << 30
     uses_average: bool = False
 
@@ -86,21 +86,25 @@ def export(
 def _write_all(
     config: RunConfig, run: RunFolder, saved: SavedRun, target: Path, form: ExportFormat
 ) -> None:
+    dtype = form.dtype or config.weights.dtype
     tokenizer = load_tokenizer(run.path)
     model = build_hollow_model(config, tokenizer.vocab_size)
-    files = hugging_face_files(model, form.dtype)
+    files = hugging_face_files(model, dtype)
     parameters = dict(model.named_parameters())
     buffers: Mapping[str, torch.Tensor] = {}
     if files.names.keys() - parameters.keys():
         buffers = _buffers(config, saved, tokenizer.vocab_size, run.path)
         buffers = {name: tensor for name, tensor in buffers.items() if name in files.names}
     decay = config.ema if form.uses_average else None
-    with saved_weights(run, saved, average_decay=decay) as (names, weights):
+    wants_masters = dtype is not config.weights.dtype
+    with saved_weights(run, saved, average_decay=decay, wants_masters=wants_masters) as found:
+        names, weights = found
         specs = [
-            _spec(files.names[name], tensor, form)
+            _spec(files.names[name], tensor, form.dtype)
             for name, tensor in chain(((name, parameters[name]) for name in names), buffers.items())
         ]
-        _write_shards(target, specs, (t for _, t in chain(weights, buffers.items())), form)
+        tensors = (tensor for _, tensor in chain(weights, buffers.items()))
+        _write_shards(target, specs, tensors, form.shard_bytes)
     contents = dict(files.json_files)
     if contents:
         generation = contents.get(GENERATION_FILE, {})
@@ -123,20 +127,21 @@ def _buffers(
 ) -> dict[str, torch.Tensor]:
     """All buffers with their values at the saved step."""
     model = build_model(config, vocab_size, scratch_folder)
+    take_weights(model, config)
     BufferWatch(model).restore(saved.state.buffers)
     return dict(model.named_buffers())
 
 
-def _spec(name: str, tensor: torch.Tensor, form: ExportFormat) -> ArraySpec:
-    dtype = form.dtype if tensor.is_floating_point() else tensor.dtype
-    return ArraySpec(name, dtype, tuple(tensor.shape))
+def _spec(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> ArraySpec:
+    written = (tensor.is_floating_point() and dtype) or tensor.dtype
+    return ArraySpec(name, written, tuple(tensor.shape))
 
 
 def _write_shards(
-    target: Path, specs: Sequence[ArraySpec], tensors: Iterator[torch.Tensor], form: ExportFormat
+    target: Path, specs: Sequence[ArraySpec], tensors: Iterator[torch.Tensor], shard_bytes: int
 ) -> None:
     """Write the tensors, which come in the order of their specs."""
-    shards = list(cut_into_shards(specs, form.shard_bytes))
+    shards = list(cut_into_shards(specs, shard_bytes))
     places = {}
     for number, shard in enumerate(shards, start=1):
         name = WEIGHTS_FILE

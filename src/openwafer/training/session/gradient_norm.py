@@ -12,15 +12,17 @@ class GradientNorm:
 
     Args:
         names: all parameters in the model's order, which is the order of the sum.
+        dtype: in which norms are taken; ``None`` is that of each gradient.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], dtype: torch.dtype | None = None) -> None:
+        self._dtype = dtype
         self._names = tuple(names)
         self._norms: dict[str, torch.Tensor] = {}
 
     def add(self, gradients: Mapping[str, torch.Tensor]) -> None:
         """Take the norms of gradients, each that of its whole step."""
-        norms = tensor_norms(gradients.values())
+        norms = tensor_norms(gradients.values(), dtype=self._dtype)
         self._norms.update(zip(gradients, norms, strict=True))
 
     def total(self) -> torch.Tensor:

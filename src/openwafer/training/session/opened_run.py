@@ -1,11 +1,12 @@
 """A run with its data, its model and its store at hand, from the beginning or from where it was."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 
+import torch
 from torch import nn
 
 from openwafer.diagnostics import error
@@ -18,6 +19,7 @@ from openwafer.training.session.building import (
     make_workload,
     require_embeddings,
     stream_options,
+    take_weights,
     tokenizer_of,
 )
 from openwafer.training.session.config import RunConfig, load_config
@@ -102,6 +104,7 @@ def opened(
     require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
     model = build_model(config, vocab_size, folder.path)
+    weights = take_weights(model, config)
     optimizers = build_optimizers(model, config.optimizer)
     tracks, buffers = DiskTracks(), BufferWatch(model)
     notify("planning the step")
@@ -111,7 +114,8 @@ def opened(
         stream_options(config, replace(store, on_transfer=tracks.add)),
         folder=folder.store,
     )
-    execution = _execute(saved, model, planned, folder)
+    execution = _execute(saved, model, planned, folder, weights)
+    weights.clear()
     tracks.recorder = execution.recorder
     try:
         groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
@@ -127,13 +131,17 @@ def opened(
 
 
 def _execute(
-    saved: SavedRun | None, model: nn.Module, planned: Planned, folder: RunFolder
+    saved: SavedRun | None,
+    model: nn.Module,
+    planned: Planned,
+    folder: RunFolder,
+    weights: Mapping[str, torch.Tensor],
 ) -> Execution:
     if saved is not None:
         return take_up(saved, model, planned, folder)
     # Nothing was saved, so what lies in the store's place was never promised to anyone.
     shutil.rmtree(folder.store, ignore_errors=True)
-    return assemble(model, planned, folder=folder.store)
+    return assemble(model, planned, folder=folder.store, weights=weights)
 
 
 def _open_data(

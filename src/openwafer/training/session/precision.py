@@ -6,11 +6,11 @@ import torch
 
 
 class Precision(StrEnum):
-    """What is computed and stored in which format."""
+    """What forwards compute in."""
 
-    FP32 = "fp32"
-    BF16 = "bf16"  # computes under bf16 autocast, weights are fp32
-    FP16 = "fp16"  # computes under fp16 autocast with dynamic loss scaling, weights are fp32
+    FP32 = "fp32"  # no autocast: computes in the format of the weights
+    BF16 = "bf16"  # computes under bf16 autocast
+    FP16 = "fp16"  # computes under fp16 autocast with dynamic loss scaling
 
     @property
     def autocast_dtype(self) -> torch.dtype | None:
@@ -27,3 +27,15 @@ class Precision(StrEnum):
     def weight_dtype(self) -> torch.dtype:
         """The format itself, for weights that are written in it."""
         return self.autocast_dtype or torch.float32
+
+
+class Weights(StrEnum):
+    """What weights are streamed and computed with."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"  # rounded from fp32 masters, to which the store applies the updates
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The format as torch names it."""
+        return Precision(self).weight_dtype

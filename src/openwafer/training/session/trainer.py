@@ -76,7 +76,8 @@ class Trainer:
         self._peaks = [float(str(group["lr"])) for group in groups]
         self._schedule = schedule
         self._config = config
-        self._norm = GradientNorm([name for name, _ in model.named_parameters()])
+        names = [name for name, _ in model.named_parameters()]
+        self._norm = GradientNorm(names, execution.updater.norm_dtype)
         execution.watch_gradients(self._watch)
 
     def learning_rate(self, step: int) -> float:

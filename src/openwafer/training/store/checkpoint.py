@@ -114,7 +114,8 @@ def _require_match(head: Checkpoint, layouts: Collection[RecordLayout], part: Pa
             "checkpoint-mismatch",
             f"the {part} of {head.folder} do not fit the store",
             notes=tuple(f"{what}: {_listed(names)}" for what, names in facts.items() if names),
-            help="keep the model, the optimizer and the average that it was saved with",
+            help="keep the model, its number format, the optimizer and the average that it was "
+            "saved with",
         )
 
 

@@ -196,13 +196,25 @@ def _check_forward_writes_no_weights(model: nn.Module) -> None:
             )
 
 
-def assemble(model: nn.Module, planned: Planned, *, folder: Path | None) -> Execution:
+def assemble(
+    model: nn.Module,
+    planned: Planned,
+    *,
+    folder: Path | None,
+    weights: Mapping[str, torch.Tensor] | None = None,
+) -> Execution:
     """Create the store of a planned run and move the model's weights into it.
 
-    The model's parameters give up their memory. ``folder`` is used only by a plan that uses disk.
+    The model's parameters give up their memory.
+
+    Args:
+        model: of the plan.
+        planned: the plan.
+        folder: used only by a plan that uses disk.
+        weights: initial weights by name, fp32 for masters; ``None`` takes those of the model.
     """
     with closed_on_error(create_store(planned, folder)) as store:
-        write_weights(store, dict(model.named_parameters()))
+        write_weights(store, dict(model.named_parameters()) if weights is None else weights)
         planned.updater.initialise(store)
         return execute(model, planned, store)
 

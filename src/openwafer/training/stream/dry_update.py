@@ -33,7 +33,9 @@ class _HollowRecord:
 
 
 def _empty(spec: ArraySpec) -> torch.Tensor:
-    return torch.empty(spec.shape, dtype=spec.dtype)
+    # Bits that stand for elements must not stand for others than there are.
+    make = torch.empty if spec.dtype.is_floating_point else torch.zeros
+    return make(spec.shape, dtype=spec.dtype)
 
 
 def update_calls(

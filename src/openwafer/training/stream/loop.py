@@ -31,9 +31,10 @@ from openwafer.training.stream.assemble import Planned, StreamOptions, assemble,
 from openwafer.training.stream.dry_run import Workload
 from openwafer.training.stream.execution import StreamedExecution
 from openwafer.training.stream.loop_hooks import LoopHooks, copied
+from openwafer.training.stream.optimizer_states import loading_as_saved
 from openwafer.training.stream.plan import Mode
 from openwafer.training.stream.random_state import keeping_random_state
-from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.records import masters_of, weights_of
 from openwafer.training.stream.stand_ins import StandIn
 from openwafer.training.stream.updates import Updater
 
@@ -44,6 +45,7 @@ def stream_weights(
     *,
     device_memory: str | int,
     folder: Path | None = None,
+    keeps_masters: bool = False,
     options: StreamOptions | None = None,
 ) -> "StreamedLoop":
     """Stream the weights of a model through a device that cannot hold it.
@@ -60,6 +62,9 @@ def stream_weights(
         device_memory: what weights, gradients and activations may take on the device, as
             ``"2GiB"`` or in bytes.
         folder: where the store may use disk; without it, the store is in DRAM.
+        keeps_masters: updates fp32 masters of bf16 weights, which begin as the weights and stay in
+            the store; the weights are the masters rounded. They stream then whether they fit or
+            not.
         options: everything else.
 
     Returns:
@@ -78,7 +83,26 @@ def stream_weights(
             help="close the first handle before the model is streamed anew",
         )
     optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
-    return StreamedLoop(model, optimizers, chosen, folder)
+    if keeps_masters:
+        chosen = _with_masters(model, chosen)
+    return StreamedLoop(model, optimizers, chosen, folder, keeps_masters=keeps_masters)
+
+
+def _with_masters(model: nn.Module, options: StreamOptions) -> StreamOptions:
+    """Options by which the weights stream, as a resident loop would update them directly."""
+    if not any(parameter.dtype is torch.bfloat16 for parameter in model.parameters()):
+        raise error(
+            "masters-without-bf16",
+            f"keeps_masters asks for fp32 masters, and no weight of {type(model).__name__} is bf16",
+            help="call model.to(torch.bfloat16) first, or leave keeps_masters out",
+        )
+    if options.mode is Mode.RESIDENT:
+        raise error(
+            "resident-masters",
+            "keeps_masters asks for masters in the store, and mode for weights outside it",
+            help="leave the mode to the plan, or leave keeps_masters out",
+        )
+    return replace(options, mode=Mode.STREAMED)
 
 
 class StreamedLoop:
@@ -90,16 +114,21 @@ class StreamedLoop:
         optimizers: Sequence[Optimizer],
         options: StreamOptions,
         folder: Path | None,
+        *,
+        keeps_masters: bool = False,
     ) -> None:
         self._planned: Planned | None = None
         self._model = model
         self._optimizers = optimizers
         self._options = options
         self._folder = folder
+        self._keeps_masters = keeps_masters
         self._execution: StreamedExecution | None = None
         self._hooks: LoopHooks | None = None
         self._own_forward = model.__dict__.get("forward")
-        self._step_hooks = [one.register_step_pre_hook(self._before_step) for one in optimizers]
+        self._own_hooks = [one.register_step_pre_hook(self._before_step) for one in optimizers]
+        if keeps_masters:
+            self._own_hooks += [hook for one in optimizers for hook in loading_as_saved(one)]
         model.forward = self._first_forward
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
@@ -133,7 +162,7 @@ class StreamedLoop:
             self._model.forward = self._own_forward
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        updater = Updater(self._optimizers, self._model)
+        updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
         workload = Workload(self._model, [(args, kwargs)], _loss_of)
         with keeping_random_state():
             planned = plan_run(workload, updater, self._options, folder=self._folder)
@@ -192,6 +221,16 @@ class StreamedLoop:
         for name, weight in weights_of(self._execution.store):
             yield name, weight.clone()
 
+    def masters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and copies of the fp32 masters after the last step, record by record.
+
+        Before the first forward and after :meth:`close` they are the states ``"master"`` of the
+        optimizers.
+        """
+        if self._execution is not None:
+            self._execution.settle()
+            yield from masters_of(self._execution.store)
+
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
     ) -> torch.Tensor:
@@ -219,8 +258,11 @@ class StreamedLoop:
                 "the gradients of this step are clipped already",
                 help="call streamed.clip_grad_norm_ once between backward and optimizer.step()",
             )
+        assert self._execution is not None
+        dtype = self._execution.updater.norm_dtype
         norms = {
-            name: tensor_norms([gradient], norm_type)[0] for name, gradient in self.gradients()
+            name: tensor_norms([gradient], norm_type, dtype=dtype)[0]
+            for name, gradient in self.gradients()
         }
         order = [name for name, _ in self._model.named_parameters() if name in norms]
         total = total_norm(
@@ -238,7 +280,7 @@ class StreamedLoop:
             getattr(self._model.__dict__.get("forward"), "__self__", None), StreamedLoop
         ):
             self._give_forward_back()
-        for handle in self._step_hooks:
+        for handle in self._own_hooks:
             handle.remove()
         execution, self._execution = self._execution, None
         hooks, self._hooks = self._hooks, None

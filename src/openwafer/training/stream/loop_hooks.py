@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.stream.execution import StreamedExecution
 from openwafer.training.stream.gradient_ledger import GradientLedger
 from openwafer.training.stream.optimizer_states import give_states, take_states
-from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.records import has_master, weights_of, write_weight
 from openwafer.training.stream.released_parameters import Home, ReleasedParameter, home_of
 
 
@@ -92,10 +92,11 @@ class LoopHooks:
 
     def _write(self, name: str, value: torch.Tensor) -> None:
         self._execution.settle()
-        store = self._execution.store
-        record = self._execution.executor.split.record_of[name]
-        with store.lent(record, (Part.WEIGHTS,)) as loan, torch.no_grad():
-            loan.tensor(name, Part.WEIGHTS).copy_(value)
+        store, record = self._execution.store, self._execution.executor.split.record_of[name]
+        keeps_master = has_master(store.layouts[record], name)
+        changed = KEPT_PARTS if keeps_master else (Part.WEIGHTS,)
+        with store.lent(record, changed) as loan, torch.no_grad():
+            write_weight(loan, name, value, keeps_master=keeps_master)
 
     # The model.
 

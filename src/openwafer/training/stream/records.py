@@ -5,11 +5,18 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import nn
 
-from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
+from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.update_rules import (
+    LOW_BITS,
+    TIE_BITS,
+    SplitMaster,
+    join_master,
+    split_master,
+)
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.updates import Updater
+from openwafer.training.stream.updates import Arrays, Updater, state_name
 
 
 def lay_out_records(
@@ -57,27 +64,84 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
 
     Args:
         store: its records name the parameters.
-        parameters: tensors by name, in host memory or file-backed.
+        parameters: tensors by name, in host memory or file-backed. One in fp32 of which the store
+            keeps a master is the master; of one in bf16 the master has the same value.
     """
     for record, layout in store.layouts.items():
         if not layout.part_bytes(Part.WEIGHTS):
             continue
-        loan = store.borrow(record, (Part.WEIGHTS,), fresh=(Part.WEIGHTS,))
+        names = [place.spec.name for place in layout.parts[Part.WEIGHTS]]
+        masters = {name for name in names if has_master(layout, name)}
+        changed = KEPT_PARTS if masters else (Part.WEIGHTS,)
+        loan = store.borrow(record, changed, fresh=changed)
         loan.wait()
+        if masters:
+            loan.part_bytes_view(Part.STATES).zero_()
         with torch.no_grad():
-            for place in layout.parts[Part.WEIGHTS]:
-                source = parameters[place.spec.name]
-                loan.tensor(place.spec.name, Part.WEIGHTS).copy_(source)
+            for name in names:
+                source = parameters[name]
+                write_weight(loan, name, source, keeps_master=name in masters)
                 page_out(source)
         loan.release()
 
 
-def borrowed_parts(store: ParameterStore, part: Part) -> Iterator[tuple[RecordLayout, Loan]]:
+def has_master(layout: RecordLayout, name: str) -> bool:
+    """Whether the record keeps a master of the parameter."""
+    low_bits = state_name(LOW_BITS, name)
+    return any(place.spec.name == low_bits for place in layout.parts[Part.STATES])
+
+
+def write_weight(loan: Arrays, name: str, value: torch.Tensor, *, keeps_master: bool) -> None:
+    """Give a parameter of a lent record another value, and its master, if it keeps one, too.
+
+    An fp32 value is the master. A master that is rounded to a value of another dtype stays.
+    """
+    weight = loan.tensor(name, Part.WEIGHTS)
+    if keeps_master and value.dtype is torch.float32:
+        split_master(value.contiguous().view(-1), master_parts(loan, name))
+    elif keeps_master:
+        rounded = value.to(weight.dtype)
+        if not torch.equal(rounded, weight):
+            weight.copy_(rounded)
+            parts = master_parts(loan, name)
+            parts.low.zero_()
+            parts.ties.zero_()
+    else:
+        weight.copy_(value)
+
+
+def master_parts(loan: Arrays, name: str) -> SplitMaster:
+    """A parameter's master in a lent record that keeps it."""
+    return SplitMaster(
+        loan.tensor(name, Part.WEIGHTS).view(-1),
+        loan.tensor(state_name(LOW_BITS, name), Part.STATES).view(-1),
+        loan.tensor(state_name(TIE_BITS, name), Part.STATES),
+    )
+
+
+def borrowed_parts(
+    store: ParameterStore, part: Part, *others: Part
+) -> Iterator[tuple[RecordLayout, Loan]]:
     """Every record that has the part, lent read-only for the time of one iteration."""
     for record, layout in store.layouts.items():
         if layout.part_bytes(part):
-            with store.lent(record, (part,), read_only=True) as loan:
+            with store.lent(record, (part, *others), read_only=True) as loan:
                 yield layout, loan
+
+
+def masters_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and copies of the fp32 masters, of the parameters that have one."""
+    for layout, loan in borrowed_parts(store, Part.STATES, Part.WEIGHTS):
+        for place in layout.parts[Part.WEIGHTS]:
+            if has_master(layout, place.spec.name):
+                yield place.spec.name, master_of(loan, place.spec.name)
+
+
+def master_of(loan: Arrays, name: str) -> torch.Tensor:
+    """A copy of a parameter's master in a lent record that keeps it."""
+    parts = master_parts(loan, name)
+    shape = loan.tensor(name, Part.WEIGHTS).shape
+    return join_master(parts, torch.empty(shape.numel())).view(shape)
 
 
 def weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:

@@ -106,6 +106,14 @@ class Updater:
         }
         self._first_rules = self._rules()
 
+    @property
+    def norm_dtype(self) -> torch.dtype | None:
+        """In which norms of gradients are taken; ``None`` is that of each gradient.
+
+        Gradients of masters are fp32.
+        """
+        return torch.float32 if self.keeps_masters else None
+
     def this_step(self, coefficient: float = 1.0) -> StepRules:
         """The hyper-parameters of this moment, for a step that is not counted yet.
 

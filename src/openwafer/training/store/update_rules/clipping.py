@@ -25,8 +25,16 @@ def tensor_norms(
     `norm_type` is any positive number or infinity. Torch adds up a norm of order 2 in one order,
     whatever the number of threads; other orders depend on it beyond some 30000 elements.
     """
-    # Converting first is 20 times faster than the dtype argument of vector_norm, to the same bits.
-    return [torch.linalg.vector_norm(g.to(dtype or g.dtype), norm_type) for g in gradients]
+    return [_norm(gradient, norm_type, dtype or gradient.dtype) for gradient in gradients]
+
+
+def _norm(gradient: torch.Tensor, norm_type: float, dtype: torch.dtype) -> torch.Tensor:
+    # On the CPU converting first is 20 times faster, to the same bits. Other kernels convert
+    # while they read, and no copy takes memory of the device.
+    if gradient.device.type == "cpu":
+        gradient = gradient.to(dtype)
+    norm: torch.Tensor = torch.linalg.vector_norm(gradient, norm_type, dtype=dtype)
+    return norm
 
 
 def total_norm(

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-from openwafer.training.store.update_rules.rule import StateSpec
+from openwafer.training.store.update_rules.rule import RUN_ELEMENTS, StateSpec
 
 LOW_BITS = "master_low_bits"
 TIE_BITS = "master_tie_bits"
@@ -47,10 +48,20 @@ def split_states(shape: tuple[int, ...]) -> tuple[StateSpec, ...]:
 
 def split_master(master: torch.Tensor, parts: SplitMaster) -> None:
     """Write an fp32 master, a flat contiguous tensor, into its parts."""
+    words = parts.ties.split(RUN_ELEMENTS // TIES_PER_WORD)
+    cuts = [tensor.split(RUN_ELEMENTS) for tensor in (master, parts.high, parts.low)]
+    for run, high, low, ties in zip(*cuts, words, strict=True):
+        _split_run(run, SplitMaster(high, low, ties))
+
+
+def _split_run(master: torch.Tensor, parts: SplitMaster) -> None:
     parts.high.copy_(master)
     bits = master.view(torch.int32)
     parts.low.copy_(bits)
     parts.ties.zero_()
+    # Without values, as where a plan counts the operators of an update, nothing is tied.
+    if isinstance(master, FakeTensor):
+        return
     # Ties are few, and numpy finds and handles a few several times faster than torch does.
     ties = np.flatnonzero(parts.low.numpy() == _TIE)
     if ties.size:
@@ -70,6 +81,8 @@ def join_master(
     bits = out.view(torch.int32)
     wide_low = (torch.empty_like(out) if spare is None else spare).view(torch.int32)
     bits.add_(wide_low.copy_(parts.low))
+    if isinstance(out, FakeTensor):
+        return out
     ties = parts.ties.numpy()
     words = np.flatnonzero(ties)
     if words.size:

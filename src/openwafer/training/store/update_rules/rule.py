@@ -10,6 +10,9 @@ import torch
 Scalar = float | torch.Tensor
 """A hyper-parameter: torch takes a tensor of one element where it takes a number."""
 
+# One array takes 1 MiB: it stays in cache, and a kernel's call costs little beside it.
+RUN_ELEMENTS = 1 << 18
+
 
 class Kernel(Enum):
     """Which of torch's forms of an algorithm makes the bits; they may differ in the last place."""

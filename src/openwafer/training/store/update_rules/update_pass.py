@@ -21,12 +21,14 @@ from openwafer.training.store.update_rules.master_weights import (
     split_master,
     split_states,
 )
-from openwafer.training.store.update_rules.rule import Cutting, StateSpec, UpdateRule
+from openwafer.training.store.update_rules.rule import (
+    RUN_ELEMENTS,
+    Cutting,
+    StateSpec,
+    UpdateRule,
+)
 
 AVERAGE = "average"
-
-# One array takes 1 MiB: it stays in cache, and a kernel's call costs little beside it.
-RUN_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True)
