@@ -55,7 +55,7 @@ class Trace:
     def to_json(self) -> str:
         """Return the whole trace, one event a line; ValueError for a number that is not finite."""
         events = [_metadata("process_name", 0, {"name": "openwafer"})]
-        for track, thread in self._tracks.items():
+        for track, thread in list(self._tracks.items()):
             events.append(_metadata("thread_name", thread, {"name": track}))
             events.append(_metadata("thread_sort_index", thread, {"sort_index": thread}))
         lines = ",\n".join(json.dumps(e, allow_nan=False) for e in [*events, *self._events])

@@ -51,9 +51,10 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path, command: tuple[str, ...]
 
 def test_a_file_that_does_not_exist_is_told(tmp_path: Path) -> None:
     done = run_command("train", tmp_path / "none.yaml")
-    assert (done.code, done.err) == (
-        2,
-        f"error[config-file]: cannot read {tmp_path / 'none.yaml'}: No such file or directory\n",
+    assert done.code == 2
+    assert done.err == (
+        f"error[config-file]: cannot read {tmp_path / 'none.yaml'}: No such file or directory\n"
+        "  = help: give the path of a YAML file\n"
     )
 
 

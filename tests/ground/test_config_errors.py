@@ -225,13 +225,17 @@ def test_an_override_below_a_value_is_refused() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OpenwaferError, match=r"cannot read .*run\.yaml: No such file"):
+    with pytest.raises(
+        OpenwaferError, match=r"cannot read .*run\.yaml: No such file.*\n.*help: give the"
+    ):
         config.load(tmp_path / "run.yaml", Run)
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_the_byte(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_bytes(b"name: \xff")
-    with pytest.raises(OpenwaferError, match=r"is not UTF-8 text: byte 6 is 0xff"):
+    with pytest.raises(
+        OpenwaferError, match=r"is not UTF-8 text: byte 6 is 0xff\n.*help: save it as UTF-8"
+    ):
         config.load(tmp_path / "run.yaml", Run)
 
 

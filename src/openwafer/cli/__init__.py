@@ -6,7 +6,6 @@ Commands import what they need when they run, so that help is quick and loads no
 import errno
 import sys
 
-from openwafer.cli.app import app
 from openwafer.cli.environment import set_defaults
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, wants_color
 
@@ -21,6 +20,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command of ``sys.argv``; a mistake ends with its diagnostics and exit code 2."""
+    # Behind cslc and cs_python, whose start is short without a command line's library.
+    from openwafer.cli.app import app
+
     set_defaults()
     try:
         app()

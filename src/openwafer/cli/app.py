@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import openwafer
+from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.csl import conform, csl_app
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a run, one HTML file with pictures."""
-    from openwafer.training.metrics import write_report
+    from openwafer.training.metrics.report import write_report
 
     print(f"wrote {write_report(run, step=step)}")
 
@@ -206,8 +207,6 @@ def _tell_result(result: "TrainResult") -> None:
         f"go on with: openwafer resume {run}",
         file=sys.stderr,
     )
-    from openwafer.cli import EXIT_INTERRUPTED
-
     raise typer.Exit(EXIT_INTERRUPTED)
 
 

@@ -3,9 +3,8 @@
 import sys
 from pathlib import Path
 
+from openwafer.cli import EXIT_MISTAKE
 from openwafer.diagnostics import OpenwaferError, render, wants_color
-
-EXIT_MISTAKE = 2
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ import torch
 import transformers
 from rich.console import Console
 
-from openwafer.training.metrics import RunRecord, load_run, write_report
+from openwafer.training.metrics import RunRecord, load_run
+from openwafer.training.metrics.report import write_report
 from openwafer.training.metrics.units import format_bytes
 from openwafer.training.session import Sampling, Session
 

@@ -49,12 +49,13 @@ def load(path: Path, cls: type[Config], overrides: Sequence[str] = ()) -> Config
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as cause:
-        raise error("config-file", f"cannot read {path}: {cause.strerror}") from cause
+        message = f"cannot read {path}: {cause.strerror}"
+        raise error("config-file", message, help="give the path of a YAML file") from cause
     except UnicodeDecodeError as cause:
         message = (
             f"{path} is not UTF-8 text: byte {cause.start} is 0x{cause.object[cause.start]:02x}"
         )
-        raise error("config-file", message) from cause
+        raise error("config-file", message, help="save it as UTF-8") from cause
     return parse(SourceText(str(path), text), cls, overrides)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics import METRICS_FORMAT, StepWriter, load_run, write_report
-from openwafer.training.metrics.report import render_report
+from openwafer.training.metrics import METRICS_FORMAT, StepWriter, load_run
+from openwafer.training.metrics.report import render_report, write_report
 from openwafer.training.metrics.report.overview import describe_home
 from openwafer.training.metrics.report.series import finite_points, moving_mean, thin
 from openwafer.training.metrics.report.timeline import draw_timeline

@@ -1,6 +1,7 @@
 """What a finished run is good for: export, generation, evaluation, report."""
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import transformers
 from safetensors import safe_open
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics import load_run, write_report
+from openwafer.training.metrics import load_run
+from openwafer.training.metrics.report import write_report
 from openwafer.training.models import CheckpointFolder
 from openwafer.training.session import ExportFormat, RunConfig, Sampling, Session, TrainResult
 from openwafer.training.session.config import EvaluateConfig
@@ -141,6 +143,18 @@ def test_an_export_from_a_checkpoint_is_that_of_the_store(
         (tmp_path / "away").rename(store)
     name = "model.safetensors"
     assert (folder / name).read_bytes() == (finished.exported / name).read_bytes()
+
+
+def test_a_damaged_checkpoint_is_not_exported(data: TinyData, tmp_path: Path) -> None:
+    session = Session(replace(tiny_config(data, tmp_path), steps=1), console=quiet())
+    checkpoint = session.train().checkpoint
+    assert checkpoint is not None
+    with (checkpoint / "weights-00001.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"?")
+    with pytest.raises(OpenwaferError, match=r"weights-00001.* is damaged: .* checksum"):
+        session.export(tmp_path / "exported")
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
 def test_an_export_overwrites_nothing(finished: Finished) -> None:

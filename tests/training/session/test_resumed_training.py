@@ -1,5 +1,7 @@
 """A run that stopped and went on equals the unbroken one, bit for bit."""
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +133,29 @@ def test_an_earlier_checkpoint_can_be_chosen(
     first, second = list_checkpoints(folder / "checkpoints")
     result = resume_quietly(config, first)
     assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
-    assert (folder / "set-aside").joinpath(f"{second.name}.{int(tier is StoreTier.DISK)}").is_dir()
+    assert (folder / "set-aside" / f"{second.name}.0").is_dir()
+
+
+def test_a_chosen_checkpoint_that_does_not_fit_leaves_the_run_as_it_was(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = replace(config_of(data, tmp_path), checkpoint=CheckpointConfig(every=1, keep=9))
+    folder = train_halfway(config).folder
+    checkpoints = list_checkpoints(folder / "checkpoints")
+    other = replace(config, optimizer=OptimizerConfig(name="lion"))
+    with pytest.raises(OpenwaferError, match=r"states of .* do not fit"):
+        resume_quietly(other, checkpoints[0])
+    assert list_checkpoints(folder / "checkpoints") == checkpoints
+
+
+def test_a_damaged_checkpoint_leaves_no_store_open(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path, StoreTier.DISK)
+    checkpoint = train_halfway(config).checkpoint
+    assert checkpoint is not None
+    os.truncate(checkpoint / "weights-00001.safetensors", 900)
+    with pytest.raises(OpenwaferError, match=r"checkpoint-broken"):
+        resume_quietly(config, checkpoint)
+    assert [t.name for t in threading.enumerate() if t.name.startswith("store")] == []
 
 
 def test_a_complete_run_has_nothing_left_to_do(data: TinyData, tmp_path: Path) -> None:

@@ -1,18 +1,13 @@
 """A run folder is made once and used by one process at a time."""
 
-import subprocess
-import sys
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session.run_folder import RunFolder
-
-HOLD = (
-    "import sys, pathlib; from openwafer.training.session.run_folder import RunFolder\n"
-    "with RunFolder(pathlib.Path(sys.argv[1])).locked():\n    print('held', flush=True); input()"
-)
 
 
 def test_a_folder_with_a_run_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
@@ -34,19 +29,24 @@ def test_a_folder_without_a_run_is_no_run(tmp_path: Path) -> None:
         RunFolder(tmp_path).require_run()
 
 
-def test_a_run_is_refused_to_a_second_process_by_the_name_of_the_first(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        with (
-            pytest.raises(OpenwaferError, match=rf"in use by process {other.pid}\b"),
-            RunFolder(tmp_path).locked(),
-        ):
+def test_a_run_is_refused_while_it_is_in_use(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    message = rf"run-locked\]: the run .* is in use by process {os.getpid()}\n.*help: wait until"
+    with run.locked(), pytest.raises(OpenwaferError, match=message), run.locked():
+        pass
+
+
+def test_a_forked_process_does_not_keep_the_run(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).locked():
+        child = os.fork()
+        if not child:
+            signal.pause()
+    try:
+        with RunFolder(tmp_path).locked():
             pass
-        other.communicate("\n")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_a_run_is_free_again_after_its_process(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_run_is_free_again_after_its_process(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    message = r"cannot open .*lock: Is a directory\n.*help: copy the run to a folder that may be"
+    message = r"cannot lock .*: .*Is a directory.*\n.*help: copy the run to a folder that may be"
     with pytest.raises(OpenwaferError, match=message), RunFolder(tmp_path).locked():
         pass
 

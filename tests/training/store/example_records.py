@@ -90,11 +90,8 @@ def write_step(
 
 def read_part(store: ParameterStore, record: str, part: Part) -> torch.Tensor:
     """A copy of the bytes a loan gives."""
-    loan = store.borrow(record, (part,), read_only=True)
-    loan.wait()
-    copy = loan.part_bytes_view(part).clone()
-    loan.release()
-    return copy
+    with store.lent(record, (part,), read_only=True) as loan:
+        return loan.part_bytes_view(part).clone()
 
 
 def poll(is_done: Callable[[], object], seconds: float = 20) -> bool:

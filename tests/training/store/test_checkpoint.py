@@ -185,6 +185,20 @@ def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path: Path, saved:
     assert list(tmp_path.iterdir()) == [saved]
 
 
+def test_what_a_kill_left_of_an_earlier_replacement_is_no_hindrance(
+    tmp_path: Path, saved: Path
+) -> None:
+    (tmp_path / f".{saved.name}.replaced").mkdir()
+    (tmp_path / f".{saved.name}.replaced" / "index.json").touch()
+    save_checkpoint(store_at(4), tmp_path, 3, {})
+    assert list(tmp_path.iterdir()) == [saved]
+
+
+def test_a_file_is_no_checkpoint(saved: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"there is no checkpoint in .*index\.json: it has no"):
+        read_checkpoint(saved / "index.json")
+
+
 def test_a_checkpoint_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()

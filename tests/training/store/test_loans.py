@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,16 @@ def test_parts_never_written_are_zero_in_a_buffer_used_before(tmp_path: Path) ->
         used.part_bytes_view(W).fill_(255)
         used.release(dirty={W})
         assert not read_part(store, "layer1", W).any()
+
+
+def test_a_record_lent_for_a_block_comes_back_changed_however_it_ends(tmp_path: Path) -> None:
+    with make_store(tmp_path / "store", ring_bytes=RECORD_BYTES) as store:
+        with suppress(ZeroDivisionError), store.lent("layer0", (W, S)) as loan:
+            loan.part_bytes_view(W).fill_(7)
+            raise ZeroDivisionError
+        with store.lent("layer1", (W, S)):
+            pass
+        assert bool((read_part(store, "layer0", W) == 7).all())
 
 
 def test_fresh_parts_are_not_read(tmp_path: Path) -> None:

@@ -175,11 +175,15 @@ def test_a_flipped_bit_is_found_and_placed(committed: Path) -> None:
 def test_damage_to_one_part_leaves_the_others_readable(committed: Path) -> None:
     with (committed / "records.bin").open("r+b") as file:
         file.write(b"damage")
-    with open_store(committed) as store:
-        store.borrow("layer0", (Part.STATES,)).wait()
-        store.borrow("layer1", KEPT_PARTS).wait()
-        with pytest.raises(OpenwaferError, match="store-corrupt"):
-            store.borrow("layer0", (Part.WEIGHTS,)).wait()
+    with ParameterStore.open(committed, ring_bytes=2 * 12288) as store:
+        with (
+            pytest.raises(OpenwaferError, match="store-corrupt"),
+            store.lent("layer0", (Part.WEIGHTS,)),
+        ):
+            pass
+        for record, parts in (("layer0", (Part.STATES,)), ("layer1", KEPT_PARTS)):
+            with store.lent(record, parts, read_only=True) as loan:
+                assert loan.part_bytes_view(Part.STATES).any()
 
 
 def test_damage_to_a_part_for_dram_is_found_at_opening(committed: Path) -> None:
@@ -226,6 +230,17 @@ def test_a_manifest_of_another_kind_is_refused(
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(OpenwaferError, match=text):
         open_store(committed)
+
+
+def test_a_manifest_that_cannot_be_read_leaves_the_folder_to_others(committed: Path) -> None:
+    manifest = committed / "manifest.json"
+    manifest.rename(committed / "away")
+    manifest.mkdir()
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        open_store(committed)
+    manifest.rmdir()
+    (committed / "away").rename(manifest)
+    open_store(committed).close()
 
 
 def test_a_manifest_left_half_written_by_a_killed_process_is_removed(committed: Path) -> None:

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from openwafer.training.stream.arriving_gradients import ArrivingGradients
-from openwafer.training.stream.layers import PINNED
+from openwafer.training.stream.layers import PINNED, Partition
 
 RECORDS = {PINNED: ("scale",), "layer": ("weight", "bias", "frozen")}
+SPLIT = Partition((), RECORDS)
 
 
 @pytest.fixture
@@ -20,14 +21,14 @@ def parameters() -> dict[str, nn.Parameter]:
 def test_a_record_is_complete_with_the_last_of_its_gradients(
     parameters: dict[str, nn.Parameter],
 ) -> None:
-    gradients = ArrivingGradients(RECORDS, parameters)
+    gradients = ArrivingGradients(SPLIT, parameters)
     assert [gradients.note("bias"), gradients.note("weight")] == [None, "layer"]
 
 
 def test_a_record_does_not_wait_for_a_parameter_that_gets_none(
     parameters: dict[str, nn.Parameter],
 ) -> None:
-    gradients = ArrivingGradients(RECORDS, parameters)
+    gradients = ArrivingGradients(SPLIT, parameters)
     gradients.expect(["weight"])
     assert gradients.note("weight") == "layer"
 
@@ -35,14 +36,14 @@ def test_a_record_does_not_wait_for_a_parameter_that_gets_none(
 def test_the_pinned_record_is_never_complete_and_comes_last(
     parameters: dict[str, nn.Parameter],
 ) -> None:
-    gradients = ArrivingGradients(RECORDS, parameters)
+    gradients = ArrivingGradients(SPLIT, parameters)
     assert gradients.note("scale") is None
     gradients.note("weight")
     assert gradients.begun == ["layer", PINNED]
 
 
 def test_what_is_taken_is_off_the_parameters(parameters: dict[str, nn.Parameter]) -> None:
-    gradients = ArrivingGradients(RECORDS, parameters)
+    gradients = ArrivingGradients(SPLIT, parameters)
     (parameters["weight"] * 3).sum().backward()
     gradients.note("weight")
     assert gradients.take("layer")["weight"].tolist() == [3, 3]
@@ -50,7 +51,7 @@ def test_what_is_taken_is_off_the_parameters(parameters: dict[str, nn.Parameter]
 
 
 def test_what_is_forgotten_is_off_the_parameters_too(parameters: dict[str, nn.Parameter]) -> None:
-    gradients = ArrivingGradients(RECORDS, parameters)
+    gradients = ArrivingGradients(SPLIT, parameters)
     parameters["bias"].sum().backward()
     gradients.note("bias")
     gradients.forget()

@@ -350,3 +350,17 @@ def test_a_budget_too_small_stays_refused() -> None:
         for _ in range(2):
             with pytest.raises(OpenwaferError, match="the budget is 5,000 bytes"):
                 loss_of(model, 1)
+
+
+def test_weights_stay_in_a_model_whose_optimizer_state_does_not_fit() -> None:
+    model = Layered()
+    optimizer = adamw(model)
+    train(model, optimizer)
+    optimizer.state[model.inlet.weight]["exp_avg"] = torch.zeros(3)
+    before = copy.deepcopy(model.state_dict())
+    with stream(model, optimizer):
+        text = r"state 'exp_avg' of 'inlet.weight' is \(3,\) torch.float32, and .* \(64, 64\)"
+        with pytest.raises(OpenwaferError, match=text):
+            loss_of(model, 2)
+    assert differing(before, model.state_dict()) == []
+    assert len(optimizer.state) == len(optimizer.param_groups[0]["params"])

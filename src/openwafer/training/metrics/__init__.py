@@ -1,4 +1,7 @@
-"""What a run tells about itself: metrics a step, live progress, host memory, and the report."""
+"""What a run tells about itself: metrics a step, live progress, host memory, its files read back.
+
+The report, which needs matplotlib, has a door of its own: `openwafer.training.metrics.report`.
+"""
 
 from openwafer.training.metrics.compute_share import ComputeShare, compute_share
 from openwafer.training.metrics.environment import write_environment
@@ -8,7 +11,6 @@ from openwafer.training.metrics.host_memory import (
     read_host_memory,
 )
 from openwafer.training.metrics.progress import Progress
-from openwafer.training.metrics.report import write_report
 from openwafer.training.metrics.run_record import RunRecord, load_run
 from openwafer.training.metrics.sample_record import GeneratedSample, write_sample
 from openwafer.training.metrics.step_lines import StepLines, StepWriter, read_lines
@@ -39,6 +41,5 @@ __all__ = [
     "read_lines",
     "read_trace",
     "write_environment",
-    "write_report",
     "write_sample",
 ]

@@ -15,6 +15,7 @@ from torch import nn
 
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
+from openwafer.training.models.transformers_model import is_of_library
 
 GENERATION_FILE = "generation_config.json"
 SAFETENSORS_METADATA = {"format": "pt"}
@@ -62,7 +63,7 @@ def hugging_face_files(model: nn.Module, dtype: torch.dtype = torch.float32) -> 
     if isinstance(model, ReferenceGpt):
         return to_hugging_face(model.config, names, dtype)
     files = {}
-    if isinstance(model, transformers.PreTrainedModel):
+    if is_of_library(model):
         files[CONFIG_FILE] = _config_json(model.config, type(model).__name__, dtype)
         if model.can_generate():
             generation = model.generation_config.to_json_string(use_diff=True)

@@ -3,10 +3,11 @@
 import copy
 import difflib
 import inspect
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
@@ -32,19 +33,20 @@ class Task(StrEnum):
     CTC = "ctc"
 
 
-HEADS: Mapping[Task, Mapping[Any, Any]] = {
-    Task.CAUSAL_LM: transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
-    Task.MASKED_LM: transformers.MODEL_FOR_MASKED_LM_MAPPING,
-    Task.SEQ2SEQ_LM: transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    Task.PRETRAINING: transformers.MODEL_FOR_PRETRAINING_MAPPING,
-    Task.SEQUENCE_CLASSIFICATION: transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    Task.TOKEN_CLASSIFICATION: transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
-    Task.QUESTION_ANSWERING: transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    Task.IMAGE_CLASSIFICATION: transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
-    Task.IMAGE_TEXT_TO_TEXT: transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-    Task.AUDIO_CLASSIFICATION: transformers.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
-    Task.SPEECH_SEQ2SEQ: transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
-    Task.CTC: transformers.MODEL_FOR_CTC_MAPPING,
+# Names in the library, which imports a table when it is first asked for.
+_HEADS: Mapping[Task, str] = {
+    Task.CAUSAL_LM: "MODEL_FOR_CAUSAL_LM_MAPPING",
+    Task.MASKED_LM: "MODEL_FOR_MASKED_LM_MAPPING",
+    Task.SEQ2SEQ_LM: "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
+    Task.PRETRAINING: "MODEL_FOR_PRETRAINING_MAPPING",
+    Task.SEQUENCE_CLASSIFICATION: "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    Task.TOKEN_CLASSIFICATION: "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
+    Task.QUESTION_ANSWERING: "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
+    Task.IMAGE_CLASSIFICATION: "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING",
+    Task.IMAGE_TEXT_TO_TEXT: "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING",
+    Task.AUDIO_CLASSIFICATION: "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING",
+    Task.SPEECH_SEQ2SEQ: "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING",
+    Task.CTC: "MODEL_FOR_CTC_MAPPING",
 }
 
 # Read by every config class without being one of its fields.
@@ -131,12 +133,26 @@ def _is_model(found: object) -> bool:
     )
 
 
+def is_of_library(model: nn.Module) -> TypeGuard["transformers.PreTrainedModel"]:
+    """Whether a model is one of the library's: none is where nobody has loaded their class."""
+    # It takes seconds to load.
+    library = sys.modules.get("transformers.modeling_utils")
+    return library is not None and isinstance(model, library.PreTrainedModel)
+
+
+def heads_for(task: Task) -> Mapping[Any, Any]:
+    """The model classes with the head for ``task``, by config class."""
+    heads: Mapping[Any, Any] = getattr(transformers, _HEADS[task])
+    return heads
+
+
 def head_for(config_class: Any, task: Task) -> Any:
     """The model class with the head for ``task``."""
-    if config_class in HEADS[task]:
-        found = HEADS[task][config_class]
+    heads = heads_for(task)
+    if config_class in heads:
+        found = heads[config_class]
         return found[0] if isinstance(found, tuple) else found
-    known = [other.value for other, heads in HEADS.items() if config_class in heads]
+    known = [other.value for other in Task if config_class in heads_for(other)]
     raise error(
         "model-task",
         f"{config_class.model_type} has no head for {task.value}",
@@ -187,7 +203,7 @@ def tokenizer_keys(model_class: Any, vocab_size: int) -> dict[str, int | None]:
     if "vocab_size" not in accepted_keys(config_class):
         return {}
     is_language_model = (
-        config_class in HEADS[Task.CAUSAL_LM]
+        config_class in heads_for(Task.CAUSAL_LM)
         and head_for(config_class, Task.CAUSAL_LM) is model_class
     )
     special = dict.fromkeys(SPECIAL_TOKENS) if is_language_model else {}

@@ -26,7 +26,9 @@ class DiskTracks:
     def add(self, transfer: Transfer) -> None:
         """Listen to the store; called from its I/O threads."""
         recorder = self.recorder
-        if recorder is None or recorder.trace is None or transfer.kind not in _TRACKS:
+        # Asked for once: the step ends, and its trace with it, while transfers go on.
+        trace = None if recorder is None else recorder.trace
+        if recorder is None or trace is None or transfer.kind not in _TRACKS:
             return
         with self._lock:
             # Viewers drop a span that overlaps another in part, and two readers do overlap: each
@@ -34,7 +36,7 @@ class DiskTracks:
             start = max(transfer.start_seconds, self._busy_until[transfer.kind])
             end = max(transfer.end_seconds, start)
             self._busy_until[transfer.kind] = end
-        recorder.trace.span(
+        trace.span(
             f"{transfer.kind} {transfer.record}",
             _TRACKS[transfer.kind],
             start,

@@ -73,12 +73,13 @@ def export(
         partial.rename(target)
         sync_path(target.parent)
     except OSError as cause:
-        shutil.rmtree(partial, ignore_errors=True)
         raise error(
             "export-not-written",
             f"cannot write {target}: {cause}",
             help="free some space, or name another folder; the run is unharmed",
         ) from cause
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return target
 
 

@@ -6,13 +6,12 @@ from functools import partial
 from typing import Final
 
 import torch
-import transformers
 from torch import nn
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.data import Batch
 from openwafer.training.models import Task, loss_of
-from openwafer.training.models.transformers_model import HEADS, head_for
+from openwafer.training.models.transformers_model import head_for, heads_for, is_of_library
 from openwafer.training.stream.micro_batches import Forward
 
 Inputs = Mapping[str, torch.Tensor]
@@ -46,8 +45,7 @@ def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
     try:
         return loss_of(model(**inputs))
     except REFUSALS as cause:
-        is_own = not isinstance(model, transformers.PreTrainedModel)
-        if is_own and str(cause) != NO_SUCH_ROW:
+        if not is_of_library(model) and str(cause) != NO_SUCH_ROW:
             raise
         raise error(
             "model-inputs",
@@ -94,9 +92,7 @@ def require_tokens(model: nn.Module, sequence_length: int) -> None:
 
 def remark_on_labels(model: nn.Module) -> Diagnostic | None:
     """A warning for a model that learns to repeat its input, as its loss shifts no labels."""
-    if not isinstance(model, transformers.PreTrainedModel):
-        return None
-    if not any(_has_head(model, task) for task in REPEATING_TASKS):
+    if not (is_of_library(model) and any(_has_head(model, task) for task in REPEATING_TASKS)):
         return None
     return Diagnostic(
         Severity.WARNING,
@@ -122,9 +118,9 @@ def _described(name: str, tensor: torch.Tensor) -> str:
     return f"{name} has the shape {tuple(tensor.shape)}{span}"
 
 
-def _has_head(model: transformers.PreTrainedModel, task: Task) -> bool:
+def _has_head(model: nn.Module, task: Task) -> bool:
     config_class = type(model.config)
-    return config_class in HEADS[task] and head_for(config_class, task) is type(model)
+    return config_class in heads_for(task) and head_for(config_class, task) is type(model)
 
 
 def _accepts(model: nn.Module, name: str) -> bool:

@@ -3,8 +3,6 @@
 The files are described in docs/formats/run-folder.md.
 """
 
-import fcntl
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.diagnostics import error
+from openwafer.training.store.folder_lock import FolderInUseError, FolderLock
 
 
 def quoted(path: Path) -> str:
@@ -74,6 +73,11 @@ class RunFolder:
         """Token shards, unless the config names another folder for them."""
         return self.path / "data"
 
+    @property
+    def set_aside(self) -> Path:
+        """A store and checkpoints that a chosen checkpoint has replaced."""
+        return self.path / "set-aside"
+
     def create(self) -> None:
         """Make the folder for a new run.
 
@@ -108,27 +112,21 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run for this process; raises ``run-locked`` with the process that holds it."""
-        lock = self.path / "lock"
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = FolderLock(self.path)
+        except FolderInUseError as cause:
+            raise error(
+                "run-locked",
+                f"the run {self.path} is {cause}",
+                help="wait until that process ends, or end it",
+            ) from cause
         except OSError as cause:
             raise error(
                 "run-folder",
-                f"cannot open {lock}: {cause.strerror}",
+                f"cannot lock {self.path}: {cause}",
                 help="copy the run to a folder that may be written to",
             ) from cause
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as cause:
-                holder = os.pread(descriptor, 32, 0).decode() or "unknown"
-                raise error(
-                    "run-locked",
-                    f"the run {self.path} is in use by process {holder}",
-                    help="wait until that process ends, or end it",
-                ) from cause
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             yield
         finally:
-            os.close(descriptor)
+            lock.release()

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, open_store
 from openwafer.training.store import ParameterStore, Part, RecordLayout, read_checkpoint
 from openwafer.training.store.checkpoint_index import StoredArray
+from openwafer.training.store.checkpoint_shards import ShardReader
+from openwafer.training.store.layout import KEPT_PARTS
 from openwafer.training.store.manifest import read_manifest
 from openwafer.training.store.update_rules import (
     AVERAGE,
@@ -88,37 +89,31 @@ def saved_weights(
 
 
 def _from_checkpoint(folder: Path, values: _Values) -> NamedTensors:
-    arrays = read_checkpoint(folder).arrays
+    arrays, shards = read_checkpoint(folder).arrays, ShardReader(folder)
     states = arrays[Part.STATES]
     for name, array in arrays[Part.WEIGHTS].items():
         kept = {
-            state: _read(folder, states[state_name(state, name)])
+            state: _read(shards, states[state_name(state, name)])
             for state in values.states_among(name, states)
         }
-        yield name, values.of(name, _read(folder, array), kept)
+        yield name, values.of(name, _read(shards, array), kept)
 
 
-def _read(folder: Path, array: StoredArray) -> torch.Tensor:
-    with safe_open(folder / array.shard, framework="pt") as shard:
-        tensor: torch.Tensor = shard.get_tensor(array.spec.name)
-        return tensor
+def _read(shards: ShardReader, array: StoredArray) -> torch.Tensor:
+    flat = torch.empty(array.spec.num_bytes, dtype=torch.uint8)
+    shards.read(array, flat)
+    return flat.view(array.spec.dtype).view(array.spec.shape)
 
 
 def _from_store(store: ParameterStore, values: _Values) -> NamedTensors:
-    for layout in store.layouts.values():
+    for record, layout in store.layouts.items():
         states = {place.spec.name for place in layout.parts[Part.STATES]}
         wanted = {name: values.states_among(name, states) for name in _names(layout)}
-        parts = layout.kept_parts if any(wanted.values()) else (Part.WEIGHTS,)
-        loan = store.borrow(
-            layout.name, [part for part in parts if layout.part_bytes(part)], read_only=True
-        )
-        try:
-            loan.wait()
+        parts = KEPT_PARTS if any(wanted.values()) else (Part.WEIGHTS,)
+        with store.lent(record, parts, read_only=True) as loan:
             for name, names in wanted.items():
                 kept = {state: loan.tensor(state_name(state, name), Part.STATES) for state in names}
                 yield name, values.of(name, loan.tensor(name, Part.WEIGHTS), kept)
-        finally:
-            loan.release()
 
 
 def _names(layout: RecordLayout) -> list[str]:

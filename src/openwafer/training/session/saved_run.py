@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from torch import nn
@@ -22,7 +23,13 @@ from openwafer.training.store import (
 )
 from openwafer.training.store.checkpoint import require_fit
 from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
-from openwafer.training.stream.assemble import Planned, create_store, execute, reopen
+from openwafer.training.stream.assemble import (
+    Planned,
+    closed_on_error,
+    create_store,
+    execute,
+    reopen,
+)
 from openwafer.training.stream.execution import Execution
 
 
@@ -33,10 +40,12 @@ class SavedRun:
     Attributes:
         state: of the run at that step.
         checkpoint: the checkpoint's folder; ``None`` where the parameter store itself holds it.
+        is_chosen: whether it need not be the newest: the store and later checkpoints are set aside.
     """
 
     state: RunState
     checkpoint: Path | None
+    is_chosen: bool = False
 
 
 def find_newest(folder: RunFolder) -> SavedRun | None:
@@ -48,7 +57,7 @@ def find_newest(folder: RunFolder) -> SavedRun | None:
     if (folder.store / MANIFEST_NAME).exists():
         manifest = read_manifest(folder.store)
         found.append(SavedRun(parse_run_state(manifest.state), None))
-    found += [_from_checkpoint(path) for path in list_checkpoints(folder.checkpoints)[-1:]]
+    found += [from_checkpoint(path) for path in list_checkpoints(folder.checkpoints)[-1:]]
     # Of two of the same step the first is taken: the store, which need not be written again.
     return max(found, key=lambda saved: saved.state.steps_done, default=None)
 
@@ -65,29 +74,20 @@ def require_newest(folder: RunFolder) -> SavedRun:
     return saved
 
 
-def choose_checkpoint(folder: RunFolder, checkpoint: Path) -> SavedRun:
-    """Go on from one checkpoint; the store and later checkpoints are set aside, not deleted."""
-    chosen = _from_checkpoint(checkpoint)
-    later = [
-        path
-        for path in list_checkpoints(folder.checkpoints)
-        if read_checkpoint(path).step > chosen.state.steps_done
-    ]
+def from_checkpoint(path: Path, *, is_chosen: bool = False) -> SavedRun:
+    """The step that a checkpoint holds."""
+    return SavedRun(parse_run_state(read_checkpoint(path).state), path, is_chosen)
+
+
+def _set_aside(folder: RunFolder, step: int) -> None:
+    """Move the store, and the checkpoints of later steps, out of the way; delete nothing."""
+    checkpoints = list_checkpoints(folder.checkpoints)
+    later = [path for path in checkpoints if read_checkpoint(path).step > step]
     for path in (folder.store, *later):
         if path.exists():
-            _set_aside(folder, path)
-    return chosen
-
-
-def _from_checkpoint(path: Path) -> SavedRun:
-    return SavedRun(parse_run_state(read_checkpoint(path).state), path)
-
-
-def _set_aside(folder: RunFolder, path: Path) -> None:
-    place = folder.path / "set-aside"
-    place.mkdir(exist_ok=True)
-    number = sum(1 for _ in place.iterdir())
-    path.rename(place / f"{path.name}.{number}")
+            folder.set_aside.mkdir(exist_ok=True)
+            places = (folder.set_aside / f"{path.name}.{number}" for number in count())
+            path.rename(next(place for place in places if not place.exists()))
 
 
 def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFolder) -> Execution:
@@ -99,16 +99,18 @@ def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFold
             return execution
         saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
     assert saved.checkpoint is not None
-    # Before anything is deleted: a config may describe another model by now.
+    # Before anything is moved or deleted: a config may describe another model by now.
     require_fit(read_checkpoint(saved.checkpoint), planned.plan.layouts.values())
-    # The checkpoint is as new as the store, or the store is older.
+    if saved.is_chosen:
+        _set_aside(folder, saved.state.steps_done)
+    # What is still there is no newer than the checkpoint.
     shutil.rmtree(folder.store, ignore_errors=True)
-    store = create_store(planned, folder.store)
-    load_checkpoint(saved.checkpoint, store)
-    if planned.uses_disk:
-        store.commit(saved.state.steps_done, saved.state.to_json())
-    planned.updater.counts = saved.state.counts.copy()
-    return execute(model, planned, store)
+    with closed_on_error(create_store(planned, folder.store)) as store:
+        load_checkpoint(saved.checkpoint, store)
+        if planned.uses_disk:
+            store.commit(saved.state.steps_done, saved.state.to_json())
+        planned.updater.counts = saved.state.counts.copy()
+        return execute(model, planned, store)
 
 
 def _same_records(store_folder: Path, layouts: Mapping[str, RecordLayout]) -> bool:

@@ -27,8 +27,8 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saved_run import (
     SavedRun,
-    choose_checkpoint,
     find_newest,
+    from_checkpoint,
     naming_checkpoints,
     require_newest,
 )
@@ -106,7 +106,7 @@ class Session:
         with self._held():
             if checkpoint is None:
                 return self._train(find_newest(self.folder))
-            return self._train(choose_checkpoint(self.folder, checkpoint))
+            return self._train(from_checkpoint(checkpoint, is_chosen=True))
 
     def evaluate(self, num_batches: int | None = None) -> float:
         """Mean loss over held-out batches; by default as many as the config says, or 8."""

@@ -67,14 +67,10 @@ def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
     shards = ShardReader(folder)
     for part in KEPT_PARTS:
         for layout in store.layouts.values():
-            loan = store.borrow(layout.name, (part,), fresh=(part,))
-            loan.wait()
-            try:
+            with store.lent(layout.name, (part,), fresh=(part,)) as loan:
                 for place in layout.parts[part]:
                     target = loan.part_bytes_view(part)[place.offset_bytes : place.end_bytes]
                     shards.read(head.arrays[part][place.spec.name], target)
-            finally:
-                loan.release()
     return head
 
 
@@ -136,6 +132,7 @@ def _replace_folder(new: Path, final: Path) -> None:
     # A folder cannot replace a folder in one call; a kill in between leaves the complete new one
     # under its temporary name and all earlier steps in place.
     replaced = new.with_suffix(".replaced")
+    shutil.rmtree(replaced, ignore_errors=True)
     if final.exists():
         final.rename(replaced)
     new.rename(final)

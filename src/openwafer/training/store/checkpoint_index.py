@@ -66,7 +66,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         found = document["format"], document["version"]
         if found == (FORMAT, VERSION):
             return _decode(folder, document)
-    except FileNotFoundError as cause:
+    except (FileNotFoundError, NotADirectoryError) as cause:
         raise error(
             "checkpoint-missing",
             f"there is no checkpoint in {folder}: it has no {INDEX_NAME}",

@@ -1,10 +1,8 @@
-"""One process at a time per store folder."""
+"""One process at a time per folder."""
 
 import fcntl
 import os
 from pathlib import Path
-
-from openwafer.diagnostics import OpenwaferError, error
 
 LOCK_NAME = "lock"
 
@@ -14,25 +12,35 @@ LOCK_NAME = "lock"
 _held_here: set[tuple[int, int]] = set()
 
 
+class FolderInUseError(Exception):
+    """A folder is locked by the process `holder`, a number, or "unknown"."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"in use by process {holder}")
+        self.holder = holder
+
+
 class FolderLock:
     """Held from construction to `release`, or to the end of the process, however it ends."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock. Raises `store-locked` with the process that holds it."""
+        """Take the lock. Raises FolderInUseError, or OSError where there can be no lock."""
         path = folder / LOCK_NAME
         if not path.exists():
             path.touch()
         status = path.stat()
         self._identity = (status.st_dev, status.st_ino)
         if self._identity in _held_here:
-            raise _locked(folder, os.getpid())
+            raise FolderInUseError(str(os.getpid()))
         self._descriptor = os.open(path, os.O_RDWR)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as cause:
             holder = os.pread(self._descriptor, 32, 0).decode() or "unknown"
             os.close(self._descriptor)
-            raise _locked(folder, holder) from cause
+            if not isinstance(cause, BlockingIOError | PermissionError):
+                raise
+            raise FolderInUseError(holder) from cause
         _held_here.add(self._identity)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
@@ -41,11 +49,3 @@ class FolderLock:
         """Give the folder free."""
         _held_here.remove(self._identity)
         os.close(self._descriptor)
-
-
-def _locked(folder: Path, holder: object) -> OpenwaferError:
-    return error(
-        "store-locked",
-        f"the parameter store {folder} is in use by process {holder}",
-        help="wait until that process ends, end it, or use another folder",
-    )

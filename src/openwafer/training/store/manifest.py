@@ -1,6 +1,7 @@
 """The small file that says which bytes of the store file are the committed step.
 
-Its atomic replacement is the commit. The format is described in docs/formats/parameter-store.md.
+Its atomic replacement is the commit. The format is described in
+docs/formats/openwafer-parameter-store.md.
 """
 
 import json

@@ -3,7 +3,8 @@
 The design and its reasons are told in docs/design/parameter-store.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -196,6 +197,28 @@ class ParameterStore:
             request = Request(layout, states, frozenset(fresh), read_only, epoch)
             self._lending.submit(request)
         return Loan(self._monitor, self._lending, request)
+
+    @contextmanager
+    def lent(
+        self,
+        record: str,
+        parts: Collection[Part],
+        *,
+        read_only: bool = False,
+        fresh: Collection[Part] = (),
+    ) -> Iterator[Loan]:
+        """Context in which parts of a record are in memory; for its arguments see :meth:`borrow`.
+
+        Unless read-only, all of them count as changed at its end, however it ends.
+        """
+        loan = self.borrow(record, parts, read_only=read_only, fresh=fresh)
+        dirty: Collection[Part] = ()
+        try:
+            loan.wait()
+            dirty = () if read_only else parts
+            yield loan
+        finally:
+            loan.release(dirty=dirty)
 
     def foresee(self, wanted: Sequence[tuple[str, Collection[Part]]]) -> None:
         """Say what will be borrowed next, in that order, to have it read while the disk is free.

@@ -70,11 +70,6 @@ class ReadAhead:
             self._units.append(ReadUnit(part, version, checksum, start, end))
         self._monitor.changed.notify_all()
 
-    @property
-    def num_waiting(self) -> int:
-        """Units not yet under way. The lock must be held."""
-        return len(self._units)
-
     def _run(self, file: StoreFile) -> None:
         while (unit := self._next_unit()) is not None:
             failure = self._read(file, unit)

@@ -6,7 +6,7 @@ from pathlib import Path
 from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.direct_io import FileIo
-from openwafer.training.store.folder_lock import FolderLock
+from openwafer.training.store.folder_lock import FolderInUseError, FolderLock
 from openwafer.training.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from openwafer.training.store.store_file import FILE_NAME, StoreFile
 
@@ -26,7 +26,7 @@ class StoreFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             sync_path(path.parent)
-            lock = FolderLock(path)
+            lock = _locked(path)
         except OSError as cause:
             raise error(
                 "store-create-failed",
@@ -38,7 +38,7 @@ class StoreFolder:
             # A file without a manifest was never committed: nothing was promised to be in it.
             (path / FILE_NAME).unlink(missing_ok=True)
             file = StoreFile.create(path / FILE_NAME, num_bytes, file_io)
-        except OpenwaferError:
+        except (OpenwaferError, OSError):
             lock.release()
             if is_new:
                 shutil.rmtree(path)
@@ -50,12 +50,12 @@ class StoreFolder:
         """Lock a folder, read its manifest and open its file."""
         if not path.is_dir():
             raise error("store-missing", f"there is no folder {path}", help="check the path")
-        lock = FolderLock(path)
+        lock = _locked(path)
         try:
             manifest = read_manifest(path)
             num_bytes = manifest.catalog.file_plan.num_bytes
             file = StoreFile.open(path / FILE_NAME, num_bytes, file_io)
-        except OpenwaferError:
+        except (OpenwaferError, OSError):
             lock.release()
             raise
         # A process killed while it replaced its manifest leaves the temporary file.
@@ -71,6 +71,17 @@ class StoreFolder:
         """Close the file and give the folder free."""
         self.file.close()
         self._lock.release()
+
+
+def _locked(path: Path) -> FolderLock:
+    try:
+        return FolderLock(path)
+    except FolderInUseError as cause:
+        raise error(
+            "store-locked",
+            f"the parameter store {path} is {cause}",
+            help="wait until that process ends, end it, or use another folder",
+        ) from cause
 
 
 def _refuse_committed_store(path: Path) -> None:

@@ -153,6 +153,8 @@ class RecomputeFrame(Frame):
     def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None], call: Call) -> None:
         super().__init__(weights, ensure)
         self._call: Call | None = call
+        self._layer = call.layer
+        self._num_collected = 0
         self._shapes: list[tuple[torch.Size, torch.dtype]] = []
         self._collected: dict[int, torch.Tensor] = {}
         self._random = RandomState.now(weights.device.torch_device)
@@ -191,7 +193,6 @@ class RecomputeFrame(Frame):
                 for context in self._autocast:
                     stack.enter_context(context())
                 stack.enter_context(saved_tensors_hooks(self._collect, self._unpack))
-                self._num_collected = 0
                 call.function(*args, **kwargs)
         except _AllCollectedError:
             pass
@@ -199,7 +200,7 @@ class RecomputeFrame(Frame):
             after.restore()
             _restore(call.buffers, current)
         if self._num_collected != len(self._shapes):
-            raise self._differs(call, f"saved {self._num_collected} tensors")
+            raise self._differs(f"saved {self._num_collected} tensors")
 
     def _collect(self, tensor: torch.Tensor) -> object:
         handle = self._weights.handle(tensor)
@@ -208,7 +209,8 @@ class RecomputeFrame(Frame):
         index = self._num_collected
         self._num_collected += 1
         if index >= len(self._shapes) or self._shapes[index] != (tensor.size(), tensor.dtype):
-            raise self._differs(None, f"tensor {index} is {tuple(tensor.size())} {tensor.dtype}")
+            shown = f"{tuple(tensor.size())} {tensor.dtype}"
+            raise self._differs(f"saved {shown} as tensor {index}")
         self._collected[index] = tensor.detach()
         if self._num_collected == len(self._shapes):
             raise _AllCollectedError
@@ -223,11 +225,10 @@ class RecomputeFrame(Frame):
                 help="keep this layer's activations: activations: {" + call.layer + ": keep}",
             )
 
-    def _differs(self, call: Call | None, found: str) -> Exception:
-        layer = "" if call is None else f" of layer {call.layer!r}"
+    def _differs(self, found: str) -> Exception:
         return error(
             "recompute-differs",
-            f"the recomputation{layer} does not repeat its forward: it {found}, "
+            f"the recomputation of layer {self._layer!r} does not repeat its forward: it {found}, "
             f"the forward saved {len(self._shapes)} tensors",
             help="keep the activations of a layer whose forward depends on hidden state; a model "
             "that caches keys and values takes use_cache=False in training",

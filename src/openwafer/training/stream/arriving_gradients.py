@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from openwafer.training.stream.layers import PINNED
+from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.released_parameters import take_gradient
 
 
@@ -13,26 +13,23 @@ class ArrivingGradients:
     """Knows which records have all their gradients, and takes them off the parameters.
 
     Args:
-        records: parameter names by record.
+        split: the model's records.
         parameters: by name; a gradient is expected of those that want one.
     """
 
-    def __init__(
-        self, records: Mapping[str, Sequence[str]], parameters: Mapping[str, nn.Parameter]
-    ) -> None:
-        self._records = records
+    def __init__(self, split: Partition, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._split = split
         self._parameters = parameters
-        self._record_of = {name: record for record, names in records.items() for name in names}
         self._num_arrived: dict[str, int] = {}
         self._num_expected = {
             record: sum(parameters[name].requires_grad for name in names)
-            for record, names in records.items()
+            for record, names in split.records.items()
         }
 
     def expect(self, names: Sequence[str]) -> None:
         """Say which parameters get a gradient, so that a record does not wait for the others."""
         expected = set(names)
-        for record, held in self._records.items():
+        for record, held in self._split.records.items():
             num = len(expected.intersection(held))
             self._num_expected[record] = num or self._num_expected[record]
 
@@ -41,7 +38,7 @@ class ArrivingGradients:
 
         The pinned record never is: its turn in the store comes when no other loan is out.
         """
-        record = self._record_of[name]
+        record = self._split.record_of[name]
         self._num_arrived[record] = self._num_arrived.get(record, 0) + 1
         is_complete = self._num_arrived[record] >= self._num_expected[record]
         return record if is_complete and record != PINNED else None
@@ -55,7 +52,7 @@ class ArrivingGradients:
         """The gradients of a record by parameter name; the parameters have none any more."""
         self._num_arrived.pop(record, None)
         gradients = {}
-        for name in self._records[record]:
+        for name in self._split.records[record]:
             gradient = take_gradient(self._parameters[name])
             if gradient is not None:
                 gradients[name] = gradient

@@ -1,6 +1,7 @@
 """From a model, an optimizer and a device budget to a planned execution."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -212,10 +213,18 @@ def assemble(
         folder: used only by a plan that uses disk.
         weights: initial weights by name, fp32 for masters; ``None`` takes those of the model.
     """
-    store = create_store(planned, folder)
-    write_weights(store, dict(model.named_parameters()) if weights is None else weights)
-    planned.updater.initialise(store)
-    return execute(model, planned, store)
+    with closed_on_error(create_store(planned, folder)) as store:
+        write_weights(store, dict(model.named_parameters()) if weights is None else weights)
+        planned.updater.initialise(store)
+        return execute(model, planned, store)
+
+
+@contextmanager
+def closed_on_error(store: ParameterStore) -> Iterator[ParameterStore]:
+    """Context that closes a store if the block raises, and leaves it open otherwise."""
+    with ExitStack() as stack:
+        yield stack.enter_context(store)
+        stack.pop_all()
 
 
 def create_store(planned: Planned, folder: Path | None) -> ParameterStore:
@@ -242,7 +251,8 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
         ring_bytes=planned.ring_bytes,
         options=planned.options.store,
     )
-    return execute(model, planned, store)
+    with closed_on_error(store):
+        return execute(model, planned, store)
 
 
 def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execution:

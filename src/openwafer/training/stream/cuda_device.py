@@ -119,7 +119,7 @@ class CudaDevice:
         self.is_asynchronous = True
         self.overhead_bytes = SEGMENT_BYTES + library_bytes(self.torch_device)
         self.link_bytes_per_second: float | None = None
-        self._total_bytes = torch.cuda.get_device_properties(self.torch_device).total_memory
+        self.memory_bytes = torch.cuda.get_device_properties(self.torch_device).total_memory
         self._lane_in = CopyLane("in", self.torch_device)
         self._lane_out = CopyLane("out", self.torch_device)
         self._last_download: Transfer | None = None
@@ -127,8 +127,8 @@ class CudaDevice:
     @contextmanager
     def active(self, *, is_watched: bool = False) -> Iterator[None]:
         """See :class:`~openwafer.training.stream.device.Device`."""
-        budget = self._total_bytes if self.budget_bytes is None else self.budget_bytes
-        share = min(budget / self._total_bytes, 1.0)
+        budget = self.memory_bytes if self.budget_bytes is None else self.budget_bytes
+        share = min(budget / self.memory_bytes, 1.0)
         with torch.cuda.device(self.torch_device):
             torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
             try:
@@ -139,7 +139,7 @@ class CudaDevice:
                 torch.cuda.set_per_process_memory_fraction(1.0, self.torch_device)
 
     def _full(self, cause: torch.OutOfMemoryError) -> Exception:
-        code, cap = "device-memory-full", f"all {self._total_bytes:,} bytes of it"
+        code, cap = "device-memory-full", f"all {self.memory_bytes:,} bytes of it"
         if self.budget_bytes is not None:
             code, cap = "device-budget-exceeded", f"its budget of {self.budget_bytes:,} bytes"
         reserved = torch.cuda.memory_reserved(self.torch_device)

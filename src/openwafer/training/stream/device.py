@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol, TypeAlias
 
+import psutil
 import torch
 
 from openwafer.training.stream.meter import MemoryMeter
@@ -40,6 +41,7 @@ class Device(Protocol):
         torch_device: where tensors are made.
         is_asynchronous: whether copies run beside compute, so that host work belongs on a thread.
             A device where they do not is host memory itself, and need not copy what lies there.
+        memory_bytes: what there is of its memory.
         budget_bytes: cap on the bytes it may hold; ``None`` is no cap.
         overhead_bytes: what a step takes beside its tensors; every plan sets it aside.
         link_bytes_per_second: what the link is held to; ``None`` is as fast as it goes.
@@ -47,6 +49,7 @@ class Device(Protocol):
 
     torch_device: torch.device
     is_asynchronous: bool
+    memory_bytes: int
     budget_bytes: int | None
     overhead_bytes: int
     link_bytes_per_second: float | None
@@ -141,6 +144,7 @@ class CpuDevice:
         self, budget_bytes: int | None = None, link_bytes_per_second: float | None = None
     ) -> None:
         self.torch_device = torch.device("cpu")
+        self.memory_bytes = psutil.virtual_memory().total
         self.budget_bytes = budget_bytes
         self.is_asynchronous = link_bytes_per_second is not None
         self.overhead_bytes = 0

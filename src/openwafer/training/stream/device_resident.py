@@ -31,11 +31,9 @@ class DeviceResidentExecution(ResidentExecution):
         }
         with self.device.active():
             for record, layout in self.store.layouts.items():
-                loan = self.store.borrow(record, layout.kept_parts, read_only=True)
-                loan.wait()
-                for place in layout.parts[Part.WEIGHTS]:
-                    self._bring(place.spec.name, loan)
-                loan.release()
+                with self.store.lent(record, layout.kept_parts, read_only=True) as loan:
+                    for place in layout.parts[Part.WEIGHTS]:
+                        self._bring(place.spec.name, loan)
 
     def _bring(self, name: str, loan: Loan) -> None:
         """Make the parameter's tensors on the device; a state begins with the first update."""
@@ -114,13 +112,10 @@ class DeviceResidentExecution(ResidentExecution):
             return
         after = self.device.submitted()
         for record, layout in self.store.layouts.items():
-            parts = layout.kept_parts
-            loan = self.store.borrow(record, parts)
-            loan.wait()
-            for place in layout.parts[Part.WEIGHTS]:
-                for on_device, on_host in self._copies(place.spec.name, loan):
-                    self.device.download(on_device, on_host, after).wait()
-            loan.release(dirty=parts)
+            with self.store.lent(record, layout.kept_parts) as loan:
+                for place in layout.parts[Part.WEIGHTS]:
+                    for on_device, on_host in self._copies(place.spec.name, loan):
+                        self.device.download(on_device, on_host, after).wait()
         self._is_store_behind = False
         self.on_updates_applied()
 

@@ -240,19 +240,52 @@ class _Stage:
         )
 
 
-def resident_run(workload: Workload, torch_device: torch.device) -> tuple[int, StepCalls]:
-    """Most device bytes of the plain loop (weights, gradients, activations; no states); calls."""
+@dataclass(frozen=True)
+class ResidentRun:
+    """What a step of the plain loop needs.
 
-    def walk(mode: FakeTensorMode | None) -> tuple[int, StepCalls]:
+    Attributes:
+        peak_bytes: most device bytes of weights, gradients and activations; states come on top.
+        activation_bytes: device bytes that each layer call of a micro-batch leaves behind.
+        calls: of operators.
+    """
+
+    peak_bytes: int
+    activation_bytes: tuple[int, ...]
+    calls: StepCalls
+
+
+def resident_run(
+    workload: Workload, layers: Sequence[str], torch_device: torch.device
+) -> ResidentRun:
+    """Run one step as the plain loop does, without its weights.
+
+    Args:
+        workload: the step.
+        layers: names of the modules whose calls are told apart.
+        torch_device: where the step will run.
+    """
+
+    def walk(mode: FakeTensorMode | None) -> ResidentRun:
         model = hollow_copy(workload.model, torch_device)
+        left: list[list[int]] = []
         with CountingMeter() as meter:
             for parameter in model.parameters():
                 meter.count(parameter)
+            for name in layers:
+                module = model.get_submodule(name)
+                module.register_forward_pre_hook(lambda *_: left[-1].append(meter.used_bytes))
             for batch in workload.batches:
+                placed = _placed(batch, mode, torch_device)
+                left.append([meter.used_bytes])
                 with autocast(torch_device, workload.autocast_dtype):
-                    loss = workload.loss_of(model, _placed(batch, mode, torch_device))
+                    loss = workload.loss_of(model, placed)
+                left[-1].append(meter.used_bytes)
                 loss.backward()
-        return meter.peak_bytes, StepCalls(meter.take_calls())
+        # What runs before the first layer counts as its own, what runs behind each layer, too.
+        marks = left[0][:1] + left[0][2:]
+        activation_bytes = tuple(after - before for before, after in pairwise(marks))
+        return ResidentRun(meter.peak_bytes, activation_bytes, StepCalls(meter.take_calls()))
 
     return faked(walk)
 

@@ -89,7 +89,7 @@ class Executor:
         self._nested_records = _records_of(split, is_nested=True)
         self._nested_records -= _records_of(split, is_nested=False)
         self._unplanned_records: set[str] = set()
-        self._gradients = ArrivingGradients(split.records, weights.parameters)
+        self._gradients = ArrivingGradients(split, weights.parameters)
         self._modules = dict(model.named_modules(remove_duplicate=False))
         self._undo = ExitStack()
         self._attach(model)

@@ -21,7 +21,6 @@ class GradientLedger:
 
     Attributes:
         coefficient: by which the step under way is clipped; ``None`` until it is.
-        record_of: record of each parameter.
         is_stepping: whether an optimizer's own step runs, which may look and finds nothing.
     """
 
@@ -33,11 +32,6 @@ class GradientLedger:
         self._execution = execution
         self._names = {optimizer: frozenset(held) for optimizer, held in names.items()}
         self._trained = frozenset().union(*self._names.values())
-        self.record_of = {
-            name: record
-            for record, held in execution.executor.split.records.items()
-            for name in held
-        }
         self._applied: set[str] = set()
         self._zeros: set[str] = set()
         self._stepped: set[Optimizer] = set()
@@ -47,8 +41,8 @@ class GradientLedger:
 
     def check_read(self, name: str) -> None:
         """Raise ``streamed-gradient-read`` where a plain loop would find a gradient."""
-        link = self._execution.link
-        is_kept = link.keeps_gradient(self.record_of[name], name)
+        record = self._execution.executor.split.record_of[name]
+        is_kept = self._execution.link.keeps_gradient(record, name)
         if self.is_stepping or not (is_kept or name in self._applied):
             return
         raise error(

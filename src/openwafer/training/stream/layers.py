@@ -10,6 +10,7 @@ that no layer owns stays on the device and is called *pinned*.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from torch import nn
 
@@ -53,6 +54,11 @@ class Partition:
 
     layers: tuple[Layer, ...]
     records: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def record_of(self) -> Mapping[str, str]:
+        """The record of each parameter."""
+        return {name: record for record, names in self.records.items() for name in names}
 
     @property
     def pinned(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +24,10 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from openwafer.config import parse_bytes
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
-from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
+from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
 from openwafer.training.stream.dry_run import Workload
 from openwafer.training.stream.execution import StreamedExecution
 from openwafer.training.stream.loop_hooks import LoopHooks, copied
@@ -105,11 +106,7 @@ def _with_masters(model: nn.Module, options: StreamOptions) -> StreamOptions:
 
 
 class StreamedLoop:
-    """A model and its optimizers whose weights stream; made by :func:`stream_weights`.
-
-    Attributes:
-        plan: what was planned; ``None`` until the first forward with gradients.
-    """
+    """A model and its optimizers whose weights stream; made by :func:`stream_weights`."""
 
     def __init__(
         self,
@@ -120,7 +117,7 @@ class StreamedLoop:
         *,
         keeps_masters: bool = False,
     ) -> None:
-        self.plan: PlanRecord | None = None
+        self._planned: Planned | None = None
         self._model = model
         self._optimizers = optimizers
         self._options = options
@@ -156,7 +153,7 @@ class StreamedLoop:
                 self._begin(args, kwargs)
             return self._model.forward(*args, **kwargs)
         finally:
-            if self.plan is None:
+            if self._planned is None:
                 self._model.forward = self._first_forward
 
     def _give_forward_back(self) -> None:
@@ -172,9 +169,22 @@ class StreamedLoop:
         if planned.plan.mode is Mode.STREAMED:
             execution = assemble(self._model, planned, folder=self._folder)
             assert isinstance(execution, StreamedExecution)
-            self._execution = execution
-            self._hooks = LoopHooks(self._model, execution)
-        self.plan = planned.report
+            hooks = LoopHooks(self._model, execution)
+            try:
+                hooks.attach()
+            except OpenwaferError:
+                _give_back(execution, hooks)
+                raise
+            self._execution, self._hooks = execution, hooks
+        self._planned = planned
+
+    @property
+    def plan(self) -> PlanRecord | None:
+        """What was planned; ``None`` until the first forward with gradients.
+
+        What a step will take is measured when it is asked for the first time.
+        """
+        return None if self._planned is None else self._planned.report
 
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -266,7 +276,7 @@ class StreamedLoop:
 
         Training may go on as a plain loop, or be streamed anew.
         """
-        if self.plan is None and isinstance(
+        if self._planned is None and isinstance(
             getattr(self._model.__dict__.get("forward"), "__self__", None), StreamedLoop
         ):
             self._give_forward_back()
@@ -276,13 +286,18 @@ class StreamedLoop:
         hooks, self._hooks = self._hooks, None
         if execution is None or hooks is None:
             return
+        _give_back(execution, hooks)
+
+
+def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
+    """End the stream: weights and states go back, and the store is closed however it goes."""
+    with closing(execution.store):
         try:
             execution.settle()
         finally:
             execution.close()
             hooks.detach()
         hooks.give_back()
-        execution.store.close()
 
 
 def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:

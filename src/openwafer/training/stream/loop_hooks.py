@@ -20,7 +20,7 @@ from openwafer.training.stream.released_parameters import Home, ReleasedParamete
 
 
 class LoopHooks:
-    """Lets a loop's own calls reach the parameter store, until :meth:`detach`.
+    """Lets a loop's own calls reach the parameter store, from :meth:`attach` to :meth:`detach`.
 
     Args:
         model: its parameters are released, their weights in the store.
@@ -43,6 +43,14 @@ class LoopHooks:
             for optimizer in execution.updater.optimizers
         }
         self.ledger = GradientLedger(execution, self._names)
+
+    def attach(self) -> None:
+        """Take the optimizers' states into the store, and let the loop's calls reach it.
+
+        Raises:
+            OpenwaferError: ``optimizer-state-mismatch``; what is done until then can be undone by
+                :meth:`detach` and :meth:`give_back`.
+        """
         for optimizer in self._names:
             self._take_states(optimizer)
             self._attach_optimizer(optimizer)
@@ -84,16 +92,11 @@ class LoopHooks:
 
     def _write(self, name: str, value: torch.Tensor) -> None:
         self._execution.settle()
-        store, record = self._execution.store, self.ledger.record_of[name]
+        store, record = self._execution.store, self._execution.executor.split.record_of[name]
         keeps_master = has_master(store.layouts[record], name)
         changed = KEPT_PARTS if keeps_master else (Part.WEIGHTS,)
-        loan = store.borrow(record, changed)
-        loan.wait()
-        try:
-            with torch.no_grad():
-                write_weight(loan, name, value, keeps_master=keeps_master)
-        finally:
-            loan.release(dirty=changed)
+        with store.lent(record, changed) as loan, torch.no_grad():
+            write_weight(loan, name, value, keeps_master=keeps_master)
 
     # The model.
 

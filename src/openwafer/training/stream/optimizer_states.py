@@ -49,16 +49,12 @@ def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, St
         wanted = [weight for weight in weights if weight.name in states]
         if not wanted or not layout.part_bytes(Part.STATES):
             continue
-        loan = store.borrow(record, _parts(updater))
-        loan.wait()
-        try:
+        with store.lent(record, _parts(updater)) as loan:
             for weight in wanted:
                 state, specs = states[weight.name], _specs(updater, weight)
                 if has_master(layout, weight.name):
                     _take_master(loan, weight.name, state)
                 updater.counts.num_updates[weight.name] = _take(loan, weight.name, state, specs)
-        finally:
-            loan.release(dirty=_parts(updater))
 
 
 def _parts(updater: Updater) -> tuple[Part, ...]:

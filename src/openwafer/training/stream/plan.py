@@ -83,7 +83,8 @@ class StreamPlan:
         schedule: what the executor walks; ``None`` in a resident run.
         policies: activations by layer.
         nested_capacity_bytes: device bytes for layers nested in others.
-        dry: the dry run of this plan; in a resident run, of one that streams on demand.
+        dry: the dry run of this plan; in a resident run, of one that streams on demand, apart from
+            the activations.
         calls: of operators in a step.
     """
 
@@ -107,16 +108,17 @@ def make_plan(request: PlanRequest) -> StreamPlan:
     """
     search = _Search(request)
     if request.mode is not Mode.STREAMED:
-        peak, calls = resident_run(request.workload, request.torch_device)
-        peak += request.resident_state_bytes + request.overhead_bytes
+        resident = resident_run(request.workload, search.names, request.torch_device)
+        peak = resident.peak_bytes + request.resident_state_bytes + request.overhead_bytes
+        run = replace(search.first, activation_bytes=resident.activation_bytes)
         if request.mode is Mode.RESIDENT or _fits(peak, request.budget_bytes):
             if not _fits(peak, request.budget_bytes):
-                raise _too_small(request, peak, "the resident plan", search.first)
+                raise _too_small(request, peak, "the resident plan", run)
             return replace(
-                search.plan(None, {}, search.first),
+                search.plan(None, {}, run),
                 mode=Mode.RESIDENT,
                 predicted_peak_bytes=peak,
-                calls=calls,
+                calls=resident.calls,
             )
     return search.streamed()
 

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 
-import psutil
 from torch import nn
 
 from openwafer.training.metrics import plan_record as record
@@ -29,7 +28,7 @@ def report_of(
     return PlanRecord(
         mode=record.Mode(plan.mode),
         device=str(device.torch_device),
-        device_budget_bytes=device.budget_bytes or psutil.virtual_memory().total,
+        device_budget_bytes=device.budget_bytes or device.memory_bytes,
         predicted_peak_bytes=plan.predicted_peak_bytes,
         predicted_step_seconds=time.seconds if time else None,
         step_limit=time.limit if time else None,

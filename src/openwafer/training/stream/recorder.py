@@ -58,14 +58,16 @@ class Recorder:
     @contextmanager
     def host(self, kind: str, record: str, num_bytes: int) -> Iterator[None]:
         """Context of host work on a record: ``fetch``, ``push`` or ``update``."""
-        if self.trace is None:
+        # The trace that the work begins with: in a thread, its step may end meanwhile.
+        trace = self.trace
+        if trace is None:
             yield
             return
         start = time.perf_counter()
         yield
         end = time.perf_counter()
         args: dict[str, str | int] = {"layer": record, "kind": kind, "step": self.step}
-        self.trace.span(f"{kind} {record}", kind, start, end, bytes=num_bytes, **args)
+        trace.span(f"{kind} {record}", kind, start, end, bytes=num_bytes, **args)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

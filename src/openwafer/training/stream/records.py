@@ -125,12 +125,8 @@ def borrowed_parts(
     """Every record that has the part, lent read-only for the time of one iteration."""
     for record, layout in store.layouts.items():
         if layout.part_bytes(part):
-            loan = store.borrow(record, (part, *others), read_only=True)
-            loan.wait()
-            try:
+            with store.lent(record, (part, *others), read_only=True) as loan:
                 yield layout, loan
-            finally:
-                loan.release()
 
 
 def masters_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,0 +1,37 @@
+"""What a plan says of the device and of what its layers leave there."""
+
+from dataclasses import replace
+
+import pytest
+from torch import nn
+
+from openwafer.training.metrics.plan_record import StepBytes
+from openwafer.training.stream.activations import Activations
+from openwafer.training.stream.device import CpuDevice
+from openwafer.training.stream.dry_run import DryRun
+from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.operators import StepCalls
+from openwafer.training.stream.placement import StorePlacement
+from openwafer.training.stream.plan import Mode, StreamPlan
+from openwafer.training.stream.plan_report import report_of
+from openwafer.training.stream.step_time import Prediction
+from tests.training.stream.both_loops import STREAMED, plan
+from tests.training.stream.small_gpt import gpt_run
+
+
+@pytest.mark.parametrize(("budget", "shown"), [(None, 12345), (1000, 1000)])
+def test_without_a_budget_it_is_the_memory_of_the_device(budget: int | None, shown: int) -> None:
+    calls = StepCalls({})
+    dry = DryRun(0, (), (), (), (), calls)
+    planned = StreamPlan(Mode.RESIDENT, Partition((), {}), {}, 0, None, {}, 0, dry, calls)
+    device = CpuDevice(budget)
+    device.memory_bytes = 12345
+    nothing = StorePlacement({}, 0, 0), nn.Module(), device, StepBytes(0, 0, 0, 0)
+    assert report_of(planned, *nothing, Prediction(None, None)).device_budget_bytes == shown
+
+
+def test_layers_of_a_resident_run_leave_what_streamed_ones_keep() -> None:
+    kept = replace(STREAMED, default_activations=Activations.KEEP)
+    streamed, resident = (plan(gpt_run(), options) for options in (kept, replace(kept, mode=None)))
+    assert resident.plan.mode is Mode.RESIDENT
+    assert resident.plan.dry.activation_bytes == streamed.plan.dry.activation_bytes
