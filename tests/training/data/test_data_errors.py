@@ -207,3 +207,29 @@ def test_a_validation_share_of_everything_is_refused() -> None:
     source = DataSource(SourceKind.STANDARD_LIBRARY)
     with pytest.raises(InvalidFieldError, match=r"expected at least 0 and below 1, found 1\.0"):
         DataConfig(source, validation_share=1.0)
+
+
+def test_a_split_of_an_undivided_dataset_is_refused(tmp_path: Path) -> None:
+    save_dataset(tmp_path / "saved")
+    source = DataSource(SourceKind.HUGGING_FACE, (f"{tmp_path}/saved",), split="test")
+    message = "saved is not divided into splits, so that it has no 'test'\n.*help: leave split out"
+    with pytest.raises(OpenwaferError, match=message):
+        list(read(source))
+
+
+def test_a_folder_above_a_saved_dataset_names_it(tmp_path: Path) -> None:
+    save_dataset(tmp_path / "saved")
+    notes = problem_of(SourceKind.HUGGING_FACE, tmp_path).diagnostics[0].notes
+    assert notes == (f"there is one in {tmp_path}/saved",)
+
+
+def test_a_dataset_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    found = message(problem_of(SourceKind.HUGGING_FACE, tmp_path / "none"))
+    assert found == f"no data folder matches '{tmp_path}/none'"
+
+
+def test_a_column_of_chats_is_told_how_to_become_text(tmp_path: Path) -> None:
+    chats = pa.table({"text": [[{"role": "user", "content": "hello"}]]})
+    pq.write_table(chats, tmp_path / "a.parquet")
+    problem = problem_of(SourceKind.PARQUET, tmp_path / "a.parquet")
+    assert "apply_chat_template(..., tokenize=False)" in str(problem)

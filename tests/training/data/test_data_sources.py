@@ -53,6 +53,13 @@ def test_a_split_of_a_saved_dataset_dict_is_read(tmp_path: Path) -> None:
     assert texts_of(source) == list(TEXTS[4:8])
 
 
+def test_a_glob_over_saved_datasets_reads_them_by_name(tmp_path: Path) -> None:
+    save_dataset(tmp_path / "b", TEXTS[:4])
+    save_dataset(tmp_path / "a", TEXTS[4:8])
+    source = DataSource(SourceKind.HUGGING_FACE, (f"{tmp_path}/*",))
+    assert texts_of(source) == [*TEXTS[4:8], *TEXTS[:4]]
+
+
 def test_categorical_and_large_strings_are_texts_too(tmp_path: Path) -> None:
     kinds = (pa.dictionary(pa.int32(), pa.string()), pa.large_string())
     for number, kind in enumerate(kinds):

@@ -169,10 +169,11 @@ def _check_column(schema: Any, column: str, file: Path) -> None:
         kind = kind.value_type
     is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(test(kind) for test in is_text):
+        made = "; or make one: tokenizer.apply_chat_template(..., tokenize=False) for a chat"
         raise error(
             "wrong-column-type",
             f"column '{column}' of {file} holds {kind}, expected string",
-            help="set column to the one with the text",
+            help=f"set column to the one with the text{made if pa.types.is_nested(kind) else ''}",
         )
 
 

@@ -13,10 +13,12 @@ from typing import Any
 import xxhash
 
 from openwafer.config import InvalidFieldError
-from openwafer.diagnostics import did_you_mean, error
+from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 
 INSTALLED_PACKAGES = frozenset({"site-packages", "dist-packages"})
 TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
+MAX_NAMED = 3
+_DEFAULT_SPLIT = "train"
 
 
 class SourceKind(StrEnum):
@@ -32,7 +34,7 @@ class SourceKind(StrEnum):
 _TABLES = (SourceKind.JSONL, SourceKind.PARQUET, SourceKind.HUGGING_FACE)
 _OPTIONS: Mapping[str, tuple[object, tuple[SourceKind, ...]]] = {
     "column": ("text", _TABLES),
-    "split": ("train", (SourceKind.HUGGING_FACE,)),
+    "split": (_DEFAULT_SPLIT, (SourceKind.HUGGING_FACE,)),
     "separator": ("", (SourceKind.TEXT,)),
     "include_tests": (False, (SourceKind.STANDARD_LIBRARY,)),
 }
@@ -48,7 +50,8 @@ class DataSource:
             ``hugging-face`` (a row of a folder written by ``Dataset.save_to_disk``), or
             ``standard-library`` (the sources of the running Python; a file is a document).
         paths: files, folders and globs, read in this order and sorted inside; ``**`` crosses
-            folders. For ``standard-library``, globs inside the library; none means all of it.
+            folders. For ``hugging-face``, folders of saved datasets and globs of such; for
+            ``standard-library``, globs inside the library, none means all of it.
         column: JSONL field or table column that holds the text.
         split: which split of a saved ``DatasetDict`` to read.
         separator: for ``text``, cuts each file into documents; empty keeps files whole.
@@ -58,7 +61,7 @@ class DataSource:
     kind: SourceKind
     paths: tuple[str, ...] = ()
     column: str = "text"
-    split: str = "train"
+    split: str = _DEFAULT_SPLIT
     separator: str = ""
     include_tests: bool = False
 
@@ -82,7 +85,8 @@ def list_files(source: DataSource) -> tuple[Path, ...]:
     """The files of ``source`` in reading order, each once; raises where a path matches nothing."""
     match source.kind:
         case SourceKind.HUGGING_FACE:
-            found = [file for path in source.paths for file in _saved_dataset(path, source.split)]
+            folders = [folder for path in source.paths for folder in _folders(path)]
+            found = [file for folder in folders for file in _saved_dataset(folder, source.split)]
         case SourceKind.STANDARD_LIBRARY:
             found = list(_standard_library(source))
         case SourceKind.TEXT | SourceKind.JSONL | SourceKind.PARQUET:
@@ -111,14 +115,28 @@ def _matches(path: str, pattern: str) -> list[Path]:
         found = [Path(name) for name in glob.glob(str(place), recursive=True)]
     files = sorted((file for file in found if file.is_file()), key=Path.as_posix)
     if not files:
-        sought = f"{place / '**' / pattern}" if place.is_dir() else str(place)
-        raise error(
-            "data-not-found",
-            f"no data file matches '{sought}'",
-            notes=(f"relative paths start at {Path.cwd()}",),
-            help="check the path; a folder, a file or a glob such as corpus/**/*.txt will do",
-        )
+        raise _unmatched("file", place / "**" / pattern if place.is_dir() else place)
     return files
+
+
+def _folders(path: str) -> list[Path]:
+    place = Path(path).expanduser()
+    if place.is_dir():
+        return [place]
+    found = (Path(name) for name in glob.glob(str(place), recursive=True))
+    folders = sorted((folder for folder in found if folder.is_dir()), key=Path.as_posix)
+    if not folders:
+        raise _unmatched("folder", place)
+    return folders
+
+
+def _unmatched(what: str, sought: Path) -> OpenwaferError:
+    return error(
+        "data-not-found",
+        f"no data {what} matches '{sought}'",
+        notes=(f"relative paths start at {Path.cwd()}",),
+        help="check the path; a folder, a file or a glob such as corpus/**/*.txt will do",
+    )
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:
@@ -143,8 +161,7 @@ def _standard_library(source: DataSource) -> Iterator[Path]:
         yield from sorted(found, key=Path.as_posix)
 
 
-def _saved_dataset(path: str, split: str) -> list[Path]:
-    folder = Path(path).expanduser()
+def _saved_dataset(folder: Path, split: str) -> list[Path]:
     if (folder / "dataset_dict.json").is_file():
         splits = _entry(folder / "dataset_dict.json", "splits")
         if split not in splits:
@@ -153,12 +170,25 @@ def _saved_dataset(path: str, split: str) -> list[Path]:
                 f"the dataset {folder} has no split '{split}'",
                 help=did_you_mean(split, splits),
             )
-        folder /= split
+        return _arrow_files(folder / split)
+    files = _arrow_files(folder)
+    if split not in (_DEFAULT_SPLIT, read_json(folder / "state.json").get("_split")):
+        raise error(
+            "no-such-split",
+            f"the dataset {folder} is not divided into splits, so that it has no '{split}'",
+            help="leave split out, or name the folder that DatasetDict.save_to_disk wrote",
+        )
+    return files
+
+
+def _arrow_files(folder: Path) -> list[Path]:
     state_file = folder / "state.json"
     if not state_file.is_file():
+        below = sorted(folder.glob("*/dataset_dict.json")) or sorted(folder.glob("*/state.json"))
         raise error(
             "not-a-saved-dataset",
             f"{folder} is no saved Hugging Face dataset: it has no state.json",
+            notes=tuple(f"there is one in {file.parent}" for file in below[:MAX_NAMED]),
             help="write the folder with datasets.Dataset.save_to_disk",
         )
     if read_json(state_file).get("_indices_data_files"):
