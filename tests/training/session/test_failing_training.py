@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,44 @@ def test_missing_held_out_documents_are_told_before_there_is_a_run(
     with pytest.raises(OpenwaferError, match=r"holds no validation documents"):
         train_quietly(config)
     assert not (tmp_path / "tiny/config.yaml").exists()
+
+
+def without_checkpoint(config: RunConfig, step: int) -> RunConfig:
+    """What stands in the place of its checkpoint's folder lets none be made at that step."""
+    (config.path / "checkpoints").mkdir(parents=True)
+    (config.path / f"checkpoints/.step-{step:08d}.partial").touch()
+    return replace(config, checkpoint=CheckpointConfig(every=1, keep=9))
+
+
+def test_a_run_goes_on_where_a_checkpoint_cannot_be_written(data: TinyData, tmp_path: Path) -> None:
+    config = tiny_config(data, tmp_path)
+    console = Console(file=io.StringIO(), record=True)
+    result = Session(without_checkpoint(config, 2), console=console).train()
+    names = [path.name[-1] for path in list_checkpoints(result.folder / "checkpoints")]
+    assert names == ["1", "3", "4"]
+    told = r"warning.checkpoint-not-written.: cannot write .*step-00000002: (.|\n)* after step 3\n"
+    assert re.search(told + r".*the newest checkpoint is .*step-00000001\n", console.export_text())
+    unbroken = train_quietly(replace(config, name="unbroken"))
+    assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
+
+
+def test_a_last_checkpoint_that_cannot_be_written_is_no_success(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = without_checkpoint(tiny_config(data, tmp_path), 2)
+    message = r"checkpoint-not-written(.|\n)*the newest .*step-00000001\n.*openwafer resume [^ ]*$"
+    with pytest.raises(OpenwaferError, match=message):
+        interrupt_after(config, 2)
+    assert resume_quietly(config).is_complete
+
+
+def test_a_bad_loss_is_told_where_the_steps_before_it_cannot_be_saved(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = without_checkpoint(exploding(tiny_config(data, tmp_path)), 1)
+    message = r"steps before it could not be saved(.|\n)*error.checkpoint-not-written"
+    with pytest.raises(OpenwaferError, match=message):
+        train_quietly(config)
 
 
 def test_only_the_latest_checkpoints_are_kept(data: TinyData, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from openwafer.training.store import (
     read_checkpoint,
     save_checkpoint,
 )
-from openwafer.training.store.checkpoint import require_fit
+from openwafer.training.store.checkpoint import NOT_WRITTEN, require_fit
 from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
 from openwafer.training.stream.assemble import Planned, create_store, execute, reopen
 from openwafer.training.stream.execution import Execution
@@ -138,17 +138,21 @@ def open_store(folder: RunFolder, options: StoreOptions | None = None) -> Parame
 
 @contextmanager
 def naming_checkpoints(folder: RunFolder) -> Iterator[None]:
-    """Context that adds the newest checkpoint to the errors of a store that cannot be used."""
+    """Context that adds the newest checkpoint to the errors of a store or of another checkpoint."""
     try:
         yield
     except OpenwaferError as found:
         checkpoints = list_checkpoints(folder.checkpoints)
-        if not checkpoints or not found.diagnostics[0].code.startswith("store-"):
+        code = found.diagnostics[0].code
+        if not checkpoints or not (code.startswith("store-") or code == NOT_WRITTEN):
             raise
+        resume = f"openwafer resume {quoted(folder.path)}"
         remedy = Diagnostic(
             Severity.NOTE,
             "run-checkpoint",
             f"the newest checkpoint of the run is {checkpoints[-1]}",
-            help=f"openwafer resume {quoted(folder.path)} --checkpoint {quoted(checkpoints[-1])}",
+            help=resume
+            if code == NOT_WRITTEN
+            else f"{resume} --checkpoint {quoted(checkpoints[-1])}",
         )
         raise OpenwaferError(*found.diagnostics, remedy) from found

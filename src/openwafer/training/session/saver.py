@@ -73,14 +73,15 @@ class Saver:
         state = self._complete_state()
         if self._last_checkpoint == state.steps_done:
             return list_checkpoints(self._run.folder.checkpoints)[-1]
-        self._last_checkpoint = state.steps_done
-        return save_checkpoint(
+        path = save_checkpoint(
             self._store,
             self._run.folder.checkpoints,
             state.steps_done,
             state.to_json(),
             num_updates=state.counts.num_updates,
         )
+        self._last_checkpoint = state.steps_done
+        return path
 
     def _commit(self) -> None:
         if self.commits:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from openwafer import atomic_file
 from openwafer.config import to_yaml
-from openwafer.diagnostics import error, render
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.trace import Trace
 from openwafer.training.data import TokenDataset
 from openwafer.training.metrics import (
@@ -33,6 +33,8 @@ from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.step_meter import StepMeter
 from openwafer.training.session.trainer import NotFiniteError
+from openwafer.training.store import list_checkpoints
+from openwafer.training.store.checkpoint import NOT_WRITTEN
 from openwafer.training.stream.plan import Mode
 from openwafer.training.stream.plan_report import to_json
 
@@ -204,8 +206,34 @@ class _Loop:
         if config.evaluate is not None and (is_last or steps_done % config.evaluate.every == 0):
             self._evaluate(config.evaluate.batches)
         if steps_done % config.checkpoint.every == 0 and not is_last:
+            self._checkpoint(steps_done)
+
+    def _checkpoint(self, steps_done: int) -> None:
+        """Write a checkpoint; a run goes on without, for what it has learned is in its memory."""
+        try:
             path = self._saver.checkpoint()
+        except OpenwaferError as found:
+            if found.diagnostics[0].code != NOT_WRITTEN:
+                raise
+            warning = self._without_checkpoint(found.diagnostics[0], steps_done)
+            self._progress.note(render(warning))
+        else:
             self._progress.note(f"step {steps_done}: checkpoint {path}")
+
+    def _without_checkpoint(self, found: Diagnostic, steps_done: int) -> Diagnostic:
+        config = self._run.config
+        next_step = min(steps_done + config.checkpoint.every, config.steps)
+        saved = list_checkpoints(self._run.folder.checkpoints)
+        return Diagnostic(
+            Severity.WARNING,
+            found.code,
+            found.message,
+            notes=(
+                f"the run goes on, and tries again after step {next_step}",
+                f"the newest checkpoint is {saved[-1]}" if saved else "there is no checkpoint yet",
+            ),
+            help="free some space on that disk",
+        )
 
     def _evaluate(self, num_batches: int) -> None:
         if self._held_out is None or self._validation is None:
@@ -218,16 +246,20 @@ class _Loop:
     def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:
         run = self._run
         run.trainer.abandon_step()
-        checkpoint = self._saver.rescue()
-        where = checkpoint or run.folder.store
-        raise error(
+        unsaved: tuple[Diagnostic, ...] = ()
+        try:
+            where = f"are safe in {self._saver.rescue() or run.folder.store}"
+        except OpenwaferError as failure:
+            unsaved, where = failure.diagnostics, "could not be saved"
+        told = error(
             "loss-not-finite",
             f"step {step}: {found.what}",
             notes=(
                 f"the learning rate of this step is {run.trainer.learning_rate(step):.6g}",
-                f"nothing of the step was applied; the {step} steps before it are safe in {where}",
+                f"nothing of the step was applied; the {step} steps before it {where}",
             ),
             help="lower optimizer.learning_rate, warm up longer or set clip_norm, and go on from "
             f"an earlier checkpoint: openwafer resume {quoted(run.folder.path)} --checkpoint "
             f"{quoted(run.folder.checkpoints)}/step-NNNNNNNN --set optimizer.learning_rate=...",
-        ) from found
+        )
+        raise OpenwaferError(*told.diagnostics, *unsaved) from found

@@ -16,6 +16,7 @@ from openwafer.training.store.parameter_store import ParameterStore
 
 SHARD_BYTES = 1 << 30
 MAX_LISTED = 8
+NOT_WRITTEN = "checkpoint-not-written"
 
 
 def save_checkpoint(
@@ -46,7 +47,7 @@ def save_checkpoint(
         _replace_folder(partial, final)
     except OSError as cause:
         raise error(
-            "checkpoint-not-written",
+            NOT_WRITTEN,
             f"cannot write the checkpoint {final}: {cause}",
             help="free some space, or write to another folder; a disk tier keeps its last commit, "
             "a store in DRAM what earlier checkpoints hold",
