@@ -1,8 +1,10 @@
 """What loops do beside a plain step: the same bits when the weights stream, or a clear refusal."""
 
 import copy
+import inspect
 from collections.abc import Callable
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -249,6 +251,26 @@ def test_weights_are_read_record_by_record() -> None:
     found, expected = dict(streamed.weights()), model.state_dict()
     streamed.close()
     assert differing(found, {name: expected[name] for name in found}) == []
+
+
+def cast(model: nn.Module, optimizer: Optimizer) -> None:
+    # As accelerate wraps the forward of a model it prepares.
+    casting = torch.autocast("cpu", dtype=torch.bfloat16)
+    forward: Any = model.forward
+    model.forward = MethodType(casting(forward.__func__), model)
+    train(model, optimizer)
+
+
+def test_a_forward_that_is_wrapped_before_the_first_step_stays_wrapped() -> None:
+    assert differing(trained(cast, streams=True), trained(cast, streams=False)) == []
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_the_forward_keeps_its_signature() -> None:
+    model = Layered()
+    with stream(model, adamw(model)):
+        assert list(inspect.signature(model.forward).parameters) == ["x"]
+    assert "forward" not in model.__dict__
 
 
 def steps_again(model: nn.Module, optimizer: Optimizer) -> None:

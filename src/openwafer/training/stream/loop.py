@@ -11,10 +11,12 @@
         optimizer.zero_grad()
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial, wraps
 from pathlib import Path
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import Any, NoReturn, Self
 
 import torch
@@ -33,7 +35,7 @@ from openwafer.training.stream.loop_hooks import LoopHooks, copied
 from openwafer.training.stream.plan import Mode
 from openwafer.training.stream.random_state import keeping_random_state
 from openwafer.training.stream.records import weights_of
-from openwafer.training.stream.stand_ins import StandIn
+from openwafer.training.stream.stand_ins import Function, StandIn
 from openwafer.training.stream.updates import Updater
 
 
@@ -70,7 +72,7 @@ def stream_weights(
         options or StreamOptions(), device_memory_bytes=num_bytes, keeps_gradients=True
     )
     own = model.__dict__.get("forward")
-    if isinstance(own, StandIn) or isinstance(getattr(own, "__self__", None), StreamedLoop):
+    if isinstance(getattr(own, "__func__", own), StandIn):
         raise error(
             "model-streamed-already",
             f"this {type(model).__name__} is streamed already",
@@ -101,9 +103,12 @@ class StreamedLoop:
         self._folder = folder
         self._execution: StreamedExecution | None = None
         self._hooks: LoopHooks | None = None
-        self._own_forward = model.__dict__.get("forward")
         self._step_hooks = [one.register_step_pre_hook(self._before_step) for one in optimizers]
-        model.forward = self._first_forward
+        self._own_forward = model.__dict__.get("forward")
+        # A method of the model, since that is what others take apart, copy and wrap.
+        self._waiting_forward = MethodType(StandIn(_function_of(model), self._run_forward), model)
+        self._is_waiting = True
+        model.forward = self._waiting_forward
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise copied(self._model)
@@ -119,18 +124,37 @@ class StreamedLoop:
     ) -> None:
         self.close()
 
-    def _first_forward(self, *args: Any, **kwargs: Any) -> Any:
-        self._give_forward_back()
+    def _run_forward(
+        self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Plan the run at the first forward with gradients; the plan's own runs are of copies."""
+        if not self._is_waiting or args[0] is not self._model or not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        self._begin(args[1:], dict(kwargs))
+        self._is_waiting = False
+        if self._execution is None:
+            return function(*args, **kwargs)
+        run = partial(function, self._model)
+        return self._execution.executor.run_root(run, args[1:], kwargs)
+
+    @contextmanager
+    def _unwrapped(self) -> Iterator[None]:
+        """Without what is wrapped around the model's forward, and is under way already.
+
+        Autocast as a decorator stays on when it is entered twice.
+        """
+        wrapped = self._model.forward
+        self._model.forward = self._waiting_forward
         try:
-            # Nothing streams in an evaluation, which says nothing of what a step needs.
-            if torch.is_grad_enabled():
-                self._begin(args, kwargs)
-            return self._model.forward(*args, **kwargs)
+            yield
         finally:
-            if self.plan is None:
-                self._model.forward = self._first_forward
+            self._model.forward = wrapped
 
     def _give_forward_back(self) -> None:
+        self._is_waiting = False
+        # What somebody has wrapped around it stays, and calls the model's own.
+        if self._model.__dict__.get("forward") is not self._waiting_forward:
+            return
         del self._model.__dict__["forward"]
         if self._own_forward is not None:
             self._model.forward = self._own_forward
@@ -138,13 +162,15 @@ class StreamedLoop:
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         updater = Updater(self._optimizers, self._model)
         workload = Workload(self._model, [(args, kwargs)], _loss_of)
-        with keeping_random_state():
+        with keeping_random_state(), self._unwrapped():
             planned = plan_run(workload, updater, self._options, folder=self._folder)
         if planned.plan.mode is Mode.STREAMED:
             execution = assemble(self._model, planned, folder=self._folder)
             assert isinstance(execution, StreamedExecution)
             self._execution = execution
             self._hooks = LoopHooks(self._model, execution)
+        else:
+            self._give_forward_back()
         self.plan = planned.report
 
     def _before_step(
@@ -224,23 +250,36 @@ class StreamedLoop:
 
         Training may go on as a plain loop, or be streamed anew.
         """
-        if self.plan is None and isinstance(
-            getattr(self._model.__dict__.get("forward"), "__self__", None), StreamedLoop
-        ):
-            self._give_forward_back()
         for handle in self._step_hooks:
             handle.remove()
         execution, self._execution = self._execution, None
         hooks, self._hooks = self._hooks, None
         if execution is None or hooks is None:
+            self._give_forward_back()
             return
         try:
             execution.settle()
         finally:
             execution.close()
             hooks.detach()
+            self._give_forward_back()
         hooks.give_back()
         execution.store.close()
+
+
+def _function_of(model: nn.Module) -> Function:
+    """The forward of a model as a function whose first argument is the model or a copy of it."""
+    own = model.__dict__.get("forward")
+    if own is None:
+        return type(model).forward
+    if isinstance(own, MethodType) and own.__self__ is model:
+        return own.__func__
+
+    @wraps(own)
+    def forward(_model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs)
+
+    return forward
 
 
 def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:
