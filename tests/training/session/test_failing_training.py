@@ -155,7 +155,29 @@ def test_a_run_that_could_not_begin_can_be_begun_again(data: TinyData, tmp_path:
     config = tiny_config(data, tmp_path, StoreTier.DISK)
     with pytest.raises(OpenwaferError, match=r"device-budget-too-small"):
         train_quietly(replace(config, device_memory=1000))
+    assert not config.path.exists()
     assert train_quietly(config).is_complete
+
+
+def test_what_a_run_that_never_began_found_in_its_folder_stays(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = replace(tiny_config(data, tmp_path), device_memory=1000)
+    config = replace(config, data=replace(config.data, folder=None))
+    (config.path / "store").mkdir(parents=True)
+    with pytest.raises(OpenwaferError, match=r"device-budget-too-small"):
+        train_quietly(config)
+    assert sorted(path.name for path in config.path.iterdir()) == ["data", "store"]
+
+
+@pytest.mark.parametrize("assignment", ["name=other", "folder=elsewhere"])
+def test_a_run_that_is_to_go_on_elsewhere_is_refused(
+    data: TinyData, tmp_path: Path, assignment: str
+) -> None:
+    folder = train_quietly(replace(tiny_config(data, tmp_path), steps=1)).folder
+    message = rf"run-place.: {assignment.partition('=')[0]} is set to .*, but the run is .*/tiny\n"
+    with pytest.raises(OpenwaferError, match=message):
+        Session(folder, [assignment], console=quiet())
 
 
 def test_missing_held_out_documents_are_told_before_there_is_a_run(

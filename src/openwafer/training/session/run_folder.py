@@ -6,6 +6,7 @@ The files are described in docs/formats/run-folder.md.
 import fcntl
 import os
 import shlex
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +96,34 @@ class RunFolder:
                 f"cannot make {self.path}: {cause.strerror}",
                 help="choose another place: --set folder=FOLDER",
             ) from cause
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Context in which a new run begins, in a folder made for it.
+
+        Where it ends without a run, what it wrote is deleted again, but for prepared data.
+
+        Raises:
+            OpenwaferError: as :meth:`create`, ``run-locked``.
+        """
+        is_new = not self.path.exists()
+        self.create()
+        before = set(self.path.iterdir())
+        with self.locked():
+            try:
+                yield
+            finally:
+                if not self.config.exists():
+                    self._clear(before)
+                    if is_new and not any(self.path.iterdir()):
+                        self.path.rmdir()
+
+    def _clear(self, kept: set[Path]) -> None:
+        for path in set(self.path.iterdir()) - kept - {self.data}:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def require_run(self) -> None:
         """Raise ``run-missing`` unless there is a run in the folder."""

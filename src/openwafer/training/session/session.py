@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from openwafer.diagnostics import error
 from openwafer.training.metrics import GeneratedSample, write_sample
 from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.session.allocator import return_large_blocks
@@ -92,8 +93,7 @@ class Session:
             OpenwaferError: ``run-exists`` where there is a run in the folder already; see
                 :func:`~openwafer.training.session.training_loop.train` for the rest.
         """
-        self.folder.create()
-        with self._held():
+        with self.folder.beginning(), naming_checkpoints(self.folder):
             return self._train(None)
 
     def resume(self, checkpoint: Path | None = None) -> TrainResult:
@@ -165,8 +165,21 @@ def _read(
         folder = RunFolder(path)
         folder.require_run()
         config = load_config(folder.config, overrides)
+        _require_place(folder, config)
         # A run may have been moved or renamed since it was written.
         place = path.absolute()
         return replace(config, folder=place.parent, name=place.name), folder
     config = load_config(path, overrides)
     return config, RunFolder(config.path)
+
+
+def _require_place(folder: RunFolder, config: RunConfig) -> None:
+    written = load_config(folder.config)
+    for key in ("name", "folder"):
+        asked, found = getattr(config, key), getattr(written, key)
+        if asked != found:
+            raise error(
+                "run-place",
+                f"{key} is set to {str(asked)!r}, but the run is the folder {folder.path}",
+                help=f"leave {key} out; to rename or move a run, rename or move its folder",
+            )
