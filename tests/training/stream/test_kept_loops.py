@@ -1,8 +1,11 @@
 """What loops do beside a plain step: the same bits when the weights stream, or a clear refusal."""
 
 import copy
+import gc
 import inspect
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -16,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.stream import StreamedLoop, stream_weights
+from openwafer.training.stream.placement import StoreTier
 from tests.training.stream.both_loops import STREAMED, differing
 
 CAP = "300KiB"
@@ -357,6 +361,23 @@ def test_what_would_differ_is_refused(loop: Callable[..., None], message: str) -
     optimizer = adamw(model)
     with stream(model, optimizer), pytest.raises(OpenwaferError, match=message):
         loop(model, optimizer)
+
+
+def drop_a_streamed_model(folder: Path) -> None:
+    model = Layered()
+    optimizer = adamw(model)
+    options = replace(STREAMED, tier=StoreTier.DISK, host_memory_bytes=200_000)
+    stream_weights(model, optimizer, device_memory=CAP, folder=folder, options=options)
+    train(model, optimizer)
+
+
+def test_a_model_that_is_dropped_gives_its_threads_and_its_folder_free(tmp_path: Path) -> None:
+    before = threading.enumerate()
+    for _ in range(2):
+        drop_a_streamed_model(tmp_path)
+        assert {"store-read-0", "store-write-0"} <= {one.name for one in threading.enumerate()}
+        gc.collect()
+        assert threading.enumerate() == before
 
 
 def test_a_model_is_streamed_once() -> None:

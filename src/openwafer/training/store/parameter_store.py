@@ -3,6 +3,7 @@
 The design and its reasons are told in docs/design/parameter-store.md.
 """
 
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -256,6 +257,14 @@ class ParameterStore:
             self._stop()
         with self._monitor.changed:
             self._monitor.raise_unreported_failure()
+
+    def abandon(self) -> None:
+        """As `close`, for a garbage collector, which may be running in a thread of this store."""
+        own = (*self._lending.read_ahead.threads, *self._lending.write_behind.threads)
+        if threading.current_thread() in own:
+            threading.Thread(target=self.close, name="store-close", daemon=True).start()
+        else:
+            self.close()
 
     def _stop(self) -> None:
         with self._monitor.changed:

@@ -45,7 +45,7 @@ class ReadAhead:
         self._unit_bytes = unit_bytes
         self._on_loaded = on_loaded
         self._units: deque[ReadUnit] = deque()
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
 
     def start(self, file: StoreFile, num_readers: int) -> None:
         """Start the threads."""
@@ -54,11 +54,11 @@ class ReadAhead:
                 target=self._run, args=(file,), name=f"store-read-{number}", daemon=True
             )
             thread.start()
-            self._threads.append(thread)
+            self.threads.append(thread)
 
     def join(self) -> None:
         """Wait for the threads, which end after their unit once the monitor is closed."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join()
 
     def enqueue(self, part: PartState, version: Version) -> None:

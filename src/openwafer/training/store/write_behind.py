@@ -39,7 +39,7 @@ class WriteBehind:
         self._on_written = on_written
         self._queue: dict[PartState, None] = {}
         self._is_committing = False
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
 
     def start(self, file: StoreFile, publish: Publish, num_writers: int) -> None:
         """Start the threads."""
@@ -48,11 +48,11 @@ class WriteBehind:
                 target=self._run, args=(file, publish), name=f"store-write-{number}", daemon=True
             )
             thread.start()
-            self._threads.append(thread)
+            self.threads.append(thread)
 
     def join(self) -> None:
         """Wait for the threads, which end after their write once the monitor is closed."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join()
 
     def enqueue(self, part: PartState) -> None:

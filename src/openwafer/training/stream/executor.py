@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import nn
@@ -111,9 +112,9 @@ class Executor:
             self._undo.callback(stand_in(part, FORWARD, part.forward, run_it))
         for name, parameter in self.weights.parameters.items():
             if parameter.requires_grad:
-                handle = parameter.register_post_accumulate_grad_hook(
-                    partial(self._take_gradient, name)
-                )
+                # Held weakly: a garbage collector does not see what these hooks hold.
+                take = partial(_call, WeakMethod(self._take_gradient), name)
+                handle = parameter.register_post_accumulate_grad_hook(take)
                 self._undo.callback(handle.remove)
 
     def _parts_beside_layers(self, model: nn.Module) -> list[nn.Module]:
@@ -467,6 +468,12 @@ class Executor:
 def _records_of(split: Partition, *, is_nested: bool) -> set[str]:
     layers = [layer for layer in split.layers if (layer.parent is not None) is is_nested]
     return {record for layer in layers for record in layer.records}
+
+
+def _call(method: "WeakMethod[Callable[..., None]]", *args: Any) -> None:
+    alive = method()
+    if alive is not None:
+        alive(*args)
 
 
 def _graph_of_backward(layer: str) -> OpenwaferError:

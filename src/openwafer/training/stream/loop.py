@@ -11,6 +11,7 @@
         optimizer.zero_grad()
 """
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -168,6 +169,8 @@ class StreamedLoop:
             execution = assemble(self._model, planned, folder=self._folder)
             assert isinstance(execution, StreamedExecution)
             self._execution = execution
+            # Not at exit, where the threads end by themselves.
+            weakref.finalize(self, execution.store.abandon).atexit = False
             self._hooks = LoopHooks(self._model, execution)
         else:
             self._give_forward_back()
