@@ -158,6 +158,7 @@ def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
         prefetch_layers=streaming.prefetch_layers,
         layers=streaming.layers,
         keeps_gradients=config.keeps_gradients,
+        commits_steps=True,
         store=store,
     )
 

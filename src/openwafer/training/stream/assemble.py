@@ -57,6 +57,7 @@ class StreamOptions:
         min_layer_bytes: smaller layers outside module lists stay on the device.
         keeps_gradients: whether updates wait for the whole step, as clipping by the global norm
             and loss scaling need.
+        commits_steps: whether every step is made durable on a disk tier.
         store: options of the store.
     """
 
@@ -72,6 +73,7 @@ class StreamOptions:
     layers: tuple[str, ...] = ()
     min_layer_bytes: int = 64 * 1024
     keeps_gradients: bool = False
+    commits_steps: bool = False
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
 
     @property
@@ -106,7 +108,10 @@ class Planned:
     def report(self) -> PlanRecord:
         """The plan for people and files; operators and the disk are tried when it is wanted."""
         plan, device = self.plan, self.device
-        traffic = traffic_of(plan, self.placement, self.options.timing)
+        options = self.options
+        traffic = traffic_of(
+            plan, self.placement, options.timing, commits_steps=options.commits_steps
+        )
         allocation = self.workload.allocation
         predicted = predict(plan, traffic, self.updater, device, allocation, self.folder)
         model = self.workload.model

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
 from openwafer.training.metrics.plan_record import StepBytes
-from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.placement import StorePlacement
@@ -34,10 +34,16 @@ class StepTraffic:
         return StepBytes(*map(sum, pairs))
 
 
-def traffic_of(plan: StreamPlan, placement: StorePlacement, timing: UpdateTiming) -> StepTraffic:
-    """Bytes that one step of a plan moves over the link and from and to disk."""
-    forward = _Pass(plan.layouts, placement.tiers, timing)
-    backward = _Pass(plan.layouts, placement.tiers, timing)
+def traffic_of(
+    plan: StreamPlan, placement: StorePlacement, timing: UpdateTiming, *, commits_steps: bool
+) -> StepTraffic:
+    """Bytes that one step of a plan moves over the link and from and to disk.
+
+    A store with a part on disk writes those in DRAM as well where ``commits_steps``.
+    """
+    writes_all = commits_steps and Tier.DISK in placement.tiers.values()
+    forward = _Pass(plan.layouts, placement.tiers, timing, writes_all=writes_all)
+    backward = _Pass(plan.layouts, placement.tiers, timing, writes_all=writes_all)
     if plan.schedule is not None:
         if PINNED in plan.layouts:
             forward.fetch(PINNED, plan.layouts[PINNED].part_bytes(Part.WEIGHTS))
@@ -72,14 +78,17 @@ def _count_actions(
 
 
 class _Pass:
-    """Counts the traffic of one pass; parts in DRAM cost the disk nothing."""
+    """Counts the traffic of one pass; parts in DRAM are never read from disk."""
 
     def __init__(
         self,
         layouts: Mapping[str, RecordLayout],
         tiers: Mapping[tuple[str, Part], Tier],
         timing: UpdateTiming,
+        *,
+        writes_all: bool,
     ) -> None:
+        self._writes_all = writes_all
         self._layouts = layouts
         self._tiers = tiers
         self._keeps_gradients = timing is UpdateTiming.ON_FETCH
@@ -101,7 +110,8 @@ class _Pass:
     def update(self, name: str, *, reads_weights: bool) -> None:
         weights, states = self._on_disk(name, Part.WEIGHTS), self._on_disk(name, Part.STATES)
         self._read += states + (weights if reads_weights else 0)
-        self._written += weights + states
+        kept = sum(self._layouts[name].part_bytes(part) for part in KEPT_PARTS)
+        self._written += kept if self._writes_all else weights + states
         if self._keeps_gradients:
             self._read += self._on_disk(name, Part.GRADIENTS)
 
