@@ -49,13 +49,18 @@ def place(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
+
+
 def functions(path: Path) -> Iterator[Function]:
-    return (node for node in ast.walk(tree_of(path)) if isinstance(node, Function))
+    return (node for node in nodes_of(path) if isinstance(node, Function))
 
 
 def calls(path: Path, name: str) -> Iterator[ast.Call]:
     """Calls written as `name(...)` or `name` with a dotted prefix of that very spelling."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
             yield node
 

@@ -25,6 +25,9 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "broadcast": lambda x: x.expand(3, 4, 6) + torch.ones(6),
     "attention": lambda x: scaled_dot_product_attention(x[None], x[None], x[None]),
     "another size": lambda x: x.clone().resize_(2, 2),
+    "pieces of pieces": lambda x: x.view(-1)[2:].split(5)[1].view(5, 1),
+    "nothing returned": lambda x: torch._foreach_add_([x], 1.0) or x,
+    "written elsewhere": lambda x: torch.mul(x[0], 2, out=x[1]),
     "complex": lambda x: torch.view_as_complex(x.view(4, 3, 2)).conj(),
 }
 

@@ -55,9 +55,19 @@ class Case:
     def run(self) -> Run:
         return run_of(clips=self.clips)
 
+    @property
+    def is_default(self) -> bool:
+        """Half of the cases, in which every depth and policy meets both tiers, clipped and not."""
+        number = DEPTHS.index(self.prefetch_layers) + list(Activations).index(self.policy)
+        return (self.tier is StoreTier.DISK) ^ self.clips == number % 2
+
 
 TIERS = (StoreTier.DRAM, StoreTier.DISK)
-CASES = [Case(*axes) for axes in product(TIERS, (0, 1, None), Activations, (False, True))]
+DEPTHS = (0, 1, None)
+CASES = [
+    pytest.param(case, marks=() if case.is_default else pytest.mark.slow, id=str(case))
+    for case in (Case(*axes) for axes in product(TIERS, DEPTHS, Activations, (False, True)))
+]
 
 
 @cache
@@ -117,7 +127,7 @@ def test_the_depths_of_prefetch_make_different_schedules() -> None:
     assert len({schedule_of(planned, depth).actions for depth in (0, 1, None)}) == 3
 
 
-@pytest.fixture(scope="module", params=CASES, ids=str)
+@pytest.fixture(scope="module", params=CASES)
 def trained(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Case, StreamedRun]]:

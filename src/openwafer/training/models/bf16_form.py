@@ -5,7 +5,6 @@ import copy
 import torch
 import transformers
 from torch import nn
-from transformers.core_model_loading import build_glob_alternation
 
 Dtypes = dict[str, torch.dtype]
 
@@ -33,7 +32,7 @@ def _becomes_bf16(name: str, tensor: torch.Tensor, dtypes: Dtypes) -> bool:
     return tensor.dtype is torch.float32 and is_named
 
 
-def _library_dtypes(model: transformers.PreTrainedModel) -> Dtypes:
+def _library_dtypes(model: "transformers.PreTrainedModel") -> Dtypes:
     """What the library builds in bf16, less what it keeps in fp32 when it reads weights."""
     with torch.device("meta"):
         twin = type(model)._from_config(  # noqa: SLF001
@@ -44,6 +43,6 @@ def _library_dtypes(model: transformers.PreTrainedModel) -> Dtypes:
     }
     kept = model._keep_in_fp32_modules_strict  # noqa: SLF001
     if kept:
-        pattern = build_glob_alternation(list(kept))[0]
+        pattern = transformers.core_model_loading.build_glob_alternation(list(kept))[0]
         dtypes |= {name: torch.float32 for name in dtypes if pattern.search(name)}
     return dtypes

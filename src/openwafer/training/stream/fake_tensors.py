@@ -31,7 +31,7 @@ class _Returned(NamedTuple):
     Attributes:
         source: number of that argument, a list's elements counted each; ``None`` for a new tensor.
         is_source: whether it is the argument itself.
-        shape, stride, offset: in elements.
+        shape, stride, offset: in elements; the offset from that argument's own.
     """
 
     source: int | None
@@ -47,7 +47,7 @@ class _Outcome(NamedTuple):
     """What an operator returned.
 
     Attributes:
-        form: ``None`` for a single tensor, else tuple or list.
+        form: tuple or list; ``None`` for a single tensor, or nothing.
     """
 
     form: type | None
@@ -98,7 +98,8 @@ class RememberingFakeMode(FakeTensorMode):
         if returned.is_source:
             return source
         bare = torch.empty(0, dtype=returned.dtype, device="meta")
-        bare.set_(source.untyped_storage(), returned.offset, returned.shape, returned.stride)
+        offset = source.storage_offset() + returned.offset
+        bare.set_(source.untyped_storage(), offset, returned.shape, returned.stride)
         return FakeTensor(self, bare, returned.device)
 
 
@@ -112,6 +113,11 @@ def _is_foreseeable(func: Any) -> bool:
     )
 
 
+@cache
+def _is_view(func: Any) -> bool:
+    return bool(func.is_view)
+
+
 def _key_of(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: list[FakeTensor]
 ) -> Key | None:
@@ -123,6 +129,8 @@ def _key_of(
         parts.append(name)
         if not _add(value, parts, tensors):
             return None
+    if _is_view(func):
+        parts += (tensor.storage_offset() for tensor in tensors)
     return tuple(parts)
 
 
@@ -134,14 +142,7 @@ def _add(value: Any, parts: list[object], tensors: list[FakeTensor]) -> bool:
         if type(value) is not FakeTensor or value.constant is not None or not _is_plain(value):
             return False
         tensors.append(value)
-        parts += (
-            value.shape,
-            value.stride(),
-            value.storage_offset(),
-            value.dtype,
-            value.fake_device,
-            value.requires_grad,
-        )
+        parts += (value.shape, value.stride(), value.dtype, value.fake_device, value.requires_grad)
     elif isinstance(value, list | tuple):
         parts.append(len(value))
         return all(_add(item, parts, tensors) for item in value)
@@ -157,7 +158,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _outcome_of(out: Any, tensors: Sequence[FakeTensor]) -> _Outcome | None:
     """What to remember of a call; ``None`` where it cannot be made again from its kind."""
     form = type(out) if isinstance(out, list | tuple) else None
-    made = [out] if form is None else [one for one in out if one is not None]
+    all_made = [out] if form is None else list(out)
+    made = [one for one in all_made if one is not None]
     if form not in (None, list, tuple) or not all(map(_can_be_made, made)):
         return None
     returned = {id(one): _returned(one, tensors) for one in made}
@@ -166,7 +168,7 @@ def _outcome_of(out: Any, tensors: Sequence[FakeTensor]) -> _Outcome | None:
         return None
     if any(one.untyped_storage().nbytes() != _needed_bytes(one) for one in new):
         return None
-    return _Outcome(form, tuple(returned.get(id(one)) for one in ([out] if form is None else out)))
+    return _Outcome(form, tuple(returned.get(id(one)) for one in all_made))
 
 
 def _can_be_made(out: object) -> bool:
@@ -177,12 +179,14 @@ def _returned(out: FakeTensor, tensors: Sequence[FakeTensor]) -> _Returned:
     storage = out.untyped_storage()._cdata
     itself = [number for number, one in enumerate(tensors) if one is out]
     sharing = [n for n, one in enumerate(tensors) if one.untyped_storage()._cdata == storage]
+    source = next(iter(itself or sharing), None)
+    before = 0 if source is None else int(tensors[source].storage_offset())
     return _Returned(
-        next(iter(itself or sharing), None),
+        source,
         bool(itself),
         tuple(out.shape),
         out.stride(),
-        int(out.storage_offset()),
+        int(out.storage_offset()) - before,
         out.dtype,
         out.fake_device,
     )

@@ -78,7 +78,7 @@ class AdamRule:
             exp_avgs,
             exp_avg_sqs,
             max_exp_avg_sqs,
-            [torch.tensor(float(time))],
+            [torch.full((), float(time))],
             lr=float(self.lr),
             beta1=float(beta1),
             beta2=float(beta2),
