@@ -11,6 +11,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from openwafer.training.stream.fake_tensors import RememberingFakeMode
 
+
+def add_nothing_returned(x: Tensor) -> Tensor:
+    torch._foreach_add_([x], 1.0)
+    return x
+
+
 CALLS: dict[str, Callable[[Tensor], Any]] = {
     "new tensor": lambda x: x + 1,
     "other type": lambda x: x.to(torch.bfloat16),
@@ -26,7 +32,7 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "attention": lambda x: scaled_dot_product_attention(x[None], x[None], x[None]),
     "another size": lambda x: x.clone().resize_(2, 2),
     "pieces of pieces": lambda x: x.view(-1)[2:].split(5)[1].view(5, 1),
-    "nothing returned": lambda x: torch._foreach_add_([x], 1.0) or x,
+    "nothing returned": add_nothing_returned,
     "written elsewhere": lambda x: torch.mul(x[0], 2, out=x[1]),
     "complex": lambda x: torch.view_as_complex(x.view(4, 3, 2)).conj(),
 }
