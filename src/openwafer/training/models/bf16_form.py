@@ -6,6 +6,8 @@ import torch
 import transformers
 from torch import nn
 
+from openwafer.training.models.transformers_model import is_of_library
+
 Dtypes = dict[str, torch.dtype]
 
 
@@ -17,7 +19,7 @@ def take_bf16_form(model: nn.Module) -> None:
     what the architecture names. Those of any other module become bf16, as `module.bfloat16()` has
     it. A parameter has the shape, the dtype and the device it will have, and no memory.
     """
-    dtypes = _library_dtypes(model) if isinstance(model, transformers.PreTrainedModel) else {}
+    dtypes = _library_dtypes(model) if is_of_library(model) else {}
     for name, parameter in model.named_parameters():
         if _becomes_bf16(name, parameter, dtypes):
             parameter.data = parameter.new_empty((), dtype=torch.bfloat16).expand(parameter.shape)

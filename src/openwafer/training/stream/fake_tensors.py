@@ -13,6 +13,8 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from openwafer.training.stream.operators import num_spanned
+
 Key: TypeAlias = tuple[object, ...]
 
 # What an operator returns may depend on values, or on more of its arguments than their kinds.
@@ -195,9 +197,4 @@ def _returned(out: FakeTensor, tensors: Sequence[FakeTensor]) -> _Returned:
 def _needed_bytes(tensor: torch.Tensor) -> int:
     if tensor.storage_offset() or tensor.requires_grad:
         return -1
-    if 0 in tensor.shape:
-        return 0
-    last = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    return (1 + last) * tensor.element_size()
+    return num_spanned(tensor.shape, tensor.stride()) * tensor.element_size()

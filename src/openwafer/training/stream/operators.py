@@ -25,6 +25,13 @@ Allocation: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Makes the context in which a step allocates."""
 
 
+def num_spanned(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements of the smallest storage that holds a tensor from its start."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
 class TensorKind(NamedTuple):
     """All that an operator's time depends on of a tensor; strides in elements."""
 
@@ -39,10 +46,7 @@ class TensorKind(NamedTuple):
 
     def make(self, device: torch.device) -> torch.Tensor:
         """A tensor of this kind: zeros, which any index may be, or ones."""
-        num_elements = 1 + sum(
-            (size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True)
-        )
-        flat = torch.empty(num_elements, dtype=self.dtype, device=device)
+        flat = torch.empty(num_spanned(self.shape, self.stride), dtype=self.dtype, device=device)
         flat.fill_(1 if self.dtype.is_floating_point else 0)
         return flat.as_strided(self.shape, self.stride)
 

@@ -73,16 +73,13 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
         names = [place.spec.name for place in layout.parts[Part.WEIGHTS]]
         masters = {name for name in names if has_master(layout, name)}
         changed = KEPT_PARTS if masters else (Part.WEIGHTS,)
-        loan = store.borrow(record, changed, fresh=changed)
-        loan.wait()
-        if masters:
-            loan.part_bytes_view(Part.STATES).zero_()
-        with torch.no_grad():
+        with store.lent(record, changed, fresh=changed) as loan, torch.no_grad():
+            if masters:
+                loan.part_bytes_view(Part.STATES).zero_()
             for name in names:
                 source = parameters[name]
                 write_weight(loan, name, source, keeps_master=name in masters)
                 page_out(source)
-        loan.release()
 
 
 def has_master(layout: RecordLayout, name: str) -> bool:
