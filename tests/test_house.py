@@ -65,6 +65,7 @@ def calls(path: Path, name: str) -> Iterator[ast.Call]:
             yield node
 
 
+@cache
 def comments(path: Path) -> list[tuple[int, str]]:
     tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
     return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]

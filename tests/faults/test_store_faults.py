@@ -22,11 +22,11 @@ RING_BYTES = 2 * 12288
 NUM_STEPS = 3
 FAULTS = [
     (Call.READ, Fault.REFUSE),
-    (Call.READ, Fault.TEAR),
+    pytest.param(Call.READ, Fault.TEAR, marks=pytest.mark.slow),
     (Call.READ, Fault.STOP_SHORT),
-    (Call.WRITE, Fault.REFUSE),
+    pytest.param(Call.WRITE, Fault.REFUSE, marks=pytest.mark.slow),
     (Call.WRITE, Fault.TEAR),
-    (Call.WRITE, Fault.STOP_SHORT),
+    pytest.param(Call.WRITE, Fault.STOP_SHORT, marks=pytest.mark.slow),
     (Call.SYNC, Fault.REFUSE),
     (Call.REPLACE, Fault.REFUSE),
 ]

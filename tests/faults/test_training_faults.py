@@ -130,7 +130,7 @@ def problems(
 def test_a_failed_call_is_told_and_the_run_goes_on_bit_for_bit(
     config: RunConfig, unbroken: TrainResult, tmp_path: Path, fault: tuple[Call, Fault, str]
 ) -> None:
-    assert problems(replace(config, folder=tmp_path), fault, unbroken, stride=6) == {}
+    assert problems(replace(config, folder=tmp_path), fault, unbroken, stride=9) == {}
 
 
 @pytest.mark.slow

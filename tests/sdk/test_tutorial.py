@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkerboard import checkerboard
+
 DOCS = Path(__file__).parents[2] / "docs"
 FIRST = DOCS / "language" / "first-program.md"
 PAGES = (DOCS / "guide" / "wafer-tutorial.md", FIRST)
@@ -37,8 +39,9 @@ def write_program(page: Path, folder: Path, arch: str) -> list[str]:
     return found[1].replace("\\\n", " ").replace("--arch=wse3", f"--arch={arch}").split()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+@pytest.mark.parametrize(
+    ("arch", "page"), checkerboard(("wse2", "wse3"), {page.stem: page for page in PAGES})
+)
 def test_a_student_who_follows_the_page_ends_with_checked_results(
     arch: str, page: Path, tmp_path: Path
 ) -> None:

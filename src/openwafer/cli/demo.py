@@ -80,10 +80,13 @@ def _sum_up(run: RunRecord, console: Console) -> None:
     states = sum(layer.states_bytes for layer in run.plan.layers)
     rows = run.metrics.rows
     most_held = max(row.device_bytes_peak for row in rows)
+    losses = f"loss {rows[0].loss:.2f} to {rows[-1].loss:.2f}"
+    if run.validation is not None:
+        losses += f", {run.validation.rows[-1].loss:.2f} on held-out text"
     console.print(
         f"{format_bytes(weights)} of weights and {format_bytes(states)} of optimizer state "
         f"trained on a device of {format_bytes(run.plan.device_budget_bytes)}, which held "
-        f"{format_bytes(most_held)} at most; loss {rows[0].loss:.2f} to {rows[-1].loss:.2f}\n",
+        f"{format_bytes(most_held)} at most; {losses}\n",
         highlight=False,
         soft_wrap=True,
     )

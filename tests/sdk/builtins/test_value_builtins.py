@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.program.mailbox import RANDOM_SEED
+from tests.checkerboard import checkerboard
 from tests.sdk.builtins.native_pe import BOTH, Memory, literals, run
 
 _INTEGERS: Final = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
@@ -80,8 +81,7 @@ def _read(memory: Memory, number: int, kind: str) -> NDArray[Any]:
     return memory.read(f"out_{number}", dtype)
 
 
-@pytest.mark.parametrize("arch", BOTH)
-@pytest.mark.parametrize("source", _KINDS)
+@pytest.mark.parametrize(("source", "arch"), checkerboard(_KINDS, BOTH))
 def test_as_converts_as_numpy_does(source: str, arch: Arch) -> None:
     pairs = [(source, target) for target in _KINDS]
     memory = run(_program("as", pairs), arch)

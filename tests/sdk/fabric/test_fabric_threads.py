@@ -9,7 +9,7 @@ from tests.sdk.fabric.random_machines import random_machine, trace_of
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_threads_leave_the_trace_as_it_is(threads: int, seed: int) -> None:
     alone = trace_of(seed, SimulatorOptions(max_cycles=10**5))

@@ -56,7 +56,7 @@ def kill_and_resume(config: RunConfig, moment: Moment) -> int:
     return num_told - began[1] if len(began) > 1 else 0
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, 3])
 def test_a_killed_run_goes_on_bit_for_bit(unbroken: RunConfig, tmp_path: Path, number: int) -> None:
     config = replace(unbroken, folder=tmp_path)
     lost = kill_and_resume(config, Moment(3 * number, random_moment(number, 1).delay_seconds / 4))

@@ -14,6 +14,7 @@ from openwafer.training.models import UserModule
 from openwafer.training.session import ExportFormat, RunConfig, Session
 from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.stream.placement import StoreTier
+from tests.checkerboard import checkerboard
 from tests.training.session.tiny_runs import (
     TinyData,
     differing,
@@ -24,6 +25,7 @@ from tests.training.session.tiny_runs import (
 )
 
 NUM_STEPS = 20
+TIERS = (StoreTier.DRAM, StoreTier.DISK)
 DECAY = 0.9
 ROUTED = UserModule("tests.training.session.tiny_model:RoutedModel")
 
@@ -64,8 +66,7 @@ def exported(config: RunConfig) -> Mapping[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
-@pytest.mark.parametrize("clip_norm", [None, 0.1])
+@pytest.mark.parametrize(("tier", "clip_norm"), checkerboard(TIERS, (None, 0.1)))
 def test_the_average_is_torchs_after_save_and_resume(
     data: TinyData, tmp_path: Path, tier: StoreTier, clip_norm: float | None
 ) -> None:

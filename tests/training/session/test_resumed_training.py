@@ -20,6 +20,7 @@ from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import Mode
+from tests.checkerboard import checkerboard
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,
@@ -54,6 +55,7 @@ def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainR
     return train_quietly(config_of(data, tmp_path_factory.mktemp("unbroken")))
 
 
+TIERS = (StoreTier.DRAM, StoreTier.DISK)
 Change = Callable[[RunConfig], RunConfig]
 
 CHANGES: dict[str, Change] = {
@@ -71,8 +73,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize(("tier", "change"), checkerboard(TIERS, CHANGES))
 def test_a_run_goes_on_under_any_budget_and_tier(
     data: TinyData, tmp_path: Path, unbroken: TrainResult, tier: StoreTier, change: Change
 ) -> None:
@@ -91,19 +92,17 @@ def test_the_disk_tier_goes_on_without_a_checkpoint(
     assert differing(saved_arrays(resume_quietly(config)), saved_arrays(unbroken)) == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda config: replace(config, clip_norm=None),
-        lambda config: replace(config, model=COUNTING),
-        lambda config: replace(config, ema=0.5),
-        lambda config: replace(
-            config, precision=Precision.FP16, loss_scale=LossScaling(1e38, 2.0, 1e-34, 1)
-        ),
-    ],
-    ids=["no clip", "changing buffers", "average", "loss scale"],
-)
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+MOVES: dict[str, Change] = {
+    "no clip": lambda config: replace(config, clip_norm=None),
+    "changing buffers": lambda config: replace(config, model=COUNTING),
+    "average": lambda config: replace(config, ema=0.5),
+    "loss scale": lambda config: replace(
+        config, precision=Precision.FP16, loss_scale=LossScaling(1e38, 2.0, 1e-34, 1)
+    ),
+}
+
+
+@pytest.mark.parametrize(("tier", "change"), checkerboard(TIERS, MOVES))
 def test_everything_that_moves_is_saved(
     data: TinyData, tmp_path: Path, tier: StoreTier, change: Change
 ) -> None:

@@ -14,6 +14,7 @@ from openwafer.training.store.update_rules import Lion
 from openwafer.training.stream.device import CpuDevice
 from openwafer.training.stream.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execution import ResidentExecution
+from tests.checkerboard import checkerboard
 from tests.training.stream.both_loops import differing, seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
 from tests.training.stream_cuda.one_store import COEFFICIENT, OneStore, Optimize
@@ -35,11 +36,11 @@ OPTIMIZERS: dict[str, Optimize] = {
     "adafactor": lambda m: [torch.optim.Adafactor(m.parameters(), lr=1e-2)],
     "muon": muon_beside_adamw,
 }
-WAYS = [
-    (DeviceResidentExecution, DeviceResidentExecution),
-    (DeviceResidentExecution, ResidentExecution),
-    (ResidentExecution, DeviceResidentExecution),
-]
+WAYS = {
+    "device": (DeviceResidentExecution, DeviceResidentExecution),
+    "device, host": (DeviceResidentExecution, ResidentExecution),
+    "host, device": (ResidentExecution, DeviceResidentExecution),
+}
 
 
 def device() -> CpuDevice:
@@ -76,19 +77,18 @@ def test_weights_are_those_of_the_plain_loop(name: str) -> None:
     assert differing({key: run.arrays()[key] for key in expected}, expected) == []
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize(("first", "second"), WAYS)
+@pytest.mark.parametrize(("optimize", "way"), checkerboard(OPTIMIZERS, WAYS))
 def test_a_run_may_go_on_in_the_other_way(
-    name: str, first: type[ResidentExecution], second: type[ResidentExecution]
+    optimize: Optimize, way: tuple[type[ResidentExecution], type[ResidentExecution]]
 ) -> None:
-    mixed, whole = (OneStore(OPTIMIZERS[name], average_decay=DECAY) for _ in range(2))
-    mixed.go_on(first, device(), 2)
-    mixed.go_on(second, device(), 2)
+    mixed, whole = (OneStore(optimize, average_decay=DECAY) for _ in range(2))
+    for execution in way:
+        mixed.go_on(execution, device(), 2)
     whole.go_on(ResidentExecution, CpuDevice(), 4)
     assert differing(mixed.arrays(), whole.arrays()) == []
 
 
-@pytest.mark.parametrize(("first", "second"), WAYS)
+@pytest.mark.parametrize(("first", "second"), WAYS.values(), ids=WAYS)
 def test_averages_move_where_a_step_leaves_weights_alone(
     first: type[ResidentExecution], second: type[ResidentExecution]
 ) -> None:

@@ -30,7 +30,7 @@ def parsed(text: str) -> ast.Module:
     return module
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(modules)
 def test_a_tree_is_read_back_from_its_text(module: Any) -> None:
     assert parsed(render_module(module)) == module
@@ -52,19 +52,19 @@ def check(text: str) -> None:
         assert render_diagnostic(diagnostic)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.text())
 def test_any_text_is_parsed_or_reported(text: str) -> None:
     check(text)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(FRAGMENTS, max_size=40))
 def test_any_words_are_parsed_or_reported(fragments: list[str]) -> None:
     check(" ".join(fragments))
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.integers(0, len(PROGRAM)), st.integers(0, 12), FRAGMENTS | st.just(""))
 def test_a_changed_program_is_parsed_or_reported(place: int, length: int, put: str) -> None:
     check(PROGRAM[:place] + put + PROGRAM[place + length :])
