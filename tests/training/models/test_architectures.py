@@ -2,18 +2,15 @@
 
 from fnmatch import fnmatchcase
 
-import pytest
 import torch
 from torch import nn
 
-from tests.training.architectures import ARCHITECTURES, Architecture
+from tests.training.architectures import ARCHITECTURES, Architecture, every_row, family_rows
 
 MAX_PARAMETERS = 200_000
 
-every_row = pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.name)
 
-
-@every_row
+@family_rows
 def test_the_loss_reaches_every_trainable_parameter_but_those_the_row_names(
     row: Architecture,
 ) -> None:
@@ -27,7 +24,7 @@ def test_the_loss_reaches_every_trainable_parameter_but_those_the_row_names(
     assert missed == named
 
 
-@every_row
+@family_rows
 def test_a_model_is_tiny_and_the_same_for_the_same_seed(row: Architecture) -> None:
     first, again = (row.build(seed=3).state_dict() for _ in range(2))
     assert sum(tensor.numel() for tensor in first.values()) <= MAX_PARAMETERS

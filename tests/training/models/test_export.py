@@ -18,11 +18,9 @@ from openwafer.training.models import (
     build,
     hugging_face_files,
 )
-from tests.training.architectures import ARCHITECTURES, Architecture
+from tests.training.architectures import Architecture, every_row, family_rows
 
 GPT = GptConfig(vocab_size=50, context_length=32, hidden_size=32, num_layers=2, num_heads=4)
-
-every_row = pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.name)
 
 
 def write(model: nn.Module, folder: Path) -> Path:
@@ -67,7 +65,7 @@ def test_the_exported_reference_gpt_generates(tmp_path: Path) -> None:
         assert model(text[:, :end]).logits[0, -1].argmax() == text[0, end]
 
 
-@every_row
+@family_rows
 def test_a_model_of_the_library_loads_with_every_weight(tmp_path: Path, row: Architecture) -> None:
     model = row.build(seed=2)
     loaded = load(getattr(transformers, row.model_class), write(model, tmp_path)).state_dict()

@@ -171,11 +171,9 @@ class Updater:
         for record, layout in store.layouts.items():
             fills = dict(self._fills(layout))
             if fills:
-                loan = store.borrow(record, (Part.STATES,))
-                loan.wait()
-                for name, fill in fills.items():
-                    loan.tensor(name, Part.STATES).fill_(fill)
-                loan.release(dirty=(Part.STATES,))
+                with store.lent(record, (Part.STATES,)) as loan:
+                    for name, fill in fills.items():
+                        loan.tensor(name, Part.STATES).fill_(fill)
 
     def _fills(self, layout: RecordLayout) -> Iterator[tuple[str, float]]:
         for place in layout.parts[Part.WEIGHTS]:
