@@ -8,7 +8,7 @@ from tests.training.models.encoders import ENCODER_DECODERS, ENCODERS
 from tests.training.models.mixtures import MIXTURES
 from tests.training.models.perception import PERCEPTION
 
-__all__ = ["ARCHITECTURES", "FAMILIES", "Architecture", "every_row", "family_rows"]
+__all__ = ["ARCHITECTURES", "FAMILIES", "Architecture", "family_rows"]
 
 ARCHITECTURES = (*DECODERS, *MIXTURES, *ENCODERS, *ENCODER_DECODERS, *PERCEPTION)
 # One row of each.
@@ -17,7 +17,6 @@ FAMILIES = frozenset(
     olmo2 cohere starcoder2 mixtral deepseek-v3 mamba bert-dropout roberta albert deberta-v2
     modernbert t5-dropout bart pegasus vit resnet swin clip llava whisper""".split()  # noqa: SIM905 - reads as the list it is
 )
-every_row = pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.name)
 family_rows = pytest.mark.parametrize(
     "row",
     [

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from tests.training.architectures import ARCHITECTURES, Architecture, every_row, family_rows
+from tests.training.architectures import ARCHITECTURES, Architecture, family_rows
 
 MAX_PARAMETERS = 200_000
 
@@ -31,7 +31,7 @@ def test_a_model_is_tiny_and_the_same_for_the_same_seed(row: Architecture) -> No
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
-@every_row
+@family_rows
 def test_batches_differ_by_seed_and_have_the_size_asked_for(row: Architecture) -> None:
     first, again, other = (row.batch(seed, size=3) for seed in (1, 1, 2))
     tensors = [name for name, tensor in first.items() if tensor.ndim]
@@ -40,7 +40,7 @@ def test_batches_differ_by_seed_and_have_the_size_asked_for(row: Architecture) -
     assert any(not torch.equal(first[name], other[name]) for name in tensors)
 
 
-@every_row
+@family_rows
 def test_the_flags_are_what_forward_does(row: Architecture) -> None:
     model = row.build()
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}

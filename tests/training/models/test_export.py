@@ -18,7 +18,7 @@ from openwafer.training.models import (
     build,
     hugging_face_files,
 )
-from tests.training.architectures import Architecture, every_row, family_rows
+from tests.training.architectures import Architecture, family_rows
 
 GPT = GptConfig(vocab_size=50, context_length=32, hidden_size=32, num_layers=2, num_heads=4)
 
@@ -74,7 +74,7 @@ def test_a_model_of_the_library_loads_with_every_weight(tmp_path: Path, row: Arc
     assert all(torch.equal(loaded[name], state[name]) for name in state)
 
 
-@every_row
+@family_rows
 def test_the_config_is_what_the_library_writes(tmp_path: Path, row: Architecture) -> None:
     model: Any = row.build()
     ours = hugging_face_files(model).json_files
@@ -105,7 +105,7 @@ def test_a_tied_weight_is_stored_once() -> None:
     assert len(untied) == len(names) + 1
 
 
-@every_row
+@family_rows
 def test_names_are_those_of_named_parameters_and_need_no_weights(row: Architecture) -> None:
     files = hugging_face_files(row.build())
     with torch.device("meta"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.stream.activations import Activations
-from tests.training.architectures import ARCHITECTURES, FAMILIES, Architecture, every_row
+from tests.training.architectures import ARCHITECTURES, FAMILIES, Architecture
 from tests.training.stream_architectures.parity import compare, micro_batches
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "architectures.md"
@@ -33,7 +33,7 @@ def test_all_families_are_rows_of_the_table() -> None:
     assert {row.name for row in ARCHITECTURES} >= FAMILIES
 
 
-@every_row
+@pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.name)
 def test_the_table_in_the_docs_has_a_row(row: Architecture) -> None:
     assert f"| {row.name} |" in PAGE.read_text(encoding="utf-8")
 

@@ -59,8 +59,8 @@ class Case:
     def is_default(self) -> bool:
         """A quarter of the cases, in which every two values of two axes meet."""
         depth, policy = DEPTHS.index(self.prefetch_layers), list(Activations).index(self.policy)
-        is_disk, clips = (depth + policy) % 2, (depth + policy // 2) % 2
-        return (self.tier is StoreTier.DISK, self.clips) == (bool(is_disk), bool(clips))
+        axes = (self.tier is StoreTier.DISK, self.clips)
+        return axes == ((depth + policy) % 2, (policy // 2 + depth) % 2)
 
 
 TIERS = (StoreTier.DRAM, StoreTier.DISK)
