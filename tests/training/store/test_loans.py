@@ -351,11 +351,11 @@ def test_a_closed_store_lends_nothing() -> None:
 
 
 def test_a_part_is_read_while_its_record_waits_for_more_room(tmp_path: Path) -> None:
+    gated_store(tmp_path / "store")[0].close()
     done: list[Transfer] = []
     options = dataclasses.replace(QUICK, on_transfer=done.append)
-    with make_store(tmp_path / "store", ring_bytes=RECORD_BYTES * 3 // 2, options=options) as store:
-        write_step(store, 0)
-        store.commit(0, {})
+    ring_bytes = RECORD_BYTES * 3 // 2
+    with ParameterStore.open(tmp_path / "store", ring_bytes=ring_bytes, options=options) as store:
         store.borrow("layer0", (W, S)).wait()
         blocked = store.borrow("layer1", (W, S))
         read = ("read", "layer1")
