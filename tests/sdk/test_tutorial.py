@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkerboard import checkerboard
+from tests.tables import checkerboard
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIRST = DOCS / "language" / "first-program.md"

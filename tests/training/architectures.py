@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.tables import case
 from tests.training.models.architecture import Architecture
 from tests.training.models.decoders import DECODERS
 from tests.training.models.encoders import ENCODER_DECODERS, ENCODERS
@@ -19,8 +20,5 @@ FAMILIES = frozenset(
 )
 family_rows = pytest.mark.parametrize(
     "row",
-    [
-        pytest.param(row, marks=() if row.name in FAMILIES else pytest.mark.slow, id=row.name)
-        for row in ARCHITECTURES
-    ],
+    [case(row, by_default=row.name in FAMILIES, id=row.name) for row in ARCHITECTURES],
 )

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.program.mailbox import RANDOM_SEED
-from tests.checkerboard import checkerboard
 from tests.sdk.builtins.native_pe import BOTH, Memory, literals, run
+from tests.tables import checkerboard
 
 _INTEGERS: Final = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 _DTYPES: Final = {

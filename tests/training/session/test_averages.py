@@ -14,7 +14,7 @@ from openwafer.training.models import UserModule
 from openwafer.training.session import ExportFormat, RunConfig, Session
 from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.stream.placement import StoreTier
-from tests.checkerboard import checkerboard
+from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (
     TinyData,
     differing,
@@ -23,9 +23,9 @@ from tests.training.session.tiny_runs import (
     tiny_config,
     train_quietly,
 )
+from tests.training.stream.axes import TIERS
 
 NUM_STEPS = 20
-TIERS = (StoreTier.DRAM, StoreTier.DISK)
 DECAY = 0.9
 ROUTED = UserModule("tests.training.session.tiny_model:RoutedModel")
 

@@ -27,6 +27,7 @@ from tests.training.session.tiny_runs import (
     tiny_config,
     train_quietly,
 )
+from tests.training.stream.axes import TIERS
 
 
 def config_of(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
@@ -91,7 +92,7 @@ def test_the_average_is_that_of_the_masters(data: TinyData, tmp_path: Path) -> N
     assert differing(load_file(folder / "model.safetensors"), average.weights()) == []
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("tier", TIERS)
 def test_an_export_holds_the_weights_or_on_request_the_masters(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:

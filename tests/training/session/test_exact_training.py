@@ -21,9 +21,10 @@ from tests.training.session.tiny_runs import (
     tiny_config,
     train_quietly,
 )
+from tests.training.stream.axes import TIERS
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("num_micro_batches", [1, 3])
 @pytest.mark.parametrize("clip_norm", [None, 0.1])
 def test_a_streamed_run_equals_the_plain_loop(

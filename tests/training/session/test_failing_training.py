@@ -26,8 +26,7 @@ from tests.training.session.tiny_runs import (
     tiny_config,
     train_quietly,
 )
-
-BOTH_TIERS = pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+from tests.training.stream.axes import TIERS
 
 
 class InterruptingFile(io.StringIO):
@@ -71,7 +70,7 @@ def damage(folder: Path) -> None:
             file.write(bytes(255 - byte for byte in block))
 
 
-@BOTH_TIERS
+@pytest.mark.parametrize("tier", TIERS)
 def test_a_loss_that_is_not_finite_is_told_with_its_step(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:
@@ -84,7 +83,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step(
         train_quietly(exploding(tiny_config(data, tmp_path, tier)))
 
 
-@BOTH_TIERS
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("clip_norm", [None, 1.0])
 def test_the_steps_before_a_loss_that_is_not_finite_are_safe(
     data: TinyData, tmp_path: Path, tier: StoreTier, clip_norm: float | None
@@ -97,7 +96,7 @@ def test_the_steps_before_a_loss_that_is_not_finite_are_safe(
     assert differing(saved_arrays(result), saved_arrays(train_quietly(one_step))) == []
 
 
-@BOTH_TIERS
+@pytest.mark.parametrize("tier", TIERS)
 def test_an_interrupted_run_ends_after_its_step_and_goes_on(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:

@@ -11,6 +11,7 @@ from openwafer.training.models import GptConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.stream.placement import StoreTier
 from tests.training.session.tiny_runs import TinyData, tiny_config, train_quietly
+from tests.training.stream.axes import TIERS
 
 MODEL = GptConfig(hidden_size=512, num_layers=4, num_heads=8, context_length=128)
 # The first steps are metered.
@@ -20,7 +21,7 @@ MOST_OFF = 2.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("num_samples", [1, 8])
 def test_a_step_takes_about_as_long_as_predicted(
     data: TinyData, tmp_path: Path, tier: StoreTier, num_samples: int

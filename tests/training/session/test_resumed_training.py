@@ -20,7 +20,7 @@ from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import Mode
-from tests.checkerboard import checkerboard
+from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,
@@ -30,6 +30,7 @@ from tests.training.session.tiny_runs import (
     tiny_config,
     train_quietly,
 )
+from tests.training.stream.axes import TIERS
 
 COUNTING = UserModule("tests.training.session.tiny_model:CountingModel")
 STREAMED = StreamingConfig(device="cpu", mode=Mode.STREAMED, activations=Activations.KEEP)
@@ -55,7 +56,6 @@ def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainR
     return train_quietly(config_of(data, tmp_path_factory.mktemp("unbroken")))
 
 
-TIERS = (StoreTier.DRAM, StoreTier.DISK)
 Change = Callable[[RunConfig], RunConfig]
 
 CHANGES: dict[str, Change] = {
@@ -122,7 +122,7 @@ def test_a_run_that_saved_nothing_begins_again(
     assert differing(saved_arrays(resume_quietly(config)), saved_arrays(unbroken)) == []
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("tier", TIERS)
 def test_an_earlier_checkpoint_can_be_chosen(
     data: TinyData, tmp_path: Path, unbroken: TrainResult, tier: StoreTier
 ) -> None:

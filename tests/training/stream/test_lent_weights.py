@@ -13,6 +13,7 @@ from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.device import CpuDevice
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.schedule import UpdateTiming
+from tests.training.stream.axes import TIERS
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -129,7 +130,7 @@ TWICE = Run(
 )
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("activations", Activations)
 def test_backward_sees_the_weights_of_its_forward(
     tmp_path: Path, tier: StoreTier, activations: Activations

@@ -21,6 +21,8 @@ from openwafer.training.stream.dry_run import DryRun, Treatment, Workload, dry_r
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import StreamPlan, record_bytes
 from openwafer.training.stream.schedule import Schedule
+from tests.tables import case
+from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, runs_by_default
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,
@@ -32,9 +34,6 @@ from tests.training.stream.both_loops import (
     train_streamed,
 )
 from tests.training.stream.small_gpt import gpt_run
-
-# On disk: room for the largest record on its way, and for next to nothing else.
-HOST_BYTES = {StoreTier.DRAM: 1 << 30, StoreTier.DISK: 300_000}
 
 
 @dataclass(frozen=True)
@@ -58,19 +57,15 @@ class Cell:
 
     @property
     def is_default(self) -> bool:
-        """Each depth meets each policy once, with one value of each other axis."""
         depth, policy = DEPTHS.index(self.prefetch_layers), list(Activations).index(self.policy)
-        axes = (self.tier is StoreTier.DISK, self.num_micro_batches > 1, self.clips)
-        return axes == ((depth + policy) % 2, (depth // 2 + policy) % 2, (policy // 2 + depth) % 2)
+        is_several = (depth // 2 + policy) % 2 == 1
+        return (self.num_micro_batches > 1) == is_several and runs_by_default(
+            self.tier, self.prefetch_layers, self.policy, clips=self.clips
+        )
 
 
-TIERS = (StoreTier.DRAM, StoreTier.DISK)
-DEPTHS = (0, 1, None)
 CELLS = [Cell(*axes) for axes in product(TIERS, DEPTHS, (1, 3), Activations, (False, True))]
-CASES = [
-    pytest.param(cell, marks=() if cell.is_default else pytest.mark.slow, id=str(cell))
-    for cell in CELLS
-]
+CASES = [case(cell, by_default=cell.is_default, id=str(cell)) for cell in CELLS]
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ def plan_of(cell: Cell) -> Planned:
 
 def test_the_depths_of_prefetch_make_different_schedules() -> None:
     planned = default_plan(clips=False).plan
-    assert len({schedule_of(planned, depth).actions for depth in (0, 1, None)}) == 3
+    assert len({schedule_of(planned, depth).actions for depth in DEPTHS}) == 3
 
 
 def test_all_two_values_of_two_axes_meet_by_default() -> None:

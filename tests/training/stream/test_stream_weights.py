@@ -13,6 +13,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics.plan_record import Mode
 from openwafer.training.stream import stream_weights
 from openwafer.training.stream.placement import StoreTier
+from tests.training.stream.axes import TIERS
 from tests.training.stream.both_loops import STREAMED, differing, seed_of
 from tests.training.stream.small_gpt import adamw, build_gpt, gpt_loss, gpt_run
 
@@ -68,7 +69,7 @@ def loop() -> Iterator[Streamed]:
     made.streamed.close()
 
 
-@pytest.fixture(params=[StoreTier.DRAM, StoreTier.DISK])
+@pytest.fixture(params=TIERS)
 def on_tier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Streamed]:
     made = Streamed(request.param, tmp_path / "store")
     yield made

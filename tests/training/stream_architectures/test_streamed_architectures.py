@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.stream.activations import Activations
+from tests.tables import case
 from tests.training.architectures import ARCHITECTURES, FAMILIES, Architecture
 from tests.training.stream_architectures.parity import compare, micro_batches
 
@@ -13,17 +14,17 @@ PAGE = Path(__file__).parents[3] / "docs" / "guide" / "architectures.md"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def is_default(row: Architecture, policy: Activations) -> bool:
-    return row.name in FAMILIES and policy is Activations.RECOMPUTE
-
-
 @pytest.mark.parametrize(
     ("row", "policy"),
     [
-        pytest.param(*cell, marks=() if is_default(*cell) else pytest.mark.slow)
-        for cell in product(ARCHITECTURES, Activations)
+        case(
+            row,
+            policy,
+            by_default=row.name in FAMILIES and policy is Activations.RECOMPUTE,
+            id=f"{row.name}-{policy}",
+        )
+        for row, policy in product(ARCHITECTURES, Activations)
     ],
-    ids=lambda value: value.name if isinstance(value, Architecture) else str(value),
 )
 def test_streamed_training_equals_plain_training(row: Architecture, policy: Activations) -> None:
     assert compare(row, policy, micro_batches(row)).num_differing == 0

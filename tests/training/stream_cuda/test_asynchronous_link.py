@@ -20,6 +20,8 @@ from openwafer.training.stream.dry_run import Treatment, Workload, dry_run
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import StreamPlan, record_bytes
 from openwafer.training.stream.schedule import Schedule
+from tests.tables import case
+from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, runs_by_default
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,
@@ -34,8 +36,6 @@ from tests.training.stream.both_loops import (
 from tests.training.stream.small_gpt import gpt_run
 
 THROTTLED = replace(STREAMED, link_bytes_per_second=50e6)
-# On disk: room for the largest record on its way, and for next to nothing else.
-HOST_BYTES = {StoreTier.DRAM: 1 << 30, StoreTier.DISK: 300_000}
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,12 @@ class Case:
 
     @property
     def is_default(self) -> bool:
-        """A quarter of the cases, in which every two values of two axes meet."""
-        depth, policy = DEPTHS.index(self.prefetch_layers), list(Activations).index(self.policy)
-        axes = (self.tier is StoreTier.DISK, self.clips)
-        return axes == ((depth + policy) % 2, (policy // 2 + depth) % 2)
+        return runs_by_default(self.tier, self.prefetch_layers, self.policy, clips=self.clips)
 
 
-TIERS = (StoreTier.DRAM, StoreTier.DISK)
-DEPTHS = (0, 1, None)
 CASES = [
-    pytest.param(case, marks=() if case.is_default else pytest.mark.slow, id=str(case))
-    for case in (Case(*axes) for axes in product(TIERS, DEPTHS, Activations, (False, True)))
+    case(way, by_default=way.is_default, id=str(way))
+    for way in (Case(*axes) for axes in product(TIERS, DEPTHS, Activations, (False, True)))
 ]
 
 
@@ -125,7 +120,7 @@ def plan_of(case: Case) -> Planned:
 
 def test_the_depths_of_prefetch_make_different_schedules() -> None:
     planned = default_plan(clips=False).plan
-    assert len({schedule_of(planned, depth).actions for depth in (0, 1, None)}) == 3
+    assert len({schedule_of(planned, depth).actions for depth in DEPTHS}) == 3
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -17,6 +17,7 @@ from openwafer.training.stream.device import CpuDevice
 from openwafer.training.stream.device_resident import DeviceResidentExecution
 from openwafer.training.stream.pinned_ring import PinnedRing, RingShape
 from openwafer.training.stream.placement import StoreTier
+from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,
@@ -34,7 +35,6 @@ from tests.training.stream_cuda.test_device_resident import OPTIMIZERS
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 ON_GPU = replace(STREAMED, device="cuda")
-HOST_BYTES = {StoreTier.DRAM: 1 << 30, StoreTier.DISK: 300_000}
 WIDE = GptConfig(vocab_size=8192, context_length=512, hidden_size=1024, num_layers=12, num_heads=16)
 
 
@@ -114,8 +114,8 @@ def plain_parameters(*, clips: bool) -> Parameters:
 @pytest.mark.usefixtures("repeatable_attention")
 @pytest.mark.parametrize("clips", [False, True])
 @pytest.mark.parametrize("policy", Activations)
-@pytest.mark.parametrize("prefetch_layers", [0, 1, None])
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("prefetch_layers", DEPTHS)
+@pytest.mark.parametrize("tier", TIERS)
 def test_parameters_are_those_of_the_plain_loop(
     tier: StoreTier, prefetch_layers: int | None, policy: Activations, clips: bool, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from openwafer.training.store.update_rules import Lion
 from openwafer.training.stream.device import CpuDevice
 from openwafer.training.stream.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execution import ResidentExecution
-from tests.checkerboard import checkerboard
+from tests.tables import checkerboard
 from tests.training.stream.both_loops import differing, seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
 from tests.training.stream_cuda.one_store import COEFFICIENT, OneStore, Optimize

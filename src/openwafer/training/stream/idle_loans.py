@@ -102,7 +102,7 @@ class IdleLoans:
         return loan
 
     def take_kept(self, record: str) -> Loan:
-        """The loan of a push: kept by its fetch, or read ahead, or asked for now."""
+        """The loan of a push: kept by its fetch, or read ahead, or borrowed here."""
         with self._lock:
             loan = self._kept.pop(record, None)
         return loan or self._take_read(record, True) or self._borrow(record, True)

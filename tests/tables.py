@@ -1,4 +1,4 @@
-"""Tables of cases of which every other cell runs by default."""
+"""Tables of cases of which some run by default and the others are slow."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -6,6 +6,11 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
+
+
+def case(*values: Any, by_default: bool, id: str | None = None) -> ParameterSet:  # noqa: A002 - as pytest names it
+    """A row of a table, which is slow unless it runs by default."""
+    return pytest.param(*values, marks=() if by_default else pytest.mark.slow, id=id)
 
 
 def checkerboard(*axes: Iterable[Any] | dict[str, Any]) -> list[ParameterSet]:
@@ -18,9 +23,9 @@ def checkerboard(*axes: Iterable[Any] | dict[str, Any]) -> list[ParameterSet]:
         axis if isinstance(axis, dict) else {str(value): value for value in axis} for axis in axes
     ]
     return [
-        pytest.param(
+        case(
             *(value for _, (_, value) in cell),
-            marks=pytest.mark.slow if sum(index for index, _ in cell) % 2 else (),
+            by_default=sum(index for index, _ in cell) % 2 == 0,
             id="-".join(name for _, (name, _) in cell),
         )
         for cell in product(*(enumerate(axis.items()) for axis in named))
