@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from process_settings import clean_up_when_terminated
+from termination import clean_up_when_terminated
 
 from openwafer.training.store import (
     ArraySpec,

@@ -16,11 +16,12 @@ from itertools import product
 from pathlib import Path
 
 import yaml
-from process_settings import clean_up_when_terminated, restart_with_settings
 from rich.console import Console
+from termination import clean_up_when_terminated
 
 import openwafer.cli
 from openwafer.atomic_file import write_text
+from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.metrics import load_run
 from openwafer.training.session import Session
 
@@ -144,7 +145,7 @@ def table(results: Sequence[Result]) -> str:
 
 def main() -> None:
     """Measure the cells that the command line names."""
-    restart_with_settings()
+    restart_with_defaults()
     clean_up_when_terminated()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="cells whose name has this in it")

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 from bench_disk import RawProbe
-from process_settings import clean_up_when_terminated, restart_with_settings
+from termination import clean_up_when_terminated
 
 sys.path.insert(0, str(Path(__file__).parent / "compare"))
 
@@ -36,6 +36,7 @@ from system import Setup, System, disk_bytes
 from workload import Workload, batch_of
 
 from openwafer.atomic_file import write_text
+from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.store import StoreOptions
 
 ROOT = Path(__file__).parents[1]
@@ -294,7 +295,7 @@ def table(ratios: Sequence[Ratio]) -> str:
 
 def main() -> None:
     """Measure as the command line says, in temporary folders, which are removed."""
-    restart_with_settings()
+    restart_with_defaults()
     clean_up_when_terminated()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller steps and fewer rounds")

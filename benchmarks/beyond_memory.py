@@ -21,8 +21,9 @@ from tempfile import TemporaryDirectory
 import matplotlib.pyplot as plt
 import psutil
 from bench_disk import RawProbe
-from process_settings import clean_up_when_terminated, restart_with_settings
+from termination import clean_up_when_terminated
 
+from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.metrics import compute_share, read_trace
 from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.session import Session
@@ -93,7 +94,7 @@ class Turn:
 
 def main() -> None:
     """Run, print the figures, draw the picture."""
-    restart_with_settings()
+    restart_with_defaults()
     clean_up_when_terminated()
     arguments = _arguments()
     with TemporaryDirectory(dir=arguments.folder) as folder:

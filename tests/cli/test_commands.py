@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +20,27 @@ def test_the_version_is_that_of_the_package() -> None:
     assert run_command("--version").out == f"openwafer {openwafer.__version__}\n"
 
 
-@pytest.mark.parametrize(("name", "value"), DEFAULTS.items())
-def test_what_torch_reads_from_the_environment_is_set(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    # Set first, so that its absence is undone as well.
-    monkeypatch.setenv(name, "")
-    monkeypatch.delenv(name)
-    run_command("--version")
-    assert os.environ[name] == value
+PRINT_DEFAULTS = """
+import os
+from openwafer.cli.environment import DEFAULTS, restart_with_defaults
+restart_with_defaults()
+print(os.getpid(), [os.environ[name] for name in DEFAULTS])
+"""
 
 
-def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    run_command("--version")
-    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, dict.fromkeys(DEFAULTS, "")],
+    ids=["nothing", "one variable", "all variables"],
+)
+def test_a_program_begins_anew_with_what_the_user_has_not_set(environment: dict[str, str]) -> None:
+    unset = {name: value for name, value in os.environ.items() if name not in DEFAULTS}
+    command = [sys.executable, "-c", PRINT_DEFAULTS]
+    with subprocess.Popen(
+        command, env={**unset, **environment}, stdout=subprocess.PIPE, text=True
+    ) as program:
+        out, _ = program.communicate()
+    assert out == f"{program.pid} {list({**DEFAULTS, **environment}.values())}\n"
 
 
 def test_help_lists_every_command() -> None:

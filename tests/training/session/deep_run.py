@@ -1,4 +1,4 @@
-"""A run from disk of a given depth; run as a script, it prints what it held and what it trained.
+"""A run from disk of a given depth and batch, which prints what it held as a script.
 
 Planning tries operators once a process, in memory that would hide what training takes, so the run
 is planned first and the kernel's peak set back.
@@ -15,6 +15,7 @@ from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
+from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import Mode
@@ -24,11 +25,12 @@ from tests.training.session.tiny_runs import make_tiny_data, quiet, tiny_config
 SET_PEAK_BACK = Path("/proc/self/clear_refs")
 
 
-def deep_config(folder: Path, num_layers: int) -> RunConfig:
+def deep_config(folder: Path, num_layers: int, batch_size: int) -> RunConfig:
     """A million parameters a layer; what is in host memory has one size at any depth."""
     return replace(
         tiny_config(make_tiny_data(folder), folder),
         steps=3,
+        batch=BatchConfig(size=batch_size, sequence_length=16),
         model=GptConfig(
             hidden_size=256, num_layers=num_layers, num_heads=2, mlp_size=1024, context_length=16
         ),
@@ -43,17 +45,23 @@ def deep_config(folder: Path, num_layers: int) -> RunConfig:
     )
 
 
-def main(folder: Path, num_layers: int) -> None:
-    """Train, then print the largest resident set and the bytes of weights and states."""
+def main(folder: Path, num_layers: int, batch_size: int) -> None:
+    """Train, then print bytes.
+
+    They are the largest resident set, by how much training raised it, those of weights and states,
+    and the predicted peak of the device.
+    """
     torch.set_num_threads(1)
-    config = deep_config(folder, num_layers)
+    config = deep_config(folder, num_layers, batch_size)
     Session(config, console=quiet()).plan()
     SET_PEAK_BACK.write_text("5")
+    before = read_host_memory().peak_bytes
     Session(config, console=quiet()).train()
-    layers = json.loads((folder / "tiny/plan.json").read_text())["layers"]
-    num_bytes = sum(layer["weights_bytes"] + layer["states_bytes"] for layer in layers)
-    sys.stdout.write(f"{read_host_memory().peak_bytes} {num_bytes}\n")
+    plan = json.loads((folder / "tiny/plan.json").read_text())
+    num_bytes = sum(layer["weights_bytes"] + layer["states_bytes"] for layer in plan["layers"])
+    peak = read_host_memory().peak_bytes
+    sys.stdout.write(f"{peak} {peak - before} {num_bytes} {plan['predicted_peak_bytes']}\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

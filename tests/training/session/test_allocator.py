@@ -1,25 +1,20 @@
 """Where large freed memory goes, in a heap that other tests have not divided."""
 
 import resource
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.own_process import integers_of
 from tests.training.session.faulting_blocks import NUM_BYTES
 
-ROOT = Path(__file__).parents[3]
 NUM_PAGES = NUM_BYTES // resource.getpagesize()
 
 
 @pytest.fixture(scope="module")
 def faults() -> tuple[int, int]:
     """Pages brought for a block of a step, and for one between steps, 16 times as large."""
-    line = [sys.executable, "-m", "tests.training.session.faulting_blocks"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
-    within, between = done.stdout.split()
-    return int(within), int(between)
+    within, between = integers_of("tests.training.session.faulting_blocks")
+    return within, between
 
 
 def test_steps_use_the_pages_of_freed_blocks_again(faults: tuple[int, int]) -> None:

@@ -1,28 +1,29 @@
-"""On the disk tier, a deeper model takes no more host memory."""
+"""On the disk tier, a deeper model takes no more host memory but for its activations."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.own_process import integers_of
 
 
-def train(folder: Path, num_layers: int) -> tuple[int, int]:
-    """Largest resident set of the run, and the bytes it trains."""
+def train(folder: Path, num_layers: int, batch_size: int) -> tuple[int, ...]:
+    """See :func:`tests.training.session.deep_run.main`."""
     folder.mkdir()
-    command = [sys.executable, "-m", "tests.training.session.deep_run", str(folder)]
-    done = subprocess.run(
-        [*command, str(num_layers)], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    resident_bytes, trained_bytes = map(int, done.stdout.split())
-    return resident_bytes, trained_bytes
+    return integers_of("tests.training.session.deep_run", folder, num_layers, batch_size)
 
 
 @pytest.mark.slow
 def test_four_times_the_depth_adds_5_percent_of_host_memory_at_most(tmp_path: Path) -> None:
-    shallow, deep = (train(tmp_path / str(depth), depth) for depth in (8, 32))
-    allowed = shallow[0] * 5 // 100
-    assert deep[1] - shallow[1] > 10 * allowed
-    assert deep[0] - shallow[0] <= allowed
+    (shallow, _, trained, _), (deep, _, trained_deep, _) = (
+        train(tmp_path / str(depth), depth, batch_size=4) for depth in (8, 32)
+    )
+    allowed = shallow * 5 // 100
+    assert trained_deep - trained > 10 * allowed
+    assert deep - shallow <= allowed
+
+
+@pytest.mark.slow
+def test_the_heap_of_many_layers_is_no_multiple_of_their_activations(tmp_path: Path) -> None:
+    _, raised_bytes, _, device_bytes = train(tmp_path / "run", 32, batch_size=256)
+    assert raised_bytes < 2.25 * device_bytes
