@@ -16,7 +16,7 @@ from tests.training.stream_architectures.parity import compare, micro_batches  #
 
 HEAD = """# Architectures
 
-Each row trains a tiny configuration of an architecture of the transformers library for three
+Each row trains a tiny configuration of an architecture of the transformers library for 20
 AdamW steps on the CPU in fp32, once in the plain PyTorch loop and once streamed, and compares all
 parameters and buffers. The number is how many of them differ in any bit, under each policy for
 activations. Weights tied between layers are trained with one micro-batch, because with several

@@ -14,7 +14,7 @@ from openwafer.training.stream.records import weights_of
 from openwafer.training.stream.updates import Updater
 from tests.training.architectures import Architecture
 
-NUM_STEPS = 3
+NUM_STEPS = 20
 BATCH_SIZE = 2
 
 
@@ -42,9 +42,15 @@ def micro_batches(architecture: Architecture) -> int:
     return 1 if architecture.is_tied or architecture.has_stateful_buffers else 2
 
 
-def compare(architecture: Architecture, policy: Activations, num_micro_batches: int) -> Parity:
-    """Three AdamW steps each way, from one seed, micro-batch seeds in plain order."""
-    plain = _train_plainly(architecture, num_micro_batches)
+def compare(
+    architecture: Architecture,
+    policy: Activations,
+    num_micro_batches: int,
+    *,
+    num_steps: int = NUM_STEPS,
+) -> Parity:
+    """AdamW steps each way, from one seed, micro-batch seeds in plain order."""
+    plain = _train_plainly(architecture, num_micro_batches, num_steps)
     model = architecture.build()
     batches = partial(_batches, architecture, num_micro_batches)
     workload = Workload(model, batches(0), _loss_of)
@@ -57,7 +63,7 @@ def compare(architecture: Architecture, policy: Activations, num_micro_batches: 
     )
     planned = plan_run(workload, Updater(_optimizer(model), model), options, folder=None)
     execution = assemble(model, planned, folder=None)
-    for step in range(NUM_STEPS):
+    for step in range(num_steps):
         forwards = [partial(_loss_of, model, batch) for batch in batches(step)]
         execution.run(forwards, lambda loss: loss / num_micro_batches, partial(_seed, step))
         execution.complete_step(1.0)
@@ -70,10 +76,12 @@ def compare(architecture: Architecture, policy: Activations, num_micro_batches: 
     return Parity(len(planned.plan.split.layers), len(differing), peak)
 
 
-def _train_plainly(architecture: Architecture, num_micro_batches: int) -> dict[str, torch.Tensor]:
+def _train_plainly(
+    architecture: Architecture, num_micro_batches: int, num_steps: int
+) -> dict[str, torch.Tensor]:
     model = architecture.build()
     optimizer = _optimizer(model)
-    for step in range(NUM_STEPS):
+    for step in range(num_steps):
         for index, batch in enumerate(_batches(architecture, num_micro_batches, step)):
             _seed(step, index)
             (_loss_of(model, batch) / num_micro_batches).backward()
