@@ -1,5 +1,6 @@
 """The vendor's cluster client on the local simulator."""
 
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +53,19 @@ def test_a_command_that_fails_says_what_it_said(archive: str) -> None:
         pytest.raises(OpenwaferError, match=r"'exit 3' ended with 3"),
     ):
         launcher.run("exit 3")
+
+
+def test_an_archive_that_reaches_beyond_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as file:
+        file.add(tmp_path / "a.txt", "latest/../../b.txt")
+    with pytest.raises(OpenwaferError, match=r"holds 'latest/\.\./\.\./b\.txt', which is no file"):
+        SdkLauncher(f"{tmp_path}/made.tar.gz")
+
+
+def test_an_archive_with_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as file:
+        file.add(tmp_path / "link", "latest/link")
+    with pytest.raises(OpenwaferError, match="holds 'latest/link', which is no file"):
+        SdkLauncher(f"{tmp_path}/made.tar.gz")

@@ -141,8 +141,22 @@ class SdkLauncher(_Place):
 def _unpack(archive: Path, folder: Path) -> Path:
     """Extract an archive and return the one folder in it."""
     with tarfile.open(archive) as file:
-        file.extractall(folder, filter="data")
+        for member in file:
+            _check(member, archive, folder)
+        # What is left to a filter is modes and owners; Python has none before 3.11.4.
+        file.extraction_filter = getattr(tarfile, "data_filter", None)
+        file.extractall(folder)
     folders: Sequence[Path] = [path for path in folder.iterdir() if path.is_dir()]
     if len(folders) != 1:
         raise error("client-archive", f"{archive} holds {len(folders)} folders, not one")
     return folders[0]
+
+
+def _check(member: tarfile.TarInfo, archive: Path, folder: Path) -> None:
+    is_inside = (folder / member.name).resolve().is_relative_to(folder.resolve())
+    if not (is_inside and (member.isfile() or member.isdir())):
+        raise error(
+            "client-archive",
+            f"{archive} holds {member.name!r}, which is no file or folder inside of it",
+            help="compile the program again: an archive holds the output folder and nothing else",
+        )
