@@ -1,5 +1,7 @@
 """The axes on which streamed runs of one model differ, and the cells that run by default."""
 
+from dataclasses import dataclass
+
 from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.placement import StoreTier
 
@@ -9,12 +11,23 @@ HOST_BYTES = {StoreTier.DRAM: 1 << 30, StoreTier.DISK: 300_000}
 DEPTHS = (0, 1, None)  # layers that are prefetched
 
 
-def runs_by_default(
-    tier: StoreTier, prefetch_layers: int | None, policy: Activations, *, clips: bool
-) -> bool:
-    """Whether this is the one cell of its depth and its policy that runs by default.
+@dataclass(frozen=True)
+class Others:
+    """Values of the other axes where a depth meets a policy."""
+
+    tier: StoreTier
+    has_micro_batches: bool
+    clips: bool
+
+
+def default_values(prefetch_layers: int | None, policy: Activations) -> Others:
+    """The one cell of a depth and a policy that runs by default.
 
     In these nine cells every two values of two axes meet.
     """
     depth, place = DEPTHS.index(prefetch_layers), list(Activations).index(policy)
-    return (tier is StoreTier.DISK, clips) == ((depth + place) % 2, (place // 2 + depth) % 2)
+    return Others(
+        tier=TIERS[(depth + place) % 2],
+        has_micro_batches=(depth // 2 + place) % 2 == 1,
+        clips=(place // 2 + depth) % 2 == 1,
+    )

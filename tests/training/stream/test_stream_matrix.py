@@ -22,7 +22,7 @@ from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import StreamPlan, record_bytes
 from openwafer.training.stream.schedule import Schedule
 from tests.tables import case
-from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, runs_by_default
+from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, Others, default_values
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,
@@ -57,11 +57,8 @@ class Cell:
 
     @property
     def is_default(self) -> bool:
-        depth, policy = DEPTHS.index(self.prefetch_layers), list(Activations).index(self.policy)
-        is_several = (depth // 2 + policy) % 2 == 1
-        return (self.num_micro_batches > 1) == is_several and runs_by_default(
-            self.tier, self.prefetch_layers, self.policy, clips=self.clips
-        )
+        others = Others(self.tier, self.num_micro_batches > 1, self.clips)
+        return others == default_values(self.prefetch_layers, self.policy)
 
 
 CELLS = [Cell(*axes) for axes in product(TIERS, DEPTHS, (1, 3), Activations, (False, True))]

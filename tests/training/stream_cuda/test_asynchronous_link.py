@@ -21,7 +21,7 @@ from openwafer.training.stream.placement import StoreTier
 from openwafer.training.stream.plan import StreamPlan, record_bytes
 from openwafer.training.stream.schedule import Schedule
 from tests.tables import case
-from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, runs_by_default
+from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, default_values
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,
@@ -57,7 +57,8 @@ class Case:
 
     @property
     def is_default(self) -> bool:
-        return runs_by_default(self.tier, self.prefetch_layers, self.policy, clips=self.clips)
+        others = default_values(self.prefetch_layers, self.policy)
+        return (self.tier, self.clips) == (others.tier, others.clips)
 
 
 CASES = [
