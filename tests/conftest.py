@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from openwafer.cli.environment import DEFAULTS
 from tests.golden_text import GoldenTexts
 
+# Processes of tests measure what the command line starts, which need not start itself anew here.
+os.environ.update({**DEFAULTS, **os.environ})
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"

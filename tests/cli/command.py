@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
-from openwafer.cli import run
+from openwafer.cli import main
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def run_command(
     sys.argv = ["openwafer", *map(str, arguments)]
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            code = _code_of_run()
+            code = _code_of_main()
     finally:
         sys.argv = earlier
     return Done(code, out.getvalue(), err.getvalue())
@@ -38,9 +38,9 @@ def settings(values: Sequence[str]) -> list[str]:
     return [word for value in values for word in ("--set", value)]
 
 
-def _code_of_run() -> int:
+def _code_of_main() -> int:
     try:
-        run()
+        main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     return 0

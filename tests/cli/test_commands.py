@@ -20,27 +20,41 @@ def test_the_version_is_that_of_the_package() -> None:
     assert run_command("--version").out == f"openwafer {openwafer.__version__}\n"
 
 
-PRINT_DEFAULTS = """
-import os
-from openwafer.cli.environment import DEFAULTS, restart_with_defaults
-restart_with_defaults()
-print(os.getpid(), [os.environ[name] for name in DEFAULTS])
+PRINT_ENVIRONMENT = """
+import os, sys
+from openwafer.cli import main
+from openwafer.cli.environment import DEFAULTS
+sys.argv = ["openwafer", *sys.argv[1:]]
+try:
+    main()
+except SystemExit:
+    print("", os.getpid(), [os.environ.get(name) for name in DEFAULTS], sep="\\n")
 """
 
 
+def environment_of(command: str, given: dict[str, str]) -> list[str]:
+    """Process and variables of a command, after what it has shown."""
+    unset = {name: value for name, value in os.environ.items() if name not in DEFAULTS}
+    words = [sys.executable, "-c", PRINT_ENVIRONMENT, command, "--help"]
+    with subprocess.Popen(
+        words, env={**unset, **given}, stdout=subprocess.PIPE, text=True
+    ) as program:
+        out, _ = program.communicate()
+    number, variables = out.splitlines()[-2:]
+    return [str(int(number) - program.pid), variables]
+
+
 @pytest.mark.parametrize(
-    "environment",
+    "given",
     [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, dict.fromkeys(DEFAULTS, "")],
     ids=["nothing", "one variable", "all variables"],
 )
-def test_a_program_begins_anew_with_what_the_user_has_not_set(environment: dict[str, str]) -> None:
-    unset = {name: value for name, value in os.environ.items() if name not in DEFAULTS}
-    command = [sys.executable, "-c", PRINT_DEFAULTS]
-    with subprocess.Popen(
-        command, env={**unset, **environment}, stdout=subprocess.PIPE, text=True
-    ) as program:
-        out, _ = program.communicate()
-    assert out == f"{program.pid} {list({**DEFAULTS, **environment}.values())}\n"
+def test_training_begins_anew_with_what_the_user_has_not_set(given: dict[str, str]) -> None:
+    assert environment_of("train", given) == ["0", str(list({**DEFAULTS, **given}.values()))]
+
+
+def test_commands_of_the_wafer_begin_at_once() -> None:
+    assert environment_of("csl", {}) == ["0", str([None] * len(DEFAULTS))]
 
 
 def test_help_lists_every_command() -> None:

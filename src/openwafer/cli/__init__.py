@@ -6,7 +6,6 @@ Commands import what they need when they run, so that help is quick and loads no
 import errno
 import sys
 
-from openwafer.cli.environment import restart_with_defaults
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, wants_color
 
 # A disk that is full or refuses to be used is no fault of the program.
@@ -19,12 +18,6 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command of ``sys.argv`` under the environment that training is tuned for."""
-    restart_with_defaults()
-    run()
-
-
-def run() -> None:
     """Run the command of ``sys.argv``; a mistake ends with its diagnostics and exit code 2."""
     # Behind cslc and cs_python, whose start is short without a command line's library.
     from openwafer.cli.app import app

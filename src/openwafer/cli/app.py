@@ -12,6 +12,7 @@ import typer
 import openwafer
 from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.csl import conform, csl_app
+from openwafer.cli.environment import restart_with_defaults
 
 if TYPE_CHECKING:
     from openwafer.training.session import TrainResult
@@ -35,6 +36,9 @@ Overrides = Annotated[
 ]
 
 
+WAFER_COMMANDS = ("conform", "csl")  # without torch
+
+
 class WeightFormat(StrEnum):
     """Number formats of exported weights."""
 
@@ -51,12 +55,14 @@ def _show_version(is_asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback acts on it
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand not in WAFER_COMMANDS:
+        restart_with_defaults()
 
 
 @app.command()

@@ -30,7 +30,7 @@ def deep_config(folder: Path, num_layers: int, batch_size: int) -> RunConfig:
     return replace(
         tiny_config(make_tiny_data(folder), folder),
         steps=3,
-        batch=BatchConfig(size=batch_size, sequence_length=16),
+        batch=BatchConfig(size=batch_size, sequence_length=12),
         model=GptConfig(
             hidden_size=256, num_layers=num_layers, num_heads=2, mlp_size=1024, context_length=16
         ),
