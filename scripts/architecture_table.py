@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from openwafer import atomic_file  # noqa: E402
-from openwafer.training.stream.activations import Activations  # noqa: E402
+from openwafer.training.stream.execute.activations import Activations  # noqa: E402
 from tests.training.architectures import ARCHITECTURES, Architecture  # noqa: E402
 from tests.training.stream_architectures.parity import compare, micro_batches  # noqa: E402
 

@@ -17,7 +17,7 @@ import pytest
 from tests.golden_text import GoldenTexts
 
 ROOT = Path(__file__).parent.parent
-MAX_FILE_LINES = 500
+MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_TEST_BODY_LINES = 15
 MIN_TEST_NAME_WORDS = 2
@@ -76,7 +76,7 @@ def lines_of_body(function: Function) -> int:
     return (function.end_lineno or first.lineno) - first.lineno + 1
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_600_lines() -> None:
     lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in ALL_CODE}
     assert [place(path, n) for path, n in lengths.items() if n > MAX_FILE_LINES] == []
 

@@ -7,15 +7,14 @@ import torch
 from system import Setup, serve
 from workload import batch_of, build_model, build_optimizer, loss_of
 
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.store.update_rules import clip_coefficient
-from openwafer.training.stream.activations import Activations
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
-from openwafer.training.stream.dry_run import Workload as StepWorkload
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.dry_run import Workload as StepWorkload
+from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.records import weights_of
-from openwafer.training.stream.updates import Updater
 
 
 class OpenWafer:

@@ -9,7 +9,7 @@ import torch
 
 from openwafer.config import to_yaml
 from openwafer.training.session.config import EvaluateConfig
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.cli.command import Done, run_command
 from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config
 

@@ -13,12 +13,11 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config import StreamingConfig
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.session.tiny_runs import (
     differing,

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from openwafer.training.session import RunConfig, Weights
 from openwafer.training.store import list_checkpoints
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.kill.killed_runs import (
     Moment,
     first_steps,

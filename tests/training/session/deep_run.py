@@ -12,13 +12,12 @@ from pathlib import Path
 import torch
 
 from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import make_tiny_data, quiet, tiny_config
 
 # See proc(5): 5 sets the peak of the resident set to what it is.

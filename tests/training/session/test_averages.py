@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from openwafer.training.models import UserModule
 from openwafer.training.session import ExportFormat, RunConfig, Session
 from openwafer.training.session.config import ScheduleConfig, StreamingConfig
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (
     TinyData,

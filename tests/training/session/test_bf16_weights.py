@@ -7,14 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from openwafer.training.metrics.plan_record import Mode
 from openwafer.training.metrics.run_record import load_run
 from openwafer.training.models import build, with_vocab_size
 from openwafer.training.session import ExportFormat, Precision, RunConfig, Session, Weights
 from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.master_loop import master_loop, saved_masters
 from tests.training.session.test_averages import PlainAverage
 from tests.training.session.tiny_runs import (

@@ -3,8 +3,8 @@
 from openwafer.trace import Trace
 from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.store import Part, Transfer
-from openwafer.training.stream.device import CpuDevice
-from openwafer.training.stream.recorder import Recorder
+from openwafer.training.stream.device.device import CpuDevice
+from openwafer.training.stream.device.recorder import Recorder
 
 
 class EndingRecorder(Recorder):

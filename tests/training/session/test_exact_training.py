@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.session.config import StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.precision import Precision
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import (
     GPT,
     TinyData,

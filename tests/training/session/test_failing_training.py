@@ -16,7 +16,7 @@ from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, 
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.store import list_checkpoints
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,

@@ -6,12 +6,18 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Limit, Mode, PlanRecord, Tier, read_plan
+from openwafer.training.metrics.plan_record import (
+    Activations,
+    Limit,
+    Mode,
+    PlanRecord,
+    Tier,
+    read_plan,
+)
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import StreamingConfig
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import GPT, TinyData, tiny_config, train_quietly
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import UserModule
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config import CheckpointConfig, ScheduleConfig, StreamingConfig
@@ -17,9 +18,7 @@ from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.store import list_checkpoints
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (
     NUM_STEPS,

@@ -18,6 +18,7 @@ from openwafer.training.data import (
     prepare,
     train_tokenizer,
 )
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import GptConfig, UserModule, build, loss_of, with_vocab_size
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.building import tokenizer_of
@@ -25,9 +26,7 @@ from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import micro_batch_seed
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.plan.placement import StoreTier
 
 AfterStep = Callable[[nn.Module], None]
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.stream.plan.placement import StoreTier
 
 TIERS = (StoreTier.DRAM, StoreTier.DISK)
 # On disk: room for the largest record on its way, and for next to nothing else.

@@ -13,6 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from openwafer.trace import Trace
+from openwafer.training.metrics.plan_record import Mode
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 from openwafer.training.stream.assemble import (
     Planned,
@@ -21,12 +22,11 @@ from openwafer.training.stream.assemble import (
     make_device,
     plan_run,
 )
-from openwafer.training.stream.dry_run import Workload
-from openwafer.training.stream.execution import Execution, StreamedExecution
-from openwafer.training.stream.placement import HostBudget, StoreTier, place
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.execute.execution import Execution, StreamedExecution
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.placement import HostBudget, StoreTier, place
 from openwafer.training.stream.records import weights_of
-from openwafer.training.stream.updates import Updater
 
 Parameters = Mapping[str, Tensor]
 LossOf = Callable[[nn.Module, Any], Tensor]

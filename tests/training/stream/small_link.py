@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions, Transfer
 from openwafer.training.store.parameter_store import ParameterStore, Tier
-from openwafer.training.stream.device import CpuDevice
+from openwafer.training.stream.device.device import CpuDevice
+from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.layers import partition
-from openwafer.training.stream.recorder import Recorder
+from openwafer.training.stream.link.store_link import StoreLink
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import lay_out_records, weights_of, write_weights
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
-from openwafer.training.stream.store_link import StoreLink
-from openwafer.training.stream.updates import Updater
 
 NUM_RECORDS = 3
 WEIGHT_BYTES = 64 * 64 * 4
@@ -60,7 +60,7 @@ class SmallLink:
         return lay_out_records(
             partition(self.model, min_layer_bytes=0),
             parameters=dict(self.model.named_parameters()),
-            updater=self.updater,
+            state_arrays=self.updater.state_arrays,
             keeps_gradients=True,
         )
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from openwafer.training.stream.arriving_gradients import ArrivingGradients
+from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.layers import PINNED, Partition
 
 RECORDS = {PINNED: ("scale",), "layer": ("weight", "bias", "frozen")}

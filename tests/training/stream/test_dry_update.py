@@ -6,11 +6,11 @@ import pytest
 from torch import nn
 from torch.optim import SGD, AdamW, Muon, Optimizer
 
-from openwafer.training.stream.dry_update import update_calls
 from openwafer.training.stream.layers import partition
-from openwafer.training.stream.operators import CallsByKind
+from openwafer.training.stream.link.updates import UpdateCounts, Updater
+from openwafer.training.stream.plan.dry_update import update_calls
+from openwafer.training.stream.plan.operators import CallsByKind
 from openwafer.training.stream.records import lay_out_records
-from openwafer.training.stream.updates import UpdateCounts, Updater
 
 
 def calls_of(num_layers: int, optimize: Callable[[nn.Module], Optimizer]) -> CallsByKind:
@@ -22,7 +22,7 @@ def calls_of(num_layers: int, optimize: Callable[[nn.Module], Optimizer]) -> Cal
     layouts = lay_out_records(
         partition(model, min_layer_bytes=1),
         parameters=parameters,
-        updater=updater,
+        state_arrays=updater.state_arrays,
         keeps_gradients=False,
     )
     calls = update_calls(layouts, parameters, updater, clips=False)

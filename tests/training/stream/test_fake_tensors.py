@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
-from openwafer.training.stream.fake_tensors import RememberingFakeMode
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 
 
 def add_nothing_returned(x: Tensor) -> Tensor:

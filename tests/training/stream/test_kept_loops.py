@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.stream import StreamedLoop, stream_weights
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.both_loops import STREAMED, differing
 
 CAP = "300KiB"

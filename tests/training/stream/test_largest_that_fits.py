@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.stream.plan import largest_that_fits
+from openwafer.training.stream.plan.search import largest_that_fits
 
 
 @given(st.lists(st.integers(0, 1000), max_size=60), st.integers(0, 30_000))

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from openwafer.training.metrics.plan_record import Activations
 from openwafer.training.store.layout import Part
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.device import CpuDevice
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.device.device import CpuDevice
+from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.axes import TIERS
 from tests.training.stream.both_loops import (

@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from openwafer.training.stream.machine import operators_seconds
-from openwafer.training.stream.operators import Calls, CountingMeter, Operator, TensorKind
+from openwafer.training.stream.plan.machine import operators_seconds
+from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator, TensorKind
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ import torch
 
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.stream.placement import HostBudget, StorePlacement, StoreTier, place
+from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 
 PAGE = 4096
 

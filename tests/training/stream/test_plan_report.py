@@ -5,16 +5,15 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from openwafer.training.metrics.plan_record import StepBytes
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.device import CpuDevice
-from openwafer.training.stream.dry_run import DryRun
+from openwafer.training.metrics.plan_record import Activations, Mode, StepBytes
+from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.operators import StepCalls
-from openwafer.training.stream.placement import StorePlacement
-from openwafer.training.stream.plan import Mode, StreamPlan
-from openwafer.training.stream.plan_report import report_of
-from openwafer.training.stream.step_time import Prediction
+from openwafer.training.stream.plan.dry_run import DryRun
+from openwafer.training.stream.plan.operators import StepCalls
+from openwafer.training.stream.plan.placement import StorePlacement
+from openwafer.training.stream.plan.report import report_of
+from openwafer.training.stream.plan.search import StreamPlan
+from openwafer.training.stream.plan.step_time import Prediction
 from tests.training.stream.both_loops import STREAMED, plan
 from tests.training.stream.small_gpt import gpt_run
 
@@ -23,7 +22,7 @@ from tests.training.stream.small_gpt import gpt_run
 def test_without_a_budget_it_is_the_memory_of_the_device(budget: int | None, shown: int) -> None:
     calls = StepCalls({})
     dry = DryRun(0, (), (), (), (), calls)
-    planned = StreamPlan(Mode.RESIDENT, Partition((), {}), {}, 0, None, {}, 0, dry, calls)
+    planned = StreamPlan(Mode.RESIDENT, Partition((), {}), {}, None, {}, 0, (), 0, dry, calls)
     device = CpuDevice(budget)
     device.memory_bytes = 12345
     nothing = StorePlacement({}, 0, 0), nn.Module(), device, StepBytes(0, 0, 0, 0)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream.activations import Call, RecomputeFrame
-from openwafer.training.stream.device import CpuDevice
-from openwafer.training.stream.device_weights import DeviceWeights
+from openwafer.training.stream.device.device import CpuDevice
+from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.execute.activations import Call, RecomputeFrame
 
 
 def run(forward: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:

@@ -2,19 +2,19 @@
 
 import torch
 
-from openwafer.training.metrics.plan_record import Limit, StepBytes
+from openwafer.training.metrics.plan_record import Limit, Mode, StepBytes
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.stream.device import CpuDevice
-from openwafer.training.stream.disk_rates import DiskRates
-from openwafer.training.stream.dry_run import DryRun
+from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.operators import StepCalls
-from openwafer.training.stream.placement import StorePlacement
-from openwafer.training.stream.plan import Mode, StreamPlan
+from openwafer.training.stream.plan.disk_rates import DiskRates
+from openwafer.training.stream.plan.dry_run import DryRun
+from openwafer.training.stream.plan.operators import StepCalls
+from openwafer.training.stream.plan.placement import StorePlacement
+from openwafer.training.stream.plan.search import StreamPlan
+from openwafer.training.stream.plan.step_time import Overlap, StepTime, step_time, time_of
+from openwafer.training.stream.plan.traffic import StepTraffic, traffic_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
-from openwafer.training.stream.step_time import Overlap, StepTime, step_time, time_of
-from openwafer.training.stream.traffic import StepTraffic, traffic_of
 
 PAGE = 4096
 NAMES = ("first", "second")
@@ -44,6 +44,7 @@ def make_plan(timing: UpdateTiming) -> StreamPlan:
         schedule=build(visits, sizes, timing=timing, capacity_bytes=PAGE),
         policies={},
         nested_capacity_bytes=0,
+        received=NAMES,
         dry=DryRun(0, visits, NAMES, (), (), calls),
         calls=calls,
     )

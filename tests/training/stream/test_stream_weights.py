@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics.plan_record import Mode
 from openwafer.training.stream import stream_weights
-from openwafer.training.stream.placement import StoreTier
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.axes import TIERS
 from tests.training.stream.both_loops import STREAMED, differing, seed_of
 from tests.training.stream.small_gpt import adamw, build_gpt, gpt_loss, gpt_run

@@ -6,12 +6,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from openwafer.training.stream.activations import Activations
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
-from openwafer.training.stream.dry_run import Workload
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import weights_of
-from openwafer.training.stream.updates import Updater
 from tests.training.architectures import Architecture
 
 NUM_STEPS = 20

@@ -11,13 +11,18 @@ from torch.optim import Optimizer
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.store.update_rules import AVERAGE
-from openwafer.training.stream.device import Device
-from openwafer.training.stream.dry_run import autocast
-from openwafer.training.stream.execution import ResidentExecution, StepContext
+from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.execute.execution import ResidentExecution, StepContext
 from openwafer.training.stream.layers import partition
-from openwafer.training.stream.records import borrowed_parts, lay_out_records, write_weights
+from openwafer.training.stream.link.updates import UpdateCounts, Updater
+from openwafer.training.stream.plan.dry_run import autocast
+from openwafer.training.stream.records import (
+    borrowed_parts,
+    lay_out_records,
+    state_name,
+    write_weights,
+)
 from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.updates import UpdateCounts, Updater, state_name
 from tests.training.stream.both_loops import seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
 
@@ -43,7 +48,10 @@ class OneStore:
         parameters = dict(model.named_parameters())
         updater = self._updater(model)
         layouts = lay_out_records(
-            partition(model), parameters=parameters, updater=updater, keeps_gradients=False
+            partition(model),
+            parameters=parameters,
+            state_arrays=updater.state_arrays,
+            keeps_gradients=False,
         )
         places = dict.fromkeys(product(layouts, Part), Tier.DRAM)
         self.store = ParameterStore.create(layouts.values(), places, folder=None, ring_bytes=0)

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openwafer.training.store.options import StoreOptions, Transfer
-from openwafer.training.stream.device import CpuDevice
-from openwafer.training.stream.recorder import Recorder
+from openwafer.training.stream.device.device import CpuDevice
+from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
-from openwafer.training.stream.store_link import StoreLink
 from tests.training.store.example_records import poll
 from tests.training.stream.small_link import NUM_RECORDS, WEIGHT_BYTES, SmallLink, reads_of
 

@@ -37,8 +37,8 @@ from openwafer.training.session.precision import Weights
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
-from openwafer.training.stream.dry_run import Workload
-from openwafer.training.stream.updates import Updater
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.dry_run import Workload
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3

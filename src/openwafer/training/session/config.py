@@ -9,14 +9,13 @@ from openwafer.config import Bytes, InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.placement import StoreTier
-from openwafer.training.stream.plan import Mode
+from openwafer.training.stream.plan.placement import StoreTier
 
 WARM_UP_SHARE = 20
 MAX_WARM_UP_STEPS = 1000

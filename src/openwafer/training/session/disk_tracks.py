@@ -4,7 +4,7 @@ import threading
 
 from openwafer.training.metrics.step_trace import Track
 from openwafer.training.store import Transfer
-from openwafer.training.stream.recorder import Recorder
+from openwafer.training.stream.device.recorder import Recorder
 
 _TRACKS = {"read": Track.DISK_READ, "write": Track.DISK_WRITE}
 

@@ -12,7 +12,7 @@ from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.data import Batch
 from openwafer.training.models import Task, loss_of
 from openwafer.training.models.transformers_model import head_for, heads_for, is_of_library
-from openwafer.training.stream.micro_batches import Forward
+from openwafer.training.stream.execute.micro_batches import Forward
 
 Inputs = Mapping[str, torch.Tensor]
 

@@ -31,7 +31,7 @@ from openwafer.training.session.saved_run import SavedRun, take_up
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
-from openwafer.training.stream.execution import Execution
+from openwafer.training.stream.execute.execution import Execution
 
 DATA_STAYS = "batch, seed and data of a run stay as they are; begin a new run to change them"
 

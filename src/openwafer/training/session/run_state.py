@@ -14,7 +14,7 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
-from openwafer.training.stream.updates import UpdateCounts
+from openwafer.training.stream.link.updates import UpdateCounts
 
 VERSION = 2
 

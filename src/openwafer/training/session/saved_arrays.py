@@ -21,7 +21,8 @@ from openwafer.training.store.update_rules import (
     SplitMaster,
     join_master,
 )
-from openwafer.training.stream.updates import UpdateCounts, state_name
+from openwafer.training.stream.link.updates import UpdateCounts
+from openwafer.training.stream.records import state_name
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
 

@@ -30,7 +30,7 @@ from openwafer.training.stream.assemble import (
     execute,
     reopen,
 )
-from openwafer.training.stream.execution import Execution
+from openwafer.training.stream.execute.execution import Execution
 
 
 @dataclass(frozen=True)

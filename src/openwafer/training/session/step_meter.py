@@ -3,7 +3,7 @@
 import time
 
 from openwafer.training.metrics import StepMetrics, read_host_memory
-from openwafer.training.stream.execution import Execution
+from openwafer.training.stream.execute.execution import Execution
 
 
 class StepMeter:

@@ -18,7 +18,7 @@ from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.store.update_rules import clip_coefficient
-from openwafer.training.stream.execution import Execution
+from openwafer.training.stream.execute.execution import Execution
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from openwafer.training.metrics import (
     ValidationPoint,
     write_environment,
 )
+from openwafer.training.metrics.plan_record import Mode
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
@@ -35,8 +36,7 @@ from openwafer.training.session.step_meter import StepMeter
 from openwafer.training.session.trainer import NotFiniteError
 from openwafer.training.store import list_checkpoints
 from openwafer.training.store.checkpoint import NOT_WRITTEN
-from openwafer.training.stream.plan import Mode
-from openwafer.training.stream.plan_report import to_json
+from openwafer.training.stream.plan.report import to_json
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Weight streaming: split a model into layers, plan a step, walk it on a device."""
 
 from openwafer.training.stream.assemble import StreamOptions
-from openwafer.training.stream.loop import StreamedLoop, stream_weights
+from openwafer.training.stream.loop.loop import StreamedLoop, stream_weights
 
 __all__ = ["StreamOptions", "StreamedLoop", "stream_weights"]

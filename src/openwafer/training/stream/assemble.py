@@ -12,30 +12,29 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.metrics.plan_record import PlanRecord
+from openwafer.training.metrics.plan_record import Activations, Mode, PlanRecord
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
-from openwafer.training.stream.activations import Activations
-from openwafer.training.stream.cuda_device import CudaDevice
-from openwafer.training.stream.device import CpuDevice, Device
-from openwafer.training.stream.device_resident import DeviceResidentExecution, foreach_bytes
-from openwafer.training.stream.dry_run import Workload, autocast
-from openwafer.training.stream.execution import (
+from openwafer.training.stream.device.cuda import CudaDevice
+from openwafer.training.stream.device.device import CpuDevice, Device
+from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
+from openwafer.training.stream.execute.execution import (
     Execution,
     ResidentExecution,
     StepContext,
     StreamedExecution,
 )
 from openwafer.training.stream.layers import partition
-from openwafer.training.stream.placement import HostBudget, StorePlacement, StoreTier, place
-from openwafer.training.stream.plan import Mode, PlanRequest, StreamPlan, make_plan
-from openwafer.training.stream.plan_report import report_of
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
+from openwafer.training.stream.plan.report import report_of
+from openwafer.training.stream.plan.search import PlanRequest, StreamPlan, make_plan
+from openwafer.training.stream.plan.step_time import predict
+from openwafer.training.stream.plan.traffic import traffic_of
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.step_time import predict
-from openwafer.training.stream.traffic import traffic_of
-from openwafer.training.stream.updates import Updater
 
 HOST_SHARE: Final = 0.8
 
@@ -156,7 +155,7 @@ def plan_run(
     lay_out = partial(
         lay_out_records,
         parameters=dict(model.named_parameters()),
-        updater=updater,
+        state_arrays=updater.state_arrays,
         keeps_gradients=options.keeps_gradients,
     )
     budget = options.device_memory_bytes

@@ -1,6 +1,7 @@
 """Lays out a model's records: which arrays the store keeps for each layer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import nn
@@ -16,14 +17,28 @@ from openwafer.training.store.update_rules import (
     split_master,
 )
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.updates import Arrays, Updater, state_name
+
+StateArrays: TypeAlias = Callable[[str, tuple[int, ...], torch.dtype], tuple[ArraySpec, ...]]
+"""The arrays that a parameter of that name, shape and dtype needs among its record's states."""
+
+
+class Arrays(Protocol):
+    """The arrays of one record: a loan, or a stand-in without memory."""
+
+    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
+        """The array of that name."""
+
+
+def state_name(state: str, parameter: str) -> str:
+    """Name of a parameter's state array in the store."""
+    return f"{state}/{parameter}"
 
 
 def lay_out_records(
     split: Partition,
     *,
     parameters: Mapping[str, nn.Parameter],
-    updater: Updater,
+    state_arrays: StateArrays,
     keeps_gradients: bool,
 ) -> dict[str, RecordLayout]:
     """The records of a split.
@@ -33,14 +48,17 @@ def lay_out_records(
     """
     return {
         record: _lay_out_one(
-            record, {name: parameters[name] for name in names}, updater, keeps_gradients
+            record, {name: parameters[name] for name in names}, state_arrays, keeps_gradients
         )
         for record, names in split.records.items()
     }
 
 
 def _lay_out_one(
-    record: str, parameters: Mapping[str, nn.Parameter], updater: Updater, keeps_gradients: bool
+    record: str,
+    parameters: Mapping[str, nn.Parameter],
+    state_arrays: StateArrays,
+    keeps_gradients: bool,
 ) -> RecordLayout:
     weights = [
         ArraySpec(name, parameter.dtype, tuple(parameter.shape))
@@ -49,7 +67,7 @@ def _lay_out_one(
     states = [
         array
         for weight in weights
-        for array in updater.state_arrays(weight.name, weight.shape, weight.dtype)
+        for array in state_arrays(weight.name, weight.shape, weight.dtype)
     ]
     gradients = [
         weight for weight in weights if keeps_gradients and parameters[weight.name].requires_grad

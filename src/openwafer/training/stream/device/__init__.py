@@ -1,0 +1,1 @@
+"""Where a step computes: memory, streams, and the weights that are there."""

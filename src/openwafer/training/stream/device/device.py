@@ -1,0 +1,230 @@
+"""The device that computes: its memory and the link to the store.
+
+Two real devices share one protocol. :class:`CpuDevice` is a part of host memory with a metered cap
+and, for measurements, a link of a stated rate; :class:`~openwafer.training.stream.device.cuda
+.CudaDevice` is a GPU with pinned rings and copy streams.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol, TypeAlias
+
+import psutil
+import torch
+
+from openwafer.training.stream.device.meter import MemoryMeter
+
+Submitted: TypeAlias = torch.cuda.Event | None
+"""A point behind all compute submitted so far; ``None`` where compute is done when it returns."""
+
+
+ALWAYS_METERED: Final = 3
+METERED_EVERY: Final = 100
+
+
+class Transfer(Protocol):
+    """A copy under way."""
+
+    def wait(self) -> None:
+        """Return once work that the calling thread submits from here on sees the copied bytes."""
+
+    def wait_until_read(self) -> None:
+        """Return once the source may be changed or given back."""
+
+
+class Device(Protocol):
+    """Memory, link and streams of the machine that computes.
+
+    Attributes:
+        torch_device: where tensors are made.
+        is_asynchronous: whether copies run beside compute, so that host work belongs on a thread.
+            A device where they do not is host memory itself, and need not copy what lies there.
+        memory_bytes: what there is of its memory.
+        budget_bytes: cap on the bytes it may hold; ``None`` is no cap.
+        overhead_bytes: what a step takes beside its tensors; every plan sets it aside.
+        link_bytes_per_second: what the link is held to; ``None`` is as fast as it goes.
+    """
+
+    torch_device: torch.device
+    is_asynchronous: bool
+    memory_bytes: int
+    budget_bytes: int | None
+    overhead_bytes: int
+    link_bytes_per_second: float | None
+
+    def active(self, *, is_watched: bool = False) -> AbstractContextManager[object]:
+        """Context in which tensors made by the calling thread belong to the device.
+
+        Args:
+            is_watched: asks for the bytes of this very pass, where they are not read every time.
+        """
+
+    def host_section(self) -> AbstractContextManager[object]:
+        """Context, inside :meth:`active`, in which tensors made belong to the host."""
+
+    def submitted(self) -> Submitted:
+        """The point behind all compute that the calling thread has submitted."""
+
+    def upload(self, destination: torch.Tensor, source: torch.Tensor, after: Submitted) -> Transfer:
+        """Begin to copy host memory into a device tensor of the same shape and dtype.
+
+        Args:
+            after: comes behind every use of the memory that ``destination`` now has.
+        """
+
+    def download(
+        self, source: torch.Tensor, destination: torch.Tensor, after: Submitted
+    ) -> Transfer:
+        """Begin to copy a device tensor into host memory of the same shape and dtype.
+
+        The tensor is kept alive meanwhile. A download begins when the one before has ended, so
+        that no more than one holds device memory that nobody else wants.
+
+        Args:
+            after: comes behind the compute that makes ``source``.
+        """
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes held now."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes held since :meth:`reset_peak`."""
+
+    def reset_peak(self) -> None:
+        """Start a new peak."""
+
+    def synchronize(self) -> None:
+        """Wait for all work submitted."""
+
+
+class _Done:
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+    def wait_until_read(self) -> None:
+        """Nothing to wait for."""
+
+
+NO_TRANSFER: Final[Transfer] = _Done()
+"""The transfer of what need not be copied."""
+
+
+class HostTransfer:
+    """A copy that is over when a thread of the host has ended it."""
+
+    def __init__(self, ended: Future[None]) -> None:
+        self._ended = ended
+
+    def wait(self) -> None:
+        """See :class:`Transfer`."""
+        self._ended.result()
+
+    def wait_until_read(self) -> None:
+        """See :class:`Transfer`."""
+        self._ended.result()
+
+
+class CpuDevice:
+    """Host memory as a device: metered, with an optional cap and an optional slow link.
+
+    The meter slows small operators down, and a step needs the same memory every time, so the
+    first passes are metered, then one in a hundred and those that are watched.
+
+    Args:
+        budget_bytes: cap; passing it is the error ``device-budget-exceeded``.
+        link_bytes_per_second: rate of the link, in each direction; ``None`` copies at once, in the
+            calling thread.
+    """
+
+    def __init__(
+        self, budget_bytes: int | None = None, link_bytes_per_second: float | None = None
+    ) -> None:
+        self.torch_device = torch.device("cpu")
+        self.memory_bytes = psutil.virtual_memory().total
+        self.budget_bytes = budget_bytes
+        self.is_asynchronous = link_bytes_per_second is not None
+        self.overhead_bytes = 0
+        self.meter = MemoryMeter(budget_bytes)
+        self._num_passes = 0
+        self._wants_new_peak = False
+        self.link_bytes_per_second = link_bytes_per_second
+        self._links: dict[str, ThreadPoolExecutor] = {}
+        self._last_download = NO_TRANSFER
+
+    @contextmanager
+    def active(self, *, is_watched: bool = False) -> Iterator[None]:
+        """See :class:`Device`."""
+        number = self._num_passes
+        self._num_passes += 1
+        if not is_watched and number >= ALWAYS_METERED and number % METERED_EVERY:
+            yield
+            return
+        if self._wants_new_peak:
+            self.meter.reset_peak()
+            self._wants_new_peak = False
+        with self.meter:
+            yield
+
+    def host_section(self) -> AbstractContextManager[object]:
+        """See :class:`Device`."""
+        return self.meter.paused()
+
+    def submitted(self) -> Submitted:
+        """See :class:`Device`."""
+        return None
+
+    def upload(self, destination: torch.Tensor, source: torch.Tensor, after: Submitted) -> Transfer:
+        """See :class:`Device`."""
+        return self._copy("in", destination, source)
+
+    def download(
+        self, source: torch.Tensor, destination: torch.Tensor, after: Submitted
+    ) -> Transfer:
+        """See :class:`Device`."""
+        self._last_download.wait()
+        self._last_download = self._copy("out", destination, source)
+        return self._last_download
+
+    def _copy(self, direction: str, destination: torch.Tensor, source: torch.Tensor) -> Transfer:
+        rate = self.link_bytes_per_second
+        if rate is None:
+            with torch.no_grad(), self.meter.paused():
+                destination.copy_(source)
+            return NO_TRANSFER
+        link = self._links.get(direction)
+        if link is None:
+            link = ThreadPoolExecutor(1, thread_name_prefix=f"link-{direction}")
+            self._links[direction] = link
+        return HostTransfer(link.submit(self._copy_slowly, destination, [source], rate))
+
+    @staticmethod
+    def _copy_slowly(destination: torch.Tensor, held: list[torch.Tensor], rate: float) -> None:
+        # Out of the list, the source is let go before anybody learns that the copy has ended.
+        source = held.pop()
+        start = time.perf_counter()
+        with torch.no_grad():
+            destination.copy_(source)
+        left = source.numel() * source.element_size() / rate - (time.perf_counter() - start)
+        if left > 0:
+            time.sleep(left)
+
+    @property
+    def used_bytes(self) -> int:
+        """See :class:`Device`."""
+        return self.meter.used_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """See :class:`Device`."""
+        return self.meter.peak_bytes
+
+    def reset_peak(self) -> None:
+        """See :class:`Device`. Takes effect with the next metered pass."""
+        self._wants_new_peak = True
+
+    def synchronize(self) -> None:
+        """See :class:`Device`."""

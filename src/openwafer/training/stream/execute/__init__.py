@@ -1,0 +1,1 @@
+"""Walks the plan of a step: layers, activations, micro-batches, gradients."""

@@ -1,0 +1,305 @@
+"""Executes training steps, with weights that stream or that stay: two ways, one interface.
+
+Either way the weights, the optimizer state and the update counts belong to the parameter store,
+so a run may be checkpointed in one way and resumed in the other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from openwafer.training.store.layout import Part
+from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.micro_batches import Forward, run_forward
+from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.step_plan import StepPlan
+
+Gradients = Mapping[str, torch.Tensor]
+Watcher = Callable[[Gradients], None]
+Seed = Callable[[int], None]
+Root = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What steps run under.
+
+    Attributes:
+        timing: when records are updated.
+        autocast: makes the context that forwards, and nothing else, run in.
+    """
+
+    timing: UpdateTiming
+    autocast: Callable[[], AbstractContextManager[object]]
+
+
+class Execution(Protocol):
+    """Runs the steps of one model.
+
+    A step is :meth:`run`, then :meth:`complete_step` or :meth:`discard_gradients`.
+
+    Attributes:
+        store: home of weights and states.
+        updater: the update rules and the update counts.
+        recorder: times and device memory.
+        device: where the model runs.
+        on_updates_applied: called when the store holds every update of the last completed step,
+            which may be while the next step runs.
+    """
+
+    store: ParameterStore
+    updater: Updater
+    recorder: Recorder
+    device: Device
+    on_updates_applied: Callable[[], None]
+
+    @property
+    def traffic(self) -> LinkTraffic:
+        """Bytes over the link so far."""
+
+    def watch_gradients(self, watcher: Watcher) -> None:
+        """Call ``watcher`` with the gradients on their way to the update, by parameter name.
+
+        A parameter comes once a step, with the gradient of the whole step; the watcher may change
+        it in place.
+        """
+
+    def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
+        """Run forward and backward of all micro-batches; their gradients are summed.
+
+        Args:
+            forwards: one function a micro-batch, returning its loss.
+            root: turns a loss into what backward starts from: weighs it, scales it, refuses it.
+                Called once a micro-batch, in rising order. What it raises leaves the store as it
+                was before the step.
+            seed: sets the random generators for the micro-batch of an index.
+
+        Returns:
+            The losses.
+        """
+
+    def complete_step(self, coefficient: float) -> None:
+        """The gradients are those of a whole step: multiply them and apply them."""
+
+    def discard_gradients(self) -> None:
+        """Forget the gradients of a step that is not to be applied."""
+
+    def flush(self) -> None:
+        """Bring the store up to date with every step completed."""
+
+    def evaluate(self, forward: Forward) -> torch.Tensor:
+        """Run a forward without gradients, in evaluation mode set by the caller.
+
+        It needs less memory than a training step, and is not metered.
+        """
+
+    def close(self) -> None:
+        """Give the model its own forwards back and end threads; the store stays open."""
+
+
+class StreamedExecution:
+    """Weights stream from the store; see :class:`Execution`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        plan: StepPlan,
+        store: ParameterStore,
+        updater: Updater,
+        device: Device,
+        context: StepContext,
+    ) -> None:
+        parameters = dict(model.named_parameters())
+        self.store = store
+        self.updater = updater
+        self.device = device
+        self.on_updates_applied: Callable[[], None] = lambda: None
+        self._owes_updates = False
+        self.recorder = Recorder(device)
+        weights = DeviceWeights(parameters, plan.layouts, device)
+        for record in plan.split.records:
+            weights.unbind(record)
+        assert plan.schedule is not None
+        weights.capacity_bytes = plan.schedule.capacity_bytes
+        self._autocast = context.autocast
+        self.link = StoreLink(store, updater, device, context.timing, self.recorder)
+        self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
+        self.executor.schedule = plan.schedule
+        self.executor.policies = plan.policies
+        self.executor.nested_capacity_bytes = plan.nested_capacity_bytes
+        self.executor.expect_gradients(plan.received)
+        # Gradients that arrive are of the next step, so those of the last must be gone by then.
+        self.executor.on_backward = self.flush
+
+    @property
+    def traffic(self) -> LinkTraffic:
+        """See :class:`Execution`."""
+        return self.link.traffic
+
+    def watch_gradients(self, watcher: Watcher) -> None:
+        """See :class:`Execution`."""
+        self.link.watch_gradients = watcher
+
+    def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
+        """See :class:`Execution`."""
+        try:
+            with self.device.active(is_watched=self.recorder.trace is not None):
+                with self._autocast():
+                    losses = run_forward(self.executor, forwards, seed)
+                self.flush()
+                torch.autograd.backward([root(loss) for loss in losses])
+                if self.executor.is_in_pass:
+                    self.executor.end_pass()
+                return [loss.item() for loss in losses]
+        except BaseException:
+            self.executor.abandon_pass()
+            raise
+
+    def complete_step(self, coefficient: float) -> None:
+        """See :class:`Execution`."""
+        if self.link.has_gradients:
+            self.link.complete_step(coefficient)
+            self._owes_updates = True
+        self.updater.counts.steps_applied += 1
+        if not self._owes_updates:
+            self.on_updates_applied()
+
+    def discard_gradients(self) -> None:
+        """See :class:`Execution`."""
+        self.link.discard_gradients()
+
+    def flush(self) -> None:
+        """See :class:`Execution`."""
+        if self._owes_updates:
+            with self.device.host_section():
+                self.link.flush()
+            self._owes_updates = False
+            self.on_updates_applied()
+
+    def end_open_pass(self) -> None:
+        """End the pass of a forward that no backward has followed, or whose backward failed."""
+        if self.executor.is_in_pass:
+            self.executor.end_pass()
+
+    def settle(self) -> None:
+        """Bring the store up to date between two steps, with nothing lent to the device."""
+        self.end_open_pass()
+        self.flush()
+
+    def evaluate(self, forward: Forward) -> torch.Tensor:
+        """See :class:`Execution`."""
+        with torch.no_grad(), self._autocast():
+            return forward()
+
+    def close(self) -> None:
+        """See :class:`Execution`."""
+        self.executor.detach()
+        self.link.close()
+
+
+class ResidentExecution:
+    """Weights stay on the device: the parameters are the store's own memory.
+
+    Needs a device whose memory is the host's; the plain loop in all but the home of its tensors.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        store: ParameterStore,
+        updater: Updater,
+        device: Device,
+        context: StepContext,
+    ) -> None:
+        self._autocast = context.autocast
+        self.store = store
+        self.updater = updater
+        self.device = device
+        self.on_updates_applied: Callable[[], None] = lambda: None
+        self.recorder = Recorder(device)
+        self._traffic = LinkTraffic()
+        self._watcher: Watcher = lambda gradients: None
+        self._parameters = dict(model.named_parameters())
+        self._record_of: dict[str, str] = {}
+        self._loans: dict[str, Loan] = {}
+        self._bind()
+
+    def _bind(self) -> None:
+        for record, layout in self.store.layouts.items():
+            loan = self._loans[record] = self.store.borrow(record, layout.kept_parts)
+            loan.wait()
+            for place in layout.parts[Part.WEIGHTS]:
+                name = place.spec.name
+                self._record_of[name] = record
+                self._parameters[name].data = loan.tensor(name, Part.WEIGHTS)
+
+    @property
+    def traffic(self) -> LinkTraffic:
+        """See :class:`Execution`."""
+        return self._traffic
+
+    def watch_gradients(self, watcher: Watcher) -> None:
+        """See :class:`Execution`."""
+        self._watcher = watcher
+
+    def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
+        """See :class:`Execution`."""
+        losses = []
+        with self.device.active(is_watched=self.recorder.trace is not None):
+            for index, forward in enumerate(forwards):
+                if seed is not None:
+                    seed(index)
+                with self._autocast():
+                    loss = forward()
+                root(loss).backward()
+                losses.append(loss.item())
+        self._watcher(self._gradients())
+        return losses
+
+    def _gradients(self) -> dict[str, torch.Tensor]:
+        return {
+            name: parameter.grad
+            for name, parameter in self._parameters.items()
+            if parameter.grad is not None
+        }
+
+    def complete_step(self, coefficient: float) -> None:
+        """See :class:`Execution`."""
+        by_record: dict[str, dict[str, torch.Tensor]] = {}
+        for name, gradient in self._gradients().items():
+            by_record.setdefault(self._record_of[name], {})[name] = gradient
+        step = self.updater.this_step(coefficient)
+        with torch.no_grad(), self.device.host_section():
+            for record, gradients in by_record.items():
+                self.updater.apply(self._loans[record], gradients, step)
+        self.updater.counts.steps_applied += 1
+        self.discard_gradients()
+        self.on_updates_applied()
+
+    def discard_gradients(self) -> None:
+        """See :class:`Execution`."""
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def flush(self) -> None:
+        """See :class:`Execution`. Every step is applied at once."""
+
+    def evaluate(self, forward: Forward) -> torch.Tensor:
+        """See :class:`Execution`."""
+        with torch.no_grad(), self._autocast():
+            return forward()
+
+    def close(self) -> None:
+        """See :class:`Execution`."""
+        for loan in self._loans.values():
+            loan.release()

@@ -1,0 +1,112 @@
+"""Runs the micro-batches of a step layer by layer, so that weights cross the link once a pass.
+
+Each micro-batch's forward runs in a fiber of its own that stops where a streamed layer begins.
+When all have stopped, the layer's weights are fetched once and every micro-batch goes on through
+the layer to the next one. One backward call over all losses then visits the layers in reverse,
+because autograd takes the node that was made last first. The micro-batches go forward in falling
+order, so that autograd meets them in rising order and sums their gradients as a plain loop does.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from greenlet import greenlet
+
+from openwafer.diagnostics import error
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.random_state import RandomState
+from openwafer.training.stream.layers import Layer
+
+Forward = Callable[[], torch.Tensor]
+
+
+class _Fiber:
+    """The forward of one micro-batch, with its own random state."""
+
+    def __init__(self, index: int, forward: Forward, seed: Callable[[int], None] | None) -> None:
+        self.index = index
+        self.waits_for: Layer | None = None
+        self.loss: torch.Tensor | None = None
+        self._forward = forward
+        self._seed = seed
+        self._random: RandomState | None = None
+        self._fiber = greenlet(self._forward_from_seed)
+
+    def _forward_from_seed(self) -> torch.Tensor:
+        if self._seed is not None:
+            self._seed(self.index)
+        return self._forward()
+
+    def run(self, device: torch.device, *visit: int) -> None:
+        """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
+        if self._random is not None:
+            self._random.restore()
+        reached = self._fiber.switch(*visit)
+        if self._fiber.dead:
+            self.waits_for, self.loss = None, reached
+        else:
+            self.waits_for = reached
+            self._random = RandomState.now(device)
+
+    def stop(self) -> None:
+        """Leave the forward where it stands, closing its contexts."""
+        if not self._fiber.dead:
+            self._fiber.throw()
+
+
+def run_forward(
+    executor: Executor,
+    forwards: Sequence[Forward],
+    seed: Callable[[int], None] | None = None,
+) -> list[torch.Tensor]:
+    """Run the forwards of all micro-batches of a step and begin a pass.
+
+    Args:
+        executor: of the model that the forwards call.
+        forwards: one function a micro-batch, returning its loss (a scalar).
+        seed: sets the random generators for the micro-batch of that index.
+
+    Returns:
+        The losses, in the order of ``forwards``.
+
+    Raises:
+        OpenwaferError: ``micro-batches-diverge`` when the micro-batches wait for each other.
+    """
+    hub = greenlet.getcurrent()
+    device = executor.device.torch_device
+    fibers = [_Fiber(index, forward, seed) for index, forward in enumerate(forwards)]
+    executor.begin_pass()
+    executor.pause = hub.switch
+    try:
+        for fiber in reversed(fibers):
+            fiber.run(device)
+        while layer := _next_layer(executor, fibers):
+            visit = executor.enter(layer)
+            for fiber in reversed(fibers):
+                if fiber.waits_for is layer:
+                    fiber.run(device, visit)
+            executor.leave()
+    finally:
+        executor.pause = None
+        for fiber in fibers:
+            fiber.stop()
+    return [_loss(fiber) for fiber in fibers]
+
+
+def _next_layer(executor: Executor, fibers: Sequence[_Fiber]) -> Layer | None:
+    """The layer to run now: the one that is planned next, else one that a fiber waits for."""
+    waiting = [fiber.waits_for for fiber in fibers if fiber.waits_for is not None]
+    if not waiting:
+        return None
+    planned = executor.planned_layer()
+    return next((layer for layer in waiting if layer.name == planned), waiting[0])
+
+
+def _loss(fiber: _Fiber) -> torch.Tensor:
+    if not isinstance(fiber.loss, torch.Tensor) or fiber.loss.numel() != 1:
+        raise error(
+            "loss-not-scalar",
+            f"micro-batch {fiber.index} returned {type(fiber.loss).__name__}, not a scalar loss",
+            help="return the loss of the micro-batch as a tensor with one element",
+        )
+    return fiber.loss

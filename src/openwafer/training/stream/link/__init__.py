@@ -1,0 +1,1 @@
+"""The store's side of the link: fetches, pushes and updates of records."""

@@ -1,0 +1,123 @@
+"""What the executor asks of the host side, and the stand-in that plans use."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.schedule import Action
+
+
+class HostLink(Protocol):
+    """The host side of the link: where weights come from and gradients go.
+
+    Fetches are served in the order of :meth:`fetch`; :meth:`complete` waits for one of them.
+
+    Attributes:
+        lends_memory: whether the device can use weights where the host has them.
+    """
+
+    lends_memory: bool
+
+    def begin_pass(self, actions: Sequence[Action]) -> None:
+        """A pass over these actions begins; reads may run ahead of them."""
+
+    def advance(self, position: int) -> None:
+        """The walker has reached that action: move the read-ahead on, take up finished reads."""
+
+    def fetch(self, record: str, slot: torch.Tensor | None, *, keeps_loan: bool) -> None:
+        """Begin to bring a record's weights into a device slot (uint8 [bytes]).
+
+        Without a slot, which takes a link that lends memory, they stay where the host has them.
+        """
+
+    def complete(self, record: str) -> torch.Tensor | None:
+        """Return once the record's fetch is visible to compute: with the memory lent, if it is."""
+
+    def release(self, record: str) -> None:
+        """The device does not use the record's weights any more."""
+
+    def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Take the gradients of a record, by parameter name, from the device."""
+
+    def end_pass(self) -> None:
+        """The backward pass is over: every gradient of the pass has been pushed."""
+
+    def abandon(self) -> None:
+        """The pass failed: forget what is under way and the gradients it brought."""
+
+
+class DryLink:
+    """Moves nothing: fetched weights are whatever the slot holds, gradients are forgotten.
+
+    Args:
+        weights: the slots.
+        fills_weights: whether to fill them with small random weights instead.
+        overlaps: whether copies run beside compute: pushed gradients then stay on the device until
+            the next push, as they may. Otherwise memory is lent, and those of a record whose
+            weights are lent stay until its release.
+
+    Attributes:
+        received: names of the parameters whose gradients were pushed, in that order.
+    """
+
+    def __init__(
+        self, weights: DeviceWeights, *, fills_weights: bool = False, overlaps: bool = False
+    ) -> None:
+        self.lends_memory = not overlaps
+        self.received: list[str] = []
+        self._weights = weights
+        self._fills_weights = fills_weights
+        self._leaving: Mapping[str, torch.Tensor] = {}
+        self._lent: set[str] = set()
+        self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
+
+    def begin_pass(self, actions: Sequence[Action]) -> None:
+        """See :class:`HostLink`."""
+
+    def advance(self, position: int) -> None:
+        """See :class:`HostLink`."""
+
+    def fetch(self, record: str, slot: torch.Tensor | None, *, keeps_loan: bool) -> None:
+        """See :class:`HostLink`."""
+        if slot is None:
+            self._lent.add(record)
+        else:
+            self._fill(record, slot)
+
+    def complete(self, record: str) -> torch.Tensor | None:
+        """See :class:`HostLink`."""
+        if record not in self._lent:
+            return None
+        memory = self._weights.new_slot(record)
+        self._fill(record, memory)
+        return memory
+
+    def _fill(self, record: str, slot: torch.Tensor) -> None:
+        if self._fills_weights:
+            # The same weights at each fetch, so that a recomputation repeats its forward.
+            generator = torch.Generator(slot.device).manual_seed(zlib.crc32(record.encode()))
+            for view in self._weights.views_of(record, slot).values():
+                view.uniform_(-0.05, 0.05, generator=generator)
+
+    def release(self, record: str) -> None:
+        """See :class:`HostLink`."""
+        self._lent.discard(record)
+        self._held_back.pop(record, None)
+
+    def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+        """See :class:`HostLink`."""
+        self.received.extend(gradients)
+        if not self.lends_memory:
+            self._leaving = gradients
+        elif record in self._lent:
+            self._held_back[record] = gradients
+
+    def end_pass(self) -> None:
+        """See :class:`HostLink`."""
+        self._leaving = {}
+
+    def abandon(self) -> None:
+        """See :class:`HostLink`."""

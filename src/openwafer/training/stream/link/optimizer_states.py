@@ -1,0 +1,173 @@
+"""Moves optimizer state between a store and the form in which torch's optimizers hold it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from openwafer.diagnostics import error
+from openwafer.training.store.layout import ArraySpec, Part
+from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.update_rules import (
+    LOW_BITS,
+    TIE_BITS,
+    AdafactorRule,
+    AdamRule,
+    StateSpec,
+)
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.records import (
+    borrowed_parts,
+    has_master,
+    master_of,
+    state_name,
+    write_weight,
+)
+
+State = Mapping[str, Any]
+# The optimizers that count a parameter's updates in its state.
+COUNTING: Final = (AdamRule, AdafactorRule)
+STEP: Final = "step"
+# An fp32 tensor beside the states of a parameter whose weights are bf16.
+MASTER: Final = "master"
+
+
+def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, State]) -> None:
+    """Write optimizer states into the store, and the counts of updates to the updater.
+
+    Args:
+        store: holds no update that is still to be made.
+        updater: knows the optimizers.
+        states: by parameter name, as torch's optimizers hold them; an empty one begins anew.
+
+    Raises:
+        OpenwaferError: ``optimizer-state-mismatch`` where one is not what the optimizer keeps.
+    """
+    for record, layout in store.layouts.items():
+        weights = [place.spec for place in layout.parts[Part.WEIGHTS]]
+        wanted = [weight for weight in weights if weight.name in states]
+        if not wanted or not layout.part_bytes(Part.STATES):
+            continue
+        with store.lent(record, _parts(updater)) as loan:
+            for weight in wanted:
+                state, specs = states[weight.name], _specs(updater, weight)
+                if has_master(layout, weight.name):
+                    _take_master(loan, weight.name, state)
+                updater.counts.num_updates[weight.name] = _take(loan, weight.name, state, specs)
+
+
+def _parts(updater: Updater) -> tuple[Part, ...]:
+    """Parts in which states lie; half of a master is the weight."""
+    return (Part.STATES, Part.WEIGHTS) if updater.keeps_masters else (Part.STATES,)
+
+
+def _specs(updater: Updater, weight: ArraySpec) -> Sequence[StateSpec]:
+    """What an optimizer keeps; a master is kept whole, under a name of its own."""
+    specs = updater.specs(weight.name, weight.shape, weight.dtype)
+    return [spec for spec in specs if spec.name not in (LOW_BITS, TIE_BITS)]
+
+
+def _take_master(loan: Loan, name: str, state: State) -> None:
+    """Write a parameter's master; without one the weight itself is it."""
+    weight = loan.tensor(name, Part.WEIGHTS)
+    master = state.get(MASTER)
+    if master is None:
+        write_weight(loan, name, weight.float(), keeps_master=True)
+        return
+    if _shape(master) != (tuple(weight.shape), torch.float32):
+        raise error(
+            "optimizer-state-mismatch",
+            f"the state {MASTER!r} of {name!r} is {tuple(master.shape)} {master.dtype}, and the "
+            f"store keeps {tuple(weight.shape)} {torch.float32}",
+            help="call optimizer.load_state_dict after stream_weights(..., keeps_masters=True); "
+            "before, torch makes states what weights are",
+        )
+    if not torch.equal(master.to(weight.dtype), weight):
+        raise error(
+            "master-mismatch",
+            f"the weights of {name!r} are not its state {MASTER!r} rounded to {weight.dtype}",
+            help="load the model's state before the optimizer's, of the same step; to train "
+            f"changed weights, delete the states {MASTER!r} first",
+        )
+    write_weight(loan, name, master, keeps_master=True)
+
+
+def _take(loan: Loan, name: str, state: State, specs: Sequence[StateSpec]) -> int:
+    """Write one parameter's state; returns how many updates it has had."""
+    has_begun = any(state.get(spec.name) is not None for spec in specs)
+    with torch.no_grad():
+        for spec in specs:
+            kept = loan.tensor(state_name(spec.name, name), Part.STATES)
+            value = state.get(spec.name)
+            if not has_begun:
+                kept.fill_(spec.fill)
+            elif isinstance(value, torch.Tensor) and _shape(value) == (spec.shape, spec.dtype):
+                kept.copy_(value)
+            else:
+                found = "absent" if value is None else f"{tuple(value.shape)} {value.dtype}"
+                raise error(
+                    "optimizer-state-mismatch",
+                    f"the state {spec.name!r} of {name!r} is {found}, and the optimizer keeps "
+                    f"{spec.shape} {spec.dtype}",
+                    help="load the state of the same optimizer over the same model",
+                )
+    return int(state.get(STEP, 1)) if has_begun else 0
+
+
+def _shape(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.dtype]:
+    return tuple(tensor.shape), tensor.dtype
+
+
+def give_states(store: ParameterStore, updater: Updater) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and copies of the states of the parameters that have been updated, as torch has them.
+
+    Args:
+        store: holds no update that is still to be made.
+        updater: knows the optimizers and the counts.
+    """
+    for layout, loan in borrowed_parts(store, *_parts(updater)):
+        for place in layout.parts[Part.WEIGHTS]:
+            name = place.spec.name
+            count = updater.counts.num_updates.get(name, 0)
+            state = _given(loan, place.spec, updater) if count else {}
+            if has_master(layout, name):
+                master = master_of(loan, name)
+                if count or not torch.equal(master, loan.tensor(name, Part.WEIGHTS).float()):
+                    state[MASTER] = master
+            if count or state:
+                yield name, state
+
+
+def _given(loan: Loan, weight: ArraySpec, updater: Updater) -> dict[str, Any]:
+    """What torch's optimizer would hold for a parameter that has been updated."""
+    count = updater.counts.num_updates[weight.name]
+    is_counting = isinstance(updater.rule_of(weight.name), COUNTING)
+    state: dict[str, Any] = {STEP: torch.tensor(float(count))} if is_counting else {}
+    for spec in _specs(updater, weight):
+        kept = loan.tensor(state_name(spec.name, weight.name), Part.STATES)
+        state[spec.name] = kept.clone()
+    return state
+
+
+def loading_as_saved(optimizer: Optimizer) -> tuple[RemovableHandle, RemovableHandle]:
+    """Let ``load_state_dict`` keep the dtypes of states, which torch makes those of the weights."""
+    saved: list[dict[str, Any]] = []
+
+    def note(_optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+        saved[:] = [state_dict]
+
+    def restore(optimizer: Optimizer) -> None:
+        numbers = (n for group in saved[0]["param_groups"] for n in group["params"])
+        held = (p for group in optimizer.param_groups for p in group["params"])
+        for number, parameter in zip(numbers, held, strict=True):
+            for name, value in saved[0]["state"].get(number, {}).items():
+                if isinstance(value, torch.Tensor):
+                    optimizer.state[parameter][name] = value.clone()
+        saved.clear()
+
+    return (
+        optimizer.register_load_state_dict_pre_hook(note),
+        optimizer.register_load_state_dict_post_hook(restore),
+    )

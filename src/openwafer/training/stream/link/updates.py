@@ -1,0 +1,222 @@
+"""Applies the rules of an ordinary torch optimizer to the records of a store."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from openwafer.diagnostics import error
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
+from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.update_rules import (
+    Averaging,
+    ParamUpdate,
+    StateSpec,
+    UpdateRule,
+    from_torch,
+    state_specs,
+    update_parameters,
+)
+from openwafer.training.stream.records import Arrays, state_name
+
+
+@dataclass
+class UpdateCounts:
+    """What was applied so far; for the run to save and restore.
+
+    Attributes:
+        steps_applied: steps whose updates were begun.
+        num_updates: updates by parameter.
+        num_averaged: moves by parameter of the average of its weights. Where they are fewer than
+            the steps applied, the others are still to be made.
+    """
+
+    steps_applied: int = 0
+    num_updates: dict[str, int] = field(default_factory=dict)
+    num_averaged: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> "UpdateCounts":
+        """The counts of this moment."""
+        return UpdateCounts(self.steps_applied, dict(self.num_updates), dict(self.num_averaged))
+
+    def averaging(self, name: str, decay: float, steps_applied: int) -> Averaging:
+        """How the average of a parameter comes to where it is after so many steps, and moves on."""
+        num_averaged = self.num_averaged.get(name, 0)
+        return Averaging(decay, num_averaged, steps_applied - num_averaged)
+
+
+@dataclass(frozen=True)
+class StepRules:
+    """What the updates of one step are made by.
+
+    Attributes:
+        groups: rules of the parameter groups, with the hyper-parameters of that step.
+        coefficient: multiplies the gradients first.
+        steps_before: steps applied before it.
+    """
+
+    groups: Sequence[UpdateRule]
+    coefficient: float
+    steps_before: int
+
+
+class Updater:
+    """Updates parameters by the groups of optimizers, which hold no state themselves.
+
+    Args:
+        optimizers: their ``param_groups`` say which parameters are updated, by which rule, with
+            which hyper-parameters; schedulers may change them between steps. Several optimizers
+            share a model as Muon and AdamW do.
+        model: names the parameters.
+        average_decay: decay of an exponential moving average of the weights; ``None`` keeps none.
+        keeps_masters: whether bf16 weights are updated as fp32 masters, whose 16 low bits the
+            store keeps beside the weights that stream.
+
+    Attributes:
+        counts: what was applied so far.
+    """
+
+    def __init__(
+        self,
+        optimizers: Optimizer | Sequence[Optimizer],
+        model: nn.Module,
+        *,
+        average_decay: float | None = None,
+        keeps_masters: bool = False,
+    ) -> None:
+        self.counts = UpdateCounts()
+        self.optimizers = (optimizers,) if isinstance(optimizers, Optimizer) else optimizers
+        self.average_decay = average_decay
+        self.keeps_masters = keeps_masters
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        self._group_of = {
+            _name_of(parameter, names): index
+            for index, group in enumerate(groups)
+            for parameter in group["params"]
+        }
+        self._first_rules = self._rules()
+
+    @property
+    def norm_dtype(self) -> torch.dtype | None:
+        """In which norms of gradients are taken; ``None`` is that of each gradient.
+
+        Gradients of masters are fp32.
+        """
+        return torch.float32 if self.keeps_masters else None
+
+    def this_step(self, coefficient: float = 1.0) -> StepRules:
+        """The hyper-parameters of this moment, for a step that is not counted yet.
+
+        Raises:
+            OpenwaferError: ``optimizer-groups-changed`` when parameters were added since the start.
+        """
+        self._check_groups()
+        return StepRules(self._rules(), coefficient, self.counts.steps_applied)
+
+    def _check_groups(self) -> None:
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        found = sum(len(group["params"]) for group in groups)
+        if found != len(self._group_of):
+            raise error(
+                "optimizer-groups-changed",
+                f"the optimizer has {found} parameters now and had {len(self._group_of)} when "
+                "the parameter store was laid out for it",
+                help="give the optimizer all its parameters before the model is streamed",
+            )
+
+    def _rules(self) -> tuple[UpdateRule, ...]:
+        return tuple(rule for optimizer in self.optimizers for rule in from_torch(optimizer))
+
+    def rule_of(self, name: str) -> UpdateRule:
+        """The rule of a trained parameter, with the hyper-parameters of the beginning."""
+        return self._first_rules[self._group_of[name]]
+
+    def trains(self, name: str) -> bool:
+        """Whether the optimizer has the parameter."""
+        return name in self._group_of
+
+    def state_arrays(
+        self, name: str, shape: tuple[int, ...], dtype: torch.dtype
+    ) -> tuple[ArraySpec, ...]:
+        """Arrays that a parameter needs among its record's states; none for an untrained one."""
+        return tuple(
+            ArraySpec(state_name(spec.name, name), spec.dtype, spec.shape)
+            for spec in self.specs(name, shape, dtype)
+        )
+
+    def specs(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
+        """What is kept beside a weight; nothing for an untrained one."""
+        if name not in self._group_of:
+            return ()
+        return state_specs(
+            self.rule_of(name),
+            shape,
+            dtype,
+            keeps_master=self.keeps_masters and dtype is torch.bfloat16,
+            keeps_average=self.average_decay is not None,
+        )
+
+    def initialise(self, store: ParameterStore) -> None:
+        """Fill the states of a new store that do not start at zero."""
+        for record, layout in store.layouts.items():
+            fills = dict(self._fills(layout))
+            if fills:
+                with store.lent(record, (Part.STATES,)) as loan:
+                    for name, fill in fills.items():
+                        loan.tensor(name, Part.STATES).fill_(fill)
+
+    def _fills(self, layout: RecordLayout) -> Iterator[tuple[str, float]]:
+        for place in layout.parts[Part.WEIGHTS]:
+            name = place.spec.name
+            for spec in self.specs(name, place.spec.shape, place.spec.dtype):
+                if spec.fill:
+                    yield state_name(spec.name, name), spec.fill
+
+    def apply(self, loan: Arrays, gradients: Mapping[str, torch.Tensor], step: StepRules) -> None:
+        """Update the parameters of a lent record that have gradients and that the optimizer has.
+
+        Args:
+            loan: weights and states, waited for.
+            gradients: by parameter name, in host memory; only read.
+            step: as :meth:`this_step` gave it at the step.
+        """
+        for name in filter(self.trains, gradients):
+            count = self.counts.num_updates.get(name, 0)
+            update_parameters(
+                step.groups[self._group_of[name]],
+                [self._update(loan, name, gradients[name], count)],
+                gradient_scale=step.coefficient,
+                averaging=self.averaging(name, step.steps_before),
+            )
+            self.counts.num_updates[name] = count + 1
+            if self.average_decay is not None:
+                self.counts.num_averaged[name] = step.steps_before + 1
+
+    def averaging(self, name: str, steps_before: int) -> Averaging | None:
+        """How the average of a parameter moves in the step after so many, if averages are kept."""
+        if self.average_decay is None:
+            return None
+        return self.counts.averaging(name, self.average_decay, steps_before)
+
+    def _update(self, loan: Arrays, name: str, gradient: torch.Tensor, count: int) -> ParamUpdate:
+        weight = loan.tensor(name, Part.WEIGHTS)
+        states = {
+            spec.name: loan.tensor(state_name(spec.name, name), Part.STATES)
+            for spec in self.specs(name, tuple(weight.shape), weight.dtype)
+        }
+        return ParamUpdate(weight, gradient.contiguous(), states, count)
+
+
+def _name_of(parameter: torch.Tensor, names: Mapping[int, str]) -> str:
+    name = names.get(id(parameter))
+    if name is None:
+        raise error(
+            "optimizer-foreign-parameter",
+            f"the optimizer has a parameter of shape {tuple(parameter.shape)} "
+            "that is not in the model",
+            help="build the optimizer over the parameters of the model that is streamed",
+        )
+    return name

@@ -1,0 +1,1 @@
+"""A user's own loop: what it calls reaches the parameter store."""

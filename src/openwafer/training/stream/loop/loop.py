@@ -1,0 +1,363 @@
+"""Weight streaming for a training loop that exists: wrap model and optimizer, keep the loop.
+
+.. code-block:: python
+
+    streamed = stream_weights(model, optimizer, device_memory="2GiB")
+    for batch in batches:
+        loss = model(**batch).loss
+        loss.backward()
+        streamed.clip_grad_norm_(1.0)  # in the place of torch.nn.utils.clip_grad_norm_
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial, wraps
+from pathlib import Path
+from types import MethodType, TracebackType
+from typing import Any, NoReturn, Self
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from openwafer.config import parse_bytes
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.metrics.plan_record import Mode, PlanRecord
+from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
+from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
+from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.random_state import keeping_random_state
+from openwafer.training.stream.execute.stand_ins import Function, StandIn
+from openwafer.training.stream.link.optimizer_states import loading_as_saved
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.loop.hooks import LoopHooks, copied
+from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.records import masters_of, weights_of
+
+
+def stream_weights(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    *,
+    device_memory: str | int,
+    folder: Path | None = None,
+    keeps_masters: bool = False,
+    options: StreamOptions | None = None,
+) -> "StreamedLoop":
+    """Stream the weights of a model through a device that cannot hold it.
+
+    The first forward with gradients plans the run from its arguments. If the model fits the device
+    memory with its gradients and optimizer state, model and optimizer are left as they are.
+    Otherwise the weights and the optimizer's state move into a parameter store; forward, backward
+    and ``optimizer.step()`` work as before and give the same bits on the CPU.
+
+    Args:
+        model: any module whose forward returns a loss, an output with a ``loss``, or tensors from
+            which the loop makes one.
+        optimizer: over the model's parameters; several that step together are a sequence.
+        device_memory: what weights, gradients and activations may take on the device, as
+            ``"2GiB"`` or in bytes.
+        folder: where the store may use disk; without it, the store is in DRAM.
+        keeps_masters: updates fp32 masters of bf16 weights, which begin as the weights and stay in
+            the store; the weights are the masters rounded. They stream then whether they fit or
+            not.
+        options: everything else.
+
+    Returns:
+        A handle with the plan, gradient clipping and the way back; leaving it as a context closes
+        it.
+    """
+    num_bytes = device_memory if isinstance(device_memory, int) else parse_bytes(device_memory)
+    chosen = replace(
+        options or StreamOptions(), device_memory_bytes=num_bytes, keeps_gradients=True
+    )
+    own = model.__dict__.get("forward")
+    if isinstance(getattr(own, "__func__", own), StandIn):
+        raise error(
+            "model-streamed-already",
+            f"this {type(model).__name__} is streamed already",
+            help="close the first handle before the model is streamed anew",
+        )
+    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+    if keeps_masters:
+        chosen = _with_masters(model, chosen)
+    return StreamedLoop(model, optimizers, chosen, folder, keeps_masters=keeps_masters)
+
+
+def _with_masters(model: nn.Module, options: StreamOptions) -> StreamOptions:
+    """Options by which the weights stream, as a resident loop would update them directly."""
+    if not any(parameter.dtype is torch.bfloat16 for parameter in model.parameters()):
+        raise error(
+            "masters-without-bf16",
+            f"keeps_masters asks for fp32 masters, and no weight of {type(model).__name__} is bf16",
+            help="call model.to(torch.bfloat16) first, or leave keeps_masters out",
+        )
+    if options.mode is Mode.RESIDENT:
+        raise error(
+            "resident-masters",
+            "keeps_masters asks for masters in the store, and mode for weights outside it",
+            help="leave the mode to the plan, or leave keeps_masters out",
+        )
+    return replace(options, mode=Mode.STREAMED)
+
+
+class StreamedLoop:
+    """A model and its optimizers whose weights stream; made by :func:`stream_weights`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        options: StreamOptions,
+        folder: Path | None,
+        *,
+        keeps_masters: bool = False,
+    ) -> None:
+        self._planned: Planned | None = None
+        self._model = model
+        self._optimizers = optimizers
+        self._options = options
+        self._folder = folder
+        self._keeps_masters = keeps_masters
+        self._execution: StreamedExecution | None = None
+        self._hooks: LoopHooks | None = None
+        self._own_hooks = [one.register_step_pre_hook(self._before_step) for one in optimizers]
+        if keeps_masters:
+            self._own_hooks += [hook for one in optimizers for hook in loading_as_saved(one)]
+        self._own_forward = model.__dict__.get("forward")
+        # A method of the model, since that is what others take apart, copy and wrap.
+        self._waiting_forward = MethodType(StandIn(_function_of(model), self._run_forward), model)
+        self._is_waiting = True
+        model.forward = self._waiting_forward
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise copied(self._model)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run_forward(
+        self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Plan the run at the first forward with gradients; the plan's own runs are of copies."""
+        if not self._is_waiting or args[0] is not self._model or not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        self._begin(args[1:], dict(kwargs))
+        self._is_waiting = False
+        if self._execution is None:
+            return function(*args, **kwargs)
+        run = partial(function, self._model)
+        return self._execution.executor.run_root(run, args[1:], kwargs)
+
+    @contextmanager
+    def _unwrapped(self) -> Iterator[None]:
+        """Without what is wrapped around the model's forward, and is under way already.
+
+        Autocast as a decorator stays on when it is entered twice.
+        """
+        wrapped = self._model.forward
+        self._model.forward = self._waiting_forward
+        try:
+            yield
+        finally:
+            self._model.forward = wrapped
+
+    def _give_forward_back(self) -> None:
+        self._is_waiting = False
+        # What somebody has wrapped around it stays, and calls the model's own.
+        if self._model.__dict__.get("forward") is not self._waiting_forward:
+            return
+        del self._model.__dict__["forward"]
+        if self._own_forward is not None:
+            self._model.forward = self._own_forward
+
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
+        workload = Workload(self._model, [(args, kwargs)], _loss_of)
+        with keeping_random_state(), self._unwrapped():
+            planned = plan_run(workload, updater, self._options, folder=self._folder)
+        if planned.plan.mode is Mode.STREAMED:
+            execution = assemble(self._model, planned, folder=self._folder)
+            assert isinstance(execution, StreamedExecution)
+            hooks = LoopHooks(self._model, execution)
+            try:
+                hooks.attach()
+            except OpenwaferError:
+                _give_back(execution, hooks)
+                raise
+            # Not at exit, where the threads end by themselves.
+            weakref.finalize(self, execution.store.abandon).atexit = False
+            self._execution, self._hooks = execution, hooks
+        else:
+            self._give_forward_back()
+        self._planned = planned
+
+    @property
+    def plan(self) -> PlanRecord | None:
+        """What was planned; ``None`` until the first forward with gradients.
+
+        What a step will take is measured when it is asked for the first time.
+        """
+        return None if self._planned is None else self._planned.report
+
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._hooks is not None:
+            self._hooks.begin_step(optimizer)
+        return None if closure is None else ((args[0], lambda: loss), {})
+
+    def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and gradients of the step under way, copied record by record from the store."""
+        if self._execution is None:
+            for name, parameter in self._model.named_parameters():
+                if parameter.grad is not None:
+                    yield name, parameter.grad
+            return
+        self._execution.end_open_pass()
+        if self._hooks is not None:
+            self._hooks.ledger.check_sums()
+        for record in self._execution.store.layouts:
+            yield from self._execution.link.kept_gradients(record).items()
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and copies of the weights after the last step, record by record."""
+        if self._execution is None:
+            for name, parameter in self._model.named_parameters():
+                yield name, parameter.detach().clone()
+            return
+        self._execution.settle()
+        for name, weight in weights_of(self._execution.store):
+            yield name, weight.clone()
+
+    def masters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and copies of the fp32 masters after the last step, record by record.
+
+        Before the first forward and after :meth:`close` they are the states ``"master"`` of the
+        optimizers.
+        """
+        if self._execution is not None:
+            self._execution.settle()
+            yield from masters_of(self._execution.store)
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
+        """Clip the gradients of this step by their global norm, exactly.
+
+        Args:
+            max_norm: largest norm the update may see.
+            norm_type: order of the norm.
+            error_if_nonfinite: refuses a norm that is NaN or infinite, as torch does on request.
+
+        Returns:
+            The norm before clipping, a scalar, bitwise that of torch's ``clip_grad_norm_``.
+
+        Raises:
+            OpenwaferError: ``clipped-twice`` in one step.
+        """
+        if self._hooks is None:
+            return nn.utils.clip_grad_norm_(
+                self._model.parameters(), max_norm, norm_type, error_if_nonfinite
+            )
+        ledger = self._hooks.ledger
+        if ledger.coefficient is not None:
+            raise error(
+                "clipped-twice",
+                "the gradients of this step are clipped already",
+                help="call streamed.clip_grad_norm_ once between backward and optimizer.step()",
+            )
+        assert self._execution is not None
+        dtype = self._execution.updater.norm_dtype
+        norms = {
+            name: tensor_norms([gradient], norm_type, dtype=dtype)[0]
+            for name, gradient in self.gradients()
+        }
+        order = [name for name, _ in self._model.named_parameters() if name in norms]
+        total = total_norm(
+            [norms[name] for name in order], norm_type, error_if_nonfinite=error_if_nonfinite
+        )
+        ledger.coefficient = clip_coefficient(total, max_norm)
+        return total
+
+    def close(self) -> None:
+        """Give model and optimizers their weights and states back, and end the store.
+
+        Training may go on as a plain loop, or be streamed anew.
+        """
+        for handle in self._own_hooks:
+            handle.remove()
+        execution, self._execution = self._execution, None
+        hooks, self._hooks = self._hooks, None
+        try:
+            if execution is not None and hooks is not None:
+                _give_back(execution, hooks)
+        finally:
+            self._give_forward_back()
+
+
+def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
+    """End the stream: weights and states go back, and the store is closed however it goes."""
+    with closing(execution.store):
+        try:
+            execution.settle()
+        finally:
+            execution.close()
+            hooks.detach()
+        hooks.give_back()
+
+
+def _function_of(model: nn.Module) -> Function:
+    """The forward of a model as a function whose first argument is the model or a copy of it."""
+    own = model.__dict__.get("forward")
+    if own is None:
+        return type(model).forward
+    if isinstance(own, MethodType) and own.__self__ is model:
+        return own.__func__
+
+    @wraps(own)
+    def forward(_model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs)
+
+    return forward
+
+
+def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:
+    """A scalar from which backward reaches what the loop's own loss can reach."""
+    assert isinstance(batch, tuple)
+    args, kwargs = batch
+    out = model(*args, **kwargs)
+    loss = getattr(out, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    floats = [
+        leaf
+        for leaf in pytree.tree_leaves(out)
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]
+    if not floats:
+        raise error(
+            "output-without-gradient",
+            f"the forward of {type(model).__name__} returned {type(out).__name__}, in which there "
+            "is no tensor with a gradient",
+            help="return a loss, an object with a `loss`, or tensors in tuples, lists and mappings",
+        )
+    return torch.stack([leaf.sum() for leaf in floats]).sum()

@@ -1,0 +1,334 @@
+"""Runs a step on tensors without memory to learn what it needs before anything is allocated.
+
+The same executor walks the same schedule over a copy of the model made of fake tensors, so the
+peak it meters is the peak the real step will have, activations and temporaries included.
+"""
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.store.layout import RecordLayout
+from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
+from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.micro_batches import run_forward
+from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.link.host_link import DryLink
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
+from openwafer.training.stream.plan.operators import Allocation, CountingMeter, StepCalls
+from openwafer.training.stream.schedule import Schedule, Visit
+
+Batch = object
+Result = TypeVar("Result")
+LossOf = Callable[[nn.Module, Batch], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a step computes.
+
+    Attributes:
+        model: the model, its parameters on any device, the meta device too.
+        batches: one example a micro-batch, trees of tensors of the sizes of the real ones.
+        loss_of: runs the model on a batch and returns its scalar loss.
+        autocast_dtype: dtype of the autocast that the step runs under, or ``None``.
+        allocation: makes the context in which it allocates.
+    """
+
+    model: nn.Module
+    batches: Sequence[Batch]
+    loss_of: LossOf
+    autocast_dtype: torch.dtype | None = None
+    allocation: Allocation = nullcontext
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a step needs.
+
+    Attributes:
+        peak_bytes: most device bytes held at once.
+        visits: layer calls in forward order.
+        received: parameters that get a gradient.
+        misused: parameters used outside the layers that hold them.
+        activation_bytes: device bytes that each visit's forward leaves behind.
+        calls: of operators.
+    """
+
+    peak_bytes: int
+    visits: tuple[Visit, ...]
+    received: tuple[str, ...]
+    misused: tuple[str, ...]
+    activation_bytes: tuple[int, ...]
+    calls: StepCalls
+
+
+class DryDevice(CpuDevice):
+    """A metered device for fake tensors of any kind of device.
+
+    Where copies overlap compute, a download keeps its source until another transfer shows that it
+    has ended: the slowest link there may be.
+    """
+
+    def __init__(self, torch_device: torch.device, *, overlaps: bool) -> None:
+        super().__init__()
+        self.torch_device = torch_device
+        self.is_asynchronous = overlaps
+        self._leaving: torch.Tensor | None = None
+
+    def upload(self, destination: torch.Tensor, source: torch.Tensor, after: Submitted) -> Transfer:
+        """See :class:`~openwafer.training.stream.device.device.Device`."""
+        self._leaving = None
+        return super().upload(destination, source, after)
+
+    def download(
+        self, source: torch.Tensor, destination: torch.Tensor, after: Submitted
+    ) -> Transfer:
+        """See :class:`~openwafer.training.stream.device.device.Device`."""
+        self._leaving = source if self.is_asynchronous else None
+        return super().download(source, destination, after)
+
+
+@cache
+def _computes(operator: Any) -> bool:
+    return operator.namespace != "prim" and not operator.is_view
+
+
+class _WatchingMeter(CountingMeter):
+    """A meter that also notes uses of weights that are not on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: DeviceWeights | None = None
+        self.misused: dict[str, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.weights is not None and not self.is_paused and _computes(func):
+            for leaf in pytree.arg_tree_leaves(*args, **(kwargs or {})):
+                if isinstance(leaf, torch.Tensor):
+                    name = self.weights.released_parameter(leaf)
+                    if name is not None:
+                        self.misused[name] = None
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """How a step is run.
+
+    Attributes:
+        policies: activation policy by layer; a layer not named recomputes.
+        schedule: what to walk; ``None`` serves every layer on demand.
+        nested_capacity_bytes: device bytes for layers nested in others.
+        overlaps: whether copies run beside compute, and hold device memory meanwhile.
+        overhead_bytes: device bytes taken beside the step's tensors.
+    """
+
+    policies: Mapping[str, Activations] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    nested_capacity_bytes: int = 0
+    overlaps: bool = False
+    overhead_bytes: int = 0
+
+
+def dry_run(
+    workload: Workload,
+    split: Partition,
+    layouts: Mapping[str, RecordLayout],
+    torch_device: torch.device,
+    treatment: Treatment,
+) -> DryRun:
+    """Run one step without its weights.
+
+    Args:
+        workload: the step.
+        split: the model's layers; the model's forwards must be its own.
+        layouts: records of the split.
+        torch_device: where the step will run.
+        treatment: how to run it.
+
+    Tensors are fake, so nothing is computed and nothing allocated, unless the model's control flow
+    depends on values (a router of experts): then the step is computed with random weights, one
+    layer in memory at a time.
+    """
+
+    def walk(mode: FakeTensorMode | None) -> DryRun:
+        device = DryDevice(torch_device, overlaps=treatment.overlaps)
+        stage = _Stage(workload, split, layouts, device, mode)
+        stage.treat(treatment)
+        try:
+            return stage.run()
+        finally:
+            # Hooks on parameters hold what they belong to in cycles that are never collected.
+            stage.executor.detach()
+
+    return faked(walk)
+
+
+class _Stage:
+    """A hollow copy of the model with an executor of its own."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        split: Partition,
+        layouts: Mapping[str, RecordLayout],
+        device: DryDevice,
+        mode: FakeTensorMode | None,
+    ) -> None:
+        self.workload = workload
+        self.device = device
+        torch_device = device.torch_device
+        self.model = hollow_copy(workload.model, torch_device)
+        self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
+        self.device.meter = self.meter = _WatchingMeter()
+        parameters = dict(self.model.named_parameters())
+        self.weights = self.meter.weights = DeviceWeights(parameters, layouts, self.device)
+        for record in split.records:
+            self.weights.unbind(record)
+        self.link = DryLink(
+            self.weights, fills_weights=mode is None, overlaps=device.is_asynchronous
+        )
+        self.executor = Executor(self.model, split, self.weights, self.link, self.device)
+
+    def treat(self, treatment: Treatment) -> None:
+        """Set the executor up."""
+        self.executor.schedule = treatment.schedule
+        self.executor.policies = treatment.policies
+        self.executor.default_policy = Activations.RECOMPUTE
+        # Fake buffers have no values to compare. So each pass is like a run's first, which keeps
+        # copies of all buffers until it knows which of them a layer changes.
+        self.executor.compares_buffers = False
+        self.executor.nested_capacity_bytes = treatment.nested_capacity_bytes
+        self.meter.used_bytes = treatment.overhead_bytes
+        if treatment.schedule is not None:
+            self.weights.capacity_bytes = treatment.schedule.capacity_bytes
+
+    def run(self) -> DryRun:
+        """Run the step and say what it needed."""
+        left = [self.meter.used_bytes]
+        self.executor.on_leave = lambda: left.append(
+            self.meter.used_bytes - self.weights.held_bytes
+        )
+        forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
+        autocasting = autocast(self.device.torch_device, self.workload.autocast_dtype)
+        with self.device.active():
+            with autocasting:
+                losses = run_forward(self.executor, forwards)
+            forward = self.meter.take_calls()
+            # A run weighs its losses and scales them, which takes scalars of its own.
+            torch.autograd.backward([loss / 2 * 2 for loss in losses])
+        return DryRun(
+            peak_bytes=self.meter.peak_bytes,
+            visits=self.executor.visits(),
+            received=tuple(self.link.received),
+            misused=tuple(self.meter.misused),
+            activation_bytes=tuple(after - before for before, after in pairwise(left)),
+            calls=StepCalls(forward, self.meter.take_calls()),
+        )
+
+
+@dataclass(frozen=True)
+class ResidentRun:
+    """What a step of the plain loop needs.
+
+    Attributes:
+        peak_bytes: most device bytes of weights, gradients and activations; states come on top.
+        activation_bytes: device bytes that each layer call of a micro-batch leaves behind.
+        calls: of operators.
+    """
+
+    peak_bytes: int
+    activation_bytes: tuple[int, ...]
+    calls: StepCalls
+
+
+def resident_run(
+    workload: Workload, layers: Sequence[str], torch_device: torch.device
+) -> ResidentRun:
+    """Run one step as the plain loop does, without its weights.
+
+    Args:
+        workload: the step.
+        layers: names of the modules whose calls are told apart.
+        torch_device: where the step will run.
+    """
+
+    def walk(mode: FakeTensorMode | None) -> ResidentRun:
+        model = hollow_copy(workload.model, torch_device)
+        left: list[list[int]] = []
+        with CountingMeter() as meter:
+            for parameter in model.parameters():
+                meter.count(parameter)
+            for name in layers:
+                module = model.get_submodule(name)
+                module.register_forward_pre_hook(lambda *_: left[-1].append(meter.used_bytes))
+            for batch in workload.batches:
+                placed = _placed(batch, mode, torch_device)
+                left.append([meter.used_bytes])
+                with autocast(torch_device, workload.autocast_dtype):
+                    loss = workload.loss_of(model, placed)
+                left[-1].append(meter.used_bytes)
+                loss.backward()
+        # What runs before the first layer counts as its own, what runs behind each layer, too.
+        marks = left[0][:1] + left[0][2:]
+        activation_bytes = tuple(after - before for before, after in pairwise(marks))
+        return ResidentRun(meter.peak_bytes, activation_bytes, StepCalls(meter.take_calls()))
+
+    return faked(walk)
+
+
+def faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
+    """Run ``walk`` on fake tensors, or on real ones where an operator has no fake form."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
+            return walk(mode)
+    except RuntimeError:
+        # Data-dependent control flow, or an operator without a fake form: a genuine fault of the
+        # model comes up again below.
+        return walk(None)
+    finally:
+        log.disabled = was_disabled
+
+
+def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
+    """A copy of the model whose parameters are zero (fake under a fake tensor mode)."""
+    memo: dict[int, object] = {}
+    for parameter in model.parameters():
+        # Zeros are pages without memory until they are written, and finite.
+        data = torch.zeros(parameter.shape, dtype=parameter.dtype, device=torch_device)
+        memo[id(parameter)] = nn.Parameter(data, requires_grad=parameter.requires_grad)
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.detach().to(torch_device, copy=True)
+    return copy.deepcopy(model, memo)
+
+
+def autocast(
+    torch_device: torch.device, dtype: torch.dtype | None
+) -> AbstractContextManager[object]:
+    """Autocast to ``dtype``; a context that does nothing for ``None``."""
+    if dtype is None:
+        return nullcontext()
+    return torch.autocast(torch_device.type, dtype=dtype)
+
+
+def _placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        moved = tensor if mode is None else mode.from_tensor(tensor)
+        return moved.to(torch_device)
+
+    return pytree.tree_map_only(torch.Tensor, place, batch)

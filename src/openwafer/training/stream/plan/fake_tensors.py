@@ -1,0 +1,200 @@
+"""Fake tensors of torch, whose operators are worked out once for each kind of arguments.
+
+What an operator on fake tensors returns depends on the sizes, strides and types of its arguments
+alone. torch's own cache of that takes a quarter of a millisecond a call, a plan makes tens of
+thousands of calls, and layers are alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from openwafer.training.stream.plan.operators import num_spanned
+
+Key: TypeAlias = tuple[object, ...]
+
+# What an operator returns may depend on values, or on more of its arguments than their kinds.
+_UNFORESEEABLE: Final = frozenset(
+    {
+        torch.Tag.data_dependent_output,
+        torch.Tag.dynamic_output_shape,
+        torch.Tag.inplace_view,
+    }
+)
+
+
+class _Returned(NamedTuple):
+    """A tensor that an operator returned: one of its arguments, or one on its storage, or new.
+
+    Attributes:
+        source: number of that argument, a list's elements counted each; ``None`` for a new tensor.
+        is_source: whether it is the argument itself.
+        shape, stride, offset: in elements; the offset from that argument's own.
+    """
+
+    source: int | None
+    is_source: bool
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class _Outcome(NamedTuple):
+    """What an operator returned.
+
+    Attributes:
+        form: tuple or list; ``None`` for a single tensor, or nothing.
+    """
+
+    form: type | None
+    tensors: tuple[_Returned | None, ...]
+
+
+_KNOWN: Final[dict[Key, _Outcome]] = {}
+
+
+class RememberingFakeMode(FakeTensorMode):
+    """A mode whose tensors have no memory, and that remembers what operators return."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True wraps every operator in a guard of the compiler.
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors: list[FakeTensor] = []
+        key = _key_of(func, args, kwargs, tensors) if _is_foreseeable(func) else None
+        if key is None:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        known = _KNOWN.get(key)
+        if known is not None:
+            made = [None if one is None else self._make(one, tensors) for one in known.tensors]
+            return made[0] if known.form is None else known.form(made)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        outcome = _outcome_of(out, tensors)
+        # An operator that gives an argument another size is none to remember.
+        if outcome is not None and _key_of(func, args, kwargs, []) == key:
+            _KNOWN[key] = outcome
+        return out
+
+    def _make(self, returned: _Returned, tensors: Sequence[FakeTensor]) -> torch.Tensor:
+        if returned.source is None:
+            bare = torch.empty_strided(
+                returned.shape, returned.stride, dtype=returned.dtype, device="meta"
+            )
+            return FakeTensor(self, bare, returned.device)
+        source = tensors[returned.source]
+        if returned.is_source:
+            return source
+        bare = torch.empty(0, dtype=returned.dtype, device="meta")
+        offset = source.storage_offset() + returned.offset
+        bare.set_(source.untyped_storage(), offset, returned.shape, returned.stride)
+        return FakeTensor(self, bare, returned.device)
+
+
+@cache
+def _is_foreseeable(func: Any) -> bool:
+    return (
+        isinstance(func, OpOverload)
+        and func.namespace == "aten"
+        and "lift" not in func.name()
+        and _UNFORESEEABLE.isdisjoint(func.tags)
+    )
+
+
+@cache
+def _is_view(func: Any) -> bool:
+    return bool(func.is_view)
+
+
+def _key_of(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: list[FakeTensor]
+) -> Key | None:
+    """A call's kind, and its tensors; ``None`` where what it returns depends on more than that."""
+    parts: list[object] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+    if not all(_add(value, parts, tensors) for value in args):
+        return None
+    for name, value in kwargs.items():
+        parts.append(name)
+        if not _add(value, parts, tensors):
+            return None
+    if _is_view(func):
+        parts += (tensor.storage_offset() for tensor in tensors)
+    return tuple(parts)
+
+
+def _add(value: Any, parts: list[object], tensors: list[FakeTensor]) -> bool:
+    """Add an argument to a key; whether it can be one's part."""
+    # 1, 1.0 and True are equal, but not to an operator.
+    parts.append(type(value))
+    if isinstance(value, torch.Tensor):
+        if type(value) is not FakeTensor or value.constant is not None or not _is_plain(value):
+            return False
+        tensors.append(value)
+        parts += (value.shape, value.stride(), value.dtype, value.fake_device, value.requires_grad)
+    elif isinstance(value, list | tuple):
+        parts.append(len(value))
+        return all(_add(item, parts, tensors) for item in value)
+    else:
+        parts.append(value)
+    return True
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _outcome_of(out: Any, tensors: Sequence[FakeTensor]) -> _Outcome | None:
+    """What to remember of a call; ``None`` where it cannot be made again from its kind."""
+    form = type(out) if isinstance(out, list | tuple) else None
+    all_made = [out] if form is None else list(out)
+    made = [one for one in all_made if one is not None]
+    if form not in (None, list, tuple) or not all(map(_can_be_made, made)):
+        return None
+    returned = {id(one): _returned(one, tensors) for one in made}
+    new = [one for one in made if returned[id(one)].source is None]
+    if len({one.untyped_storage()._cdata for one in new}) < len(new):
+        return None
+    if any(one.untyped_storage().nbytes() != _needed_bytes(one) for one in new):
+        return None
+    return _Outcome(form, tuple(returned.get(id(one)) for one in all_made))
+
+
+def _can_be_made(out: object) -> bool:
+    return type(out) is FakeTensor and out.constant is None and _is_plain(out)
+
+
+def _returned(out: FakeTensor, tensors: Sequence[FakeTensor]) -> _Returned:
+    storage = out.untyped_storage()._cdata
+    itself = [number for number, one in enumerate(tensors) if one is out]
+    sharing = [n for n, one in enumerate(tensors) if one.untyped_storage()._cdata == storage]
+    source = next(iter(itself or sharing), None)
+    before = 0 if source is None else int(tensors[source].storage_offset())
+    return _Returned(
+        source,
+        bool(itself),
+        tuple(out.shape),
+        out.stride(),
+        int(out.storage_offset()) - before,
+        out.dtype,
+        out.fake_device,
+    )
+
+
+def _needed_bytes(tensor: torch.Tensor) -> int:
+    if tensor.storage_offset() or tensor.requires_grad:
+        return -1
+    return num_spanned(tensor.shape, tensor.stride()) * tensor.element_size()

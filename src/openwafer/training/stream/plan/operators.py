@@ -1,0 +1,179 @@
+"""Which operators a step calls: kinds of calls that can be counted, and made again to be timed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
+
+from openwafer.training.stream.device.meter import MemoryMeter
+
+# torch counts attention of every device but the CPU.
+_CPU_ATTENTION: Final = "_scaled_dot_product_flash_attention_for_cpu"
+_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
+    **flop_registry,
+    getattr(torch.ops.aten, _CPU_ATTENTION): sdpa_flop,
+    getattr(torch.ops.aten, f"{_CPU_ATTENTION}_backward"): sdpa_backward_flop,
+}
+_ASK_DEVICE: Final = torch.ops.prim.device.default
+
+Allocation: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Makes the context in which a step allocates."""
+
+
+def num_spanned(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements of the smallest storage that holds a tensor from its start."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+class TensorKind(NamedTuple):
+    """All that an operator's time depends on of a tensor; strides in elements."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "TensorKind":
+        """The kind of a tensor, which need not have memory."""
+        return cls((*tensor.shape,), tensor.stride(), tensor.dtype)
+
+    def make(self, device: torch.device) -> torch.Tensor:
+        """A tensor of this kind: zeros, which any index may be, or ones."""
+        flat = torch.empty(num_spanned(self.shape, self.stride), dtype=self.dtype, device=device)
+        flat.fill_(1 if self.dtype.is_floating_point else 0)
+        return flat.as_strided(self.shape, self.stride)
+
+
+class Operator(NamedTuple):
+    """One kind of call of an operator: the function and its arguments, tensors by their kind."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Operator":
+        """The kind of a call."""
+        named = tuple((name, _frozen(value)) for name, value in kwargs.items())
+        return cls(function, tuple(map(_frozen, args)), named)
+
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether a call with made-up tensors does no more than take its time."""
+        return bool(self.function.namespace == "aten")
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether it is not a view, and has more than sizes to go by."""
+        return not self.function.is_view and any(map(_holds_tensors, self.args))
+
+    def make_call(self, device: torch.device) -> Callable[[], object]:
+        """The same call with tensors of its own."""
+        args = [_thawed(value, device) for value in self.args]
+        kwargs = {name: _thawed(value, device) for name, value in self.kwargs}
+        return lambda: self.function(*args, **kwargs)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return TensorKind.of(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    return value
+
+
+def _holds_tensors(value: Any) -> bool:
+    if isinstance(value, TensorKind):
+        return True
+    return isinstance(value, tuple) and any(map(_holds_tensors, value))
+
+
+def _thawed(value: Any, device: torch.device) -> Any:
+    if isinstance(value, TensorKind):
+        return value.make(device)
+    if isinstance(value, tuple):
+        return [_thawed(item, device) for item in value]
+    return value
+
+
+@dataclass
+class Calls:
+    """The calls of one kind.
+
+    Attributes:
+        flops: floating-point operations of one, if it is a matrix product, a convolution or an
+            attention.
+        num_bytes: of one's tensors, arguments and results.
+        dtype: of the first tensor.
+        number: how many there are.
+    """
+
+    flops: int
+    num_bytes: int
+    dtype: torch.dtype
+    number: int = 0
+
+    @classmethod
+    def like(
+        cls, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
+    ) -> "Calls":
+        """None yet, of the kind of a call that returned ``out``."""
+        flops_of = _FLOPS.get(function.overloadpacket)
+        tensors = [
+            leaf
+            for leaf in pytree.tree_leaves((args, dict(kwargs), out))
+            if isinstance(leaf, torch.Tensor)
+        ]
+        return cls(
+            0 if flops_of is None else flops_of(*args, **kwargs, out_val=out),
+            sum(prod(tensor.shape) * tensor.element_size() for tensor in tensors),
+            tensors[0].dtype if tensors else torch.float32,
+        )
+
+
+CallsByKind = Mapping[Operator, Calls]
+
+
+@dataclass(frozen=True)
+class StepCalls:
+    """How often a step calls each kind of operator.
+
+    Attributes:
+        forward, backward: by pass, recomputation in the backward; all of a step whose passes need
+            not be told apart is in ``forward``.
+    """
+
+    forward: CallsByKind
+    backward: CallsByKind = field(default_factory=dict)
+
+
+class CountingMeter(MemoryMeter):
+    """A meter that also counts the operators, those on host memory too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: dict[Operator, Calls] = {}
+
+    def take_calls(self) -> CallsByKind:
+        """The calls since this was asked last."""
+        calls, self._calls = self._calls, {}
+        return calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Tensors without memory are asked for their device all the time.
+        if func is _ASK_DEVICE:
+            return args[0].fake_device
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        kind = Operator.of(func, args, kwargs or {})
+        calls = self._calls.get(kind)
+        if calls is None:
+            calls = self._calls[kind] = Calls.like(func, args, kwargs or {}, out)
+        calls.number += 1
+        return out

@@ -1,0 +1,313 @@
+"""Plans a run from the device budget: what streams, what stays, what is recomputed.
+
+Every candidate plan is walked by the dry run, so the predicted peak of the plan that is chosen is
+metered, not estimated.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import torch
+
+from openwafer.diagnostics import did_you_mean, error
+from openwafer.training.metrics.plan_record import Activations, Mode
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.stream import schedule as schedules
+from openwafer.training.stream.layers import PINNED, Partition, pin
+from openwafer.training.stream.plan.dry_run import (
+    DryRun,
+    Treatment,
+    Workload,
+    dry_run,
+    resident_run,
+)
+from openwafer.training.stream.plan.operators import StepCalls
+from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
+from openwafer.training.stream.step_plan import StepPlan
+
+MAX_LISTED_NAMES: Final = 100
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a plan is asked for.
+
+    Attributes:
+        workload: the step.
+        split: the model's layers.
+        lay_out: makes the records of a split; called again when the split changes.
+        torch_device: where the step runs.
+        budget_bytes: device bytes that may be used; ``None`` is no cap.
+        timing: when records are updated.
+        resident_state_bytes: bytes of optimizer state, masters and the like of a resident run.
+        overhead_bytes: device bytes that a step takes beside its tensors.
+        overlaps: whether fetches run beside compute, so that space for the next layer pays.
+        mode: forces resident or streamed.
+        activations: forces a policy for layers by name.
+        default_activations: forces the policy of the layers not named.
+        prefetch_layers: forces how many visits ahead fetches run.
+    """
+
+    workload: Workload
+    split: Partition
+    lay_out: Callable[[Partition], Mapping[str, RecordLayout]]
+    torch_device: torch.device
+    budget_bytes: int | None
+    timing: UpdateTiming
+    resident_state_bytes: int = 0
+    overhead_bytes: int = 0
+    overlaps: bool = True
+    mode: Mode | None = None
+    activations: Mapping[str, Activations] = field(default_factory=dict)
+    default_activations: Activations | None = None
+    prefetch_layers: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamPlan(StepPlan):
+    """A step's plan with what was predicted of it.
+
+    Attributes:
+        predicted_peak_bytes: device bytes at the peak of the step: those of tensors, as metered by
+            a dry run, and the device's overhead.
+        dry: the dry run of this plan; in a resident run, of one that streams on demand, apart from
+            the activations.
+        calls: of operators in a step.
+    """
+
+    predicted_peak_bytes: int
+    dry: DryRun
+    calls: StepCalls
+
+
+def make_plan(request: PlanRequest) -> StreamPlan:
+    """Choose the fastest plan that fits the budget.
+
+    Raises:
+        OpenwaferError: ``device-budget-too-small`` when even the leanest plan does not fit, with
+            its peak and what takes the space.
+    """
+    search = _Search(request)
+    if request.mode is not Mode.STREAMED:
+        resident = resident_run(request.workload, search.names, request.torch_device)
+        peak = resident.peak_bytes + request.resident_state_bytes + request.overhead_bytes
+        run = replace(search.first, activation_bytes=resident.activation_bytes)
+        if request.mode is Mode.RESIDENT or _fits(peak, request.budget_bytes):
+            if not _fits(peak, request.budget_bytes):
+                raise _too_small(request, peak, "the resident plan", run)
+            return replace(
+                search.plan(None, {}, run),
+                mode=Mode.RESIDENT,
+                predicted_peak_bytes=peak,
+                calls=resident.calls,
+            )
+    return search.streamed()
+
+
+def _fits(peak: int, budget: int | None) -> bool:
+    return budget is None or peak <= budget
+
+
+class _Search:
+    """Tries plans from lean to fast, each with a dry run."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request = request
+        self.split = request.split
+        self.layouts = request.lay_out(self.split)
+        self.first = self._dry({}, None)
+        while self.first.misused:
+            self.split = pin(self.split, self.first.misused)
+            self.layouts = request.lay_out(self.split)
+            self.first = self._dry({}, None)
+        self.sizes = record_bytes(self.split, self.layouts, self.first.received)
+        self.visits = self.first.visits
+        self.names = [layer.name for layer in self.split.layers if layer.parent is None]
+        self._check_named_layers()
+
+    def _dry(self, policies: Mapping[str, Activations], schedule: Schedule | None) -> DryRun:
+        return dry_run(
+            self.request.workload,
+            self.split,
+            self.layouts,
+            self.request.torch_device,
+            Treatment(
+                policies,
+                schedule,
+                self.nested_capacity_bytes,
+                self.request.overlaps,
+                self.request.overhead_bytes,
+            ),
+        )
+
+    def _check_named_layers(self) -> None:
+        for name in self.request.activations:
+            if name not in self.names:
+                raise error(
+                    "layer-unknown",
+                    f"activations are set for {name!r}, which is none of the model's "
+                    f"{len(self.names)} layers",
+                    help=did_you_mean(name, self.names[:MAX_LISTED_NAMES]),
+                )
+
+    @property
+    def nested_capacity_bytes(self) -> int:
+        nested = [layer for layer in self.split.layers if layer.parent is not None]
+        return max(
+            (
+                sum(self.layouts[record].part_bytes(Part.WEIGHTS) for record in layer.records)
+                for layer in nested
+            ),
+            default=0,
+        )
+
+    def capacities(self) -> list[int]:
+        """Device bytes for weights worth trying, small to large."""
+        needs = sorted(
+            {visit.layer: self._weights_of(visit.records) for visit in self.visits}.values()
+        )
+        smallest = needs[-1] if needs else 0
+        if not self.request.overlaps or len(needs) < 2:
+            return [smallest]
+        return [smallest, smallest + needs[-2]]
+
+    def _weights_of(self, records: Sequence[str]) -> int:
+        return sum(self.sizes[record].weights for record in records)
+
+    def schedule(self, capacity_bytes: int) -> Schedule:
+        return schedules.build(
+            self.visits,
+            self.sizes,
+            timing=self.request.timing,
+            capacity_bytes=capacity_bytes,
+            prefetch_layers=self.request.prefetch_layers,
+        )
+
+    def streamed(self) -> StreamPlan:
+        best: StreamPlan | None = None
+        smallest: DryRun | None = None
+        for capacity in self.capacities():
+            schedule = self.schedule(capacity)
+            lean = self._leanest(schedule)
+            smallest = smallest or lean[1]
+            if not _fits(lean[1].peak_bytes, self.request.budget_bytes):
+                break
+            policies, run = self._fastest(schedule, *lean)
+            best = self.plan(schedule, policies, run)
+        if best is None:
+            assert smallest is not None
+            peak = smallest.peak_bytes
+            raise _too_small(self.request, peak, "the leanest streamed plan", smallest)
+        return best
+
+    def _policies(self, chosen: Sequence[Activations]) -> dict[str, Activations]:
+        """The policy of every layer: what was asked for, else what was chosen."""
+        default = self.request.default_activations
+        return {
+            name: self.request.activations.get(name, default or policy)
+            for name, policy in zip(self.names, chosen, strict=True)
+        }
+
+    def _leanest(self, schedule: Schedule) -> tuple[Activations, DryRun]:
+        """Recompute every layer, or offload every layer where that alone fits."""
+        runs = {}
+        for policy in (Activations.RECOMPUTE, Activations.OFFLOAD):
+            runs[policy] = self._dry(self._policies([policy] * len(self.names)), schedule)
+            if _fits(runs[policy].peak_bytes, self.request.budget_bytes):
+                return policy, runs[policy]
+        return min(runs.items(), key=lambda item: item[1].peak_bytes)
+
+    def _fastest(
+        self, schedule: Schedule, lean: Activations, lean_run: DryRun
+    ) -> tuple[dict[str, Activations], DryRun]:
+        """Keep the activations of as many layers, counted from the last, as fit."""
+        better = Activations.KEEP if lean is Activations.RECOMPUTE else Activations.RECOMPUTE
+        total, budget = len(self.names), self.request.budget_bytes
+        tried = {0: (self._policies([lean] * total), lean_run)}
+
+        def peak_of(number: int) -> int:
+            if number not in tried:
+                policies = self._policies([lean] * (total - number) + [better] * number)
+                tried[number] = policies, self._dry(policies, schedule)
+            return tried[number][1].peak_bytes
+
+        if self.request.default_activations is not None:
+            return tried[0]
+        return tried[largest_that_fits(total, peak_of, budget)]
+
+    def plan(
+        self, schedule: Schedule | None, policies: Mapping[str, Activations], run: DryRun
+    ) -> StreamPlan:
+        return StreamPlan(
+            mode=Mode.STREAMED,
+            split=self.split,
+            layouts=self.layouts,
+            predicted_peak_bytes=run.peak_bytes,
+            schedule=schedule,
+            policies=policies,
+            nested_capacity_bytes=self.nested_capacity_bytes,
+            received=run.received,
+            dry=run,
+            calls=run.calls,
+        )
+
+
+def largest_that_fits(total: int, peak_of: Callable[[int], int], budget: int | None) -> int:
+    """The largest number up to ``total`` whose peak is within a budget in bytes; that of 0 is.
+
+    Peaks grow with the number, mostly as a straight line does, so a try is where a line through
+    the nearest peaks meets the budget. One that leaves more than half is followed by one that
+    halves what is left.
+    """
+    low, above = (0, peak_of(0)), (total, peak_of(total))
+    if budget is None or above[1] <= budget:
+        return total
+    halves = False
+    while above[0] - low[0] > 1:
+        width = above[0] - low[0]
+        step = width * (budget - low[1]) // (above[1] - low[1])
+        middle = low[0] + (width // 2 if halves else min(max(step, 1), width - 1))
+        peak = peak_of(middle)
+        low, above = ((middle, peak), above) if peak <= budget else (low, (middle, peak))
+        halves = 2 * (above[0] - low[0]) > width
+    return low[0]
+
+
+def record_bytes(
+    split: Partition, layouts: Mapping[str, RecordLayout], received: Sequence[str]
+) -> dict[str, RecordBytes]:
+    """Sizes of all records but the pinned one, for a schedule.
+
+    Args:
+        split, layouts: the records.
+        received: parameters that get a gradient.
+    """
+    with_gradient = set(received)
+    return {
+        record: RecordBytes(
+            layouts[record].part_bytes(Part.WEIGHTS),
+            sum(
+                place.num_bytes
+                for place in layouts[record].parts[Part.WEIGHTS]
+                if place.spec.name in with_gradient
+            ),
+        )
+        for record in split.records
+        if record != PINNED
+    }
+
+
+def _too_small(request: PlanRequest, peak: int, which: str, run: DryRun) -> Exception:
+    budget = request.budget_bytes or 0
+    largest = max(
+        zip(run.activation_bytes, (visit.layer for visit in run.visits), strict=False),
+        default=(0, "none"),
+    )
+    return error(
+        "device-budget-too-small",
+        f"{which} needs {peak:,} bytes on the device, and the budget is {budget:,} bytes "
+        f"({peak - budget:,} short)",
+        notes=(f"the forward of {largest[1]!r} leaves {largest[0]:,} bytes, more than any other",),
+        help="raise the device budget, or lower the micro-batch size or the sequence length",
+    )
