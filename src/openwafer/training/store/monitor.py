@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from types import TracebackType
 
 from openwafer.diagnostics import OpenwaferError, error
 
@@ -45,7 +46,7 @@ class Monitor:
         """Raise the failure that stopped the store, or `store-closed`. The lock must be held."""
         if self.failure is not None:
             self._is_failure_reported = True
-            raise OpenwaferError(*self.failure.diagnostics)
+            raise OpenwaferError(*self.failure.diagnostics) from self.failure.__cause__
         if self.is_closed:
             raise error(
                 "store-closed",
@@ -77,3 +78,40 @@ class Monitor:
                 )
             self.changed.wait(self._stall_seconds - idle_seconds)
             self.require_alive()
+
+
+class ThreadGuard:
+    """Context of a thread's whole work: whatever it raises stops the store, at once and for good.
+
+    Nobody waits for such a thread; those who wait for its work raise its error instead.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if value is not None:
+            failure = value if isinstance(value, OpenwaferError) else _thread_failed(value)
+            self._monitor.fail(failure)
+        return True
+
+
+def _thread_failed(cause: BaseException) -> OpenwaferError:
+    is_memory = isinstance(cause, MemoryError)
+    failure = error(
+        "store-thread-failed",
+        f"{threading.current_thread().name}, a thread of the parameter store, ended with "
+        f"{type(cause).__name__}: {cause}",
+        help=("free memory or lower ring_bytes" if is_memory else "mend what raised it")
+        + ", then open the store again at its last committed step",
+    )
+    failure.__cause__ = cause
+    return failure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.arrival_checksum import ArrivalChecksum
 from openwafer.training.store.direct_io import TransferError
-from openwafer.training.store.monitor import Monitor
+from openwafer.training.store.monitor import Monitor, ThreadGuard
 from openwafer.training.store.part_state import PartState
 from openwafer.training.store.slots import Version
 from openwafer.training.store.store_file import StoreFile
@@ -71,13 +71,14 @@ class ReadAhead:
         self._monitor.changed.notify_all()
 
     def _run(self, file: StoreFile) -> None:
-        while (unit := self._next_unit()) is not None:
-            failure = self._read(file, unit)
-            self._monitor.note_progress()
-            with self._monitor.changed:
-                unit.part.read_error = unit.part.read_error or failure
-            if unit.checksum.take(unit.start):
-                self._finish(file, unit)
+        with ThreadGuard(self._monitor):
+            while (unit := self._next_unit()) is not None:
+                failure = self._read(file, unit)
+                self._monitor.note_progress()
+                with self._monitor.changed:
+                    unit.part.read_error = unit.part.read_error or failure
+                if unit.checksum.take(unit.start):
+                    self._finish(file, unit)
 
     def _next_unit(self) -> ReadUnit | None:
         with self._monitor.changed:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import xxhash
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import error
 from openwafer.training.store.commits import Commits, PendingCommit, Publish
 from openwafer.training.store.direct_io import TransferError
-from openwafer.training.store.monitor import Monitor
+from openwafer.training.store.monitor import Monitor, ThreadGuard
 from openwafer.training.store.part_state import PartState
 from openwafer.training.store.slots import Version
 from openwafer.training.store.store_file import StoreFile
@@ -65,14 +65,12 @@ class WriteBehind:
         return len(self._queue)
 
     def _run(self, file: StoreFile, publish: Publish) -> None:
-        try:
+        with ThreadGuard(self._monitor):
             while (job := self._next_job()) is not None:
                 if isinstance(job, PendingCommit):
                     self._commit(file, publish, job)
                 else:
                     self._write(file, *job)
-        except OpenwaferError as failure:
-            self._monitor.fail(failure)
 
     def _next_job(self) -> tuple[PartState, int] | PendingCommit | None:
         with self._monitor.changed:
