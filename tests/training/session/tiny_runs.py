@@ -101,14 +101,15 @@ def quiet() -> Console:
 def saved_parameters(result: TrainResult) -> Mapping[str, torch.Tensor]:
     """Parameters in the checkpoint at the end of a run."""
     assert result.checkpoint is not None
-    return load_file(result.checkpoint / "weights-00001.safetensors")
+    [shard] = result.checkpoint.glob("weights-*.safetensors")
+    return load_file(shard)
 
 
 def saved_arrays(result: TrainResult) -> Mapping[str, torch.Tensor]:
     """Parameters and optimizer states in the checkpoint at the end of a run."""
     assert result.checkpoint is not None
-    states = load_file(result.checkpoint / "states-00001.safetensors")
-    return {**states, **saved_parameters(result)}
+    [shard] = result.checkpoint.glob("states-*.safetensors")
+    return {**load_file(shard), **saved_parameters(result)}
 
 
 def plain_loop(

@@ -90,7 +90,7 @@ def test_the_safetensors_library_reads_the_shards(saved: Path) -> None:
 
 def test_the_index_says_where_each_piece_lies_in_the_whole_array(saved: Path) -> None:
     index = json.loads((saved / "index.json").read_text())
-    [piece] = index["arrays"]["weights"]["layer2.weight"]["pieces"]
+    [piece] = index["content"]["arrays"]["weights"]["layer2.weight"]["pieces"]
     assert (piece["shard"], piece["start"], piece["shape"]) == (
         "weights-00001.safetensors",
         [0, 0],
@@ -160,10 +160,10 @@ def test_a_folder_without_an_index_is_no_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('"version": 1', '"version": 7', "version 7; this program reads"),
-        ('"step"', '"stop"', "is damaged: KeyError: 'step'"),
-        ("{", "", "is damaged: JSONDecodeError"),
-        ('"pieces": [', '"pieces": [{}, ', "is damaged: ValueError: too many values"),
+        ('"version":2', '"version":1', "version 1; this program reads .* version 2"),
+        ('"version"', '"edition"', "is damaged: missing key version"),
+        ('"format":', '"format"', "is damaged: not JSON: JSON is malformed"),
+        ('"step":3', '"step":4', r"its content has the checksum \w{16}, not \w{16}"),
     ],
 )
 def test_an_index_of_another_kind_is_refused(saved: Path, old: str, new: str, text: str) -> None:
@@ -185,13 +185,30 @@ def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path: Path, saved:
     assert list(tmp_path.iterdir()) == [saved]
 
 
-def test_what_a_kill_left_of_an_earlier_replacement_is_no_hindrance(
-    tmp_path: Path, saved: Path
-) -> None:
-    (tmp_path / f".{saved.name}.replaced").mkdir()
-    (tmp_path / f".{saved.name}.replaced" / "index.json").touch()
+def test_what_a_kill_left_of_an_earlier_save_is_no_hindrance(tmp_path: Path, saved: Path) -> None:
+    (saved / "weights-00002.safetensors").touch()
+    save_checkpoint(store_at(4), tmp_path, 3, {})
+    assert {path.name for path in saved.iterdir()} == {*read_checkpoint(saved).shards, "index.json"}
+    (saved / "index.json").unlink()
+    (tmp_path / f".{saved.name}.partial").mkdir()
     save_checkpoint(store_at(4), tmp_path, 3, {})
     assert list(tmp_path.iterdir()) == [saved]
+
+
+def test_a_replacement_that_fails_keeps_the_checkpoint_there(tmp_path: Path, saved: Path) -> None:
+    with make_store(tmp_path / "store") as store:
+        write_step(store, 1)
+        store.commit(1, {})
+    with (tmp_path / "store" / "records.bin").open("r+b") as file:
+        file.write(b"damage")
+    before = sorted(saved.iterdir())
+    with (
+        ParameterStore.open(tmp_path / "store", ring_bytes=1 << 20) as store,
+        pytest.raises(OpenwaferError, match="store-corrupt"),
+    ):
+        save_checkpoint(store, tmp_path, 3, {})
+    assert sorted(saved.iterdir()) == before
+    assert load_checkpoint(saved, store_at(0)).step == 3
 
 
 def test_a_file_is_no_checkpoint(saved: Path) -> None:

@@ -211,16 +211,18 @@ def test_a_manifest_without_its_file_is_refused(committed: Path) -> None:
 def test_a_cut_manifest_is_refused(committed: Path) -> None:
     path = committed / "manifest.json"
     os.truncate(path, path.stat().st_size - 10)
-    with pytest.raises(OpenwaferError, match=r"manifest\.json is not a whole manifest: JSON"):
+    with pytest.raises(
+        OpenwaferError, match=r"manifest\.json is damaged: not JSON: Input data was trunc"
+    ):
         open_store(committed)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('"version": 1', '"version": 2', "version 2; this program reads .* version 1"),
-        ("openwafer-parameter-store", "other", "is 'other' version 1; this program reads"),
-        ('"offsets"', '"places"', "is not a whole manifest: KeyError: 'offsets'"),
+        ('"version":2', '"version":1', "version 1; this program reads .* version 2"),
+        ("openwafer-parameter-store", "other", "is 'other' version 2; this program reads"),
+        ('"slot":', '"slit":', r"is damaged: its content has the checksum \w{16}, not \w{16}"),
     ],
 )
 def test_a_manifest_of_another_kind_is_refused(

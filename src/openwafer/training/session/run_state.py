@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.json_files import Count, JsonMistake, convert
 from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.stream.link.updates import UpdateCounts
@@ -32,7 +33,7 @@ class RunState:
         buffers: values of the model's buffers that its forwards have changed.
     """
 
-    steps_done: int
+    steps_done: Count
     counts: UpdateCounts
     loss_scale: Mapping[str, float]
     data: str
@@ -49,7 +50,7 @@ class BufferState:
     """A buffer's value; ``data`` is its bytes in base64."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
     data: str
 
     def to_tensor(self) -> torch.Tensor:
@@ -63,22 +64,13 @@ def parse_run_state(state: Mapping[str, object]) -> RunState:
     """Read back what :meth:`RunState.to_json` gave.
 
     Raises:
-        OpenwaferError: ``run-state`` for another version or missing keys.
+        OpenwaferError: ``run-state`` for another version, missing keys or other types.
     """
     try:
-        values = {key: value for key, value in state.items() if key != "version"}
-        if state["version"] != VERSION:
-            raise ValueError(f"expected version {VERSION}, found {state['version']}")
-        buffers = values.pop("buffers")
-        if not isinstance(buffers, Mapping):
-            raise TypeError(f"expected buffers by name, found {buffers!r:.40}")
-        read = {
-            name: BufferState(**{**value, "shape": tuple(value["shape"])})
-            for name, value in buffers.items()
-        }
-        counts = UpdateCounts(**values.pop("counts"))  # type: ignore[arg-type]
-        return RunState(**values, counts=counts, buffers=read)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError) as cause:
+        if state.get("version") != VERSION:
+            raise JsonMistake(f"expected version {VERSION}, found {state.get('version')}")
+        return convert(RunState, state)
+    except JsonMistake as cause:
         raise error(
             "run-state",
             f"the saved state of the run is not what this program writes: {cause}",

@@ -1,7 +1,8 @@
 """Portable checkpoints: every kept array by name, in safetensors shards, for any tier."""
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from openwafer import atomic_file
@@ -30,21 +31,24 @@ def save_checkpoint(
 ) -> Path:
     """Write weights and states to `folder`/step-NNNNNNNN and return that path.
 
-    The folder appears whole or not at all; one of the same step is replaced. One part of a record
+    The folder appears whole or not at all; the content of one of the same step is replaced in one
+    system call. One part of a record
     is in memory at a time, and the next on its way. No loan may be changing the store meanwhile.
     Raises `checkpoint-not-written` when the disk refuses.
     """
     saved_state = json_copy(state)
     final = folder / f"step-{step:08d}"
-    partial = folder / f".{final.name}.partial"
+    is_again = (final / INDEX_NAME).exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        arrays = {part: write_shards(store, partial, part, shard_bytes) for part in KEPT_PARTS}
-        head = Checkpoint(final, step, saved_state, dict(num_updates or {}), arrays)
-        atomic_file.write_bytes(partial / INDEX_NAME, head.encode())
-        _replace_folder(partial, final)
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            sync_path(folder.parent)
+        with _replacing_shards(final) if is_again else _appearing(final) as place:
+            arrays = {part: write_shards(store, place, part, shard_bytes) for part in KEPT_PARTS}
+            head = Checkpoint(final, step, saved_state, dict(num_updates or {}), arrays)
+            # The shards' names must be on disk before an index that promises them.
+            sync_path(place)
+            atomic_file.write_bytes(place / INDEX_NAME, head.encode())
     except OSError as cause:
         raise error(
             NOT_WRITTEN,
@@ -52,8 +56,6 @@ def save_checkpoint(
             help="free some space, or write to another folder; a disk tier keeps its last commit, "
             "a store in DRAM what earlier checkpoints hold",
         ) from cause
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return final
 
 
@@ -129,13 +131,38 @@ def _describe(spec: ArraySpec) -> str:
     return f"{dtype_name(spec.dtype)}{list(spec.shape)}"
 
 
-def _replace_folder(new: Path, final: Path) -> None:
-    # A folder cannot replace a folder in one call; a kill in between leaves the complete new one
-    # under its temporary name and all earlier steps in place.
-    replaced = new.with_suffix(".replaced")
-    shutil.rmtree(replaced, ignore_errors=True)
-    if final.exists():
-        final.rename(replaced)
-    new.rename(final)
-    sync_path(final.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+@contextmanager
+def _appearing(final: Path) -> Iterator[Path]:
+    """Context that writes a new checkpoint, in a folder that takes its name at the end."""
+    partial = final.with_name(f".{final.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        yield partial
+        # Without an index it is what a kill left of a deleted checkpoint.
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        sync_path(final.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _replacing_shards(final: Path) -> Iterator[Path]:
+    """Context that writes a checkpoint of the same step beside the one there.
+
+    No folder can replace a folder in one call, but one index another: until then the old one and
+    its shards are the checkpoint. At the end, files that the index in force lacks are deleted.
+    """
+    index = final / INDEX_NAME
+    earlier, earlier_index = set(final.iterdir()) - {index}, index.read_bytes()
+    superfluous = earlier
+    try:
+        yield final
+    except BaseException:
+        is_replaced = index.read_bytes() != earlier_index
+        superfluous = set() if is_replaced else set(final.iterdir()) - earlier - {index}
+        raise
+    finally:
+        for path in superfluous:
+            path.unlink()

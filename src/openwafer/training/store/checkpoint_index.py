@@ -3,20 +3,51 @@
 The format is described in docs/formats/openwafer-checkpoint.md.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.json_files import Count, SealedFormat, Unchecked, path_named
 from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part
 
-FORMAT = "openwafer-checkpoint"
-VERSION = 1
 INDEX_NAME = "index.json"
+
+
+@dataclass(frozen=True)
+class _Piece:
+    shard: str
+    start: tuple[Count, ...]
+    shape: tuple[Count, ...]
+    xxh3_64: str
+
+
+@dataclass(frozen=True)
+class _ArrayEntry:
+    dtype: str
+    shape: tuple[Count, ...]
+    pieces: tuple[_Piece]
+
+
+@dataclass(frozen=True)
+class _IndexContent:
+    step: Count
+    state: Unchecked
+    num_updates: dict[str, Count]
+    arrays: dict[Part, dict[str, _ArrayEntry]]
+
+
+FORMAT = SealedFormat(
+    name="openwafer-checkpoint",
+    version=2,
+    content=_IndexContent,
+    broken_code="checkpoint-broken",
+    broken_help="use an earlier checkpoint, or copy this one again",
+    version_code="checkpoint-format",
+    version_help="use the program version that wrote the checkpoint",
+)
 
 
 @dataclass(frozen=True)
@@ -41,81 +72,66 @@ class Checkpoint:
     num_updates: Mapping[str, int]
     arrays: Mapping[Part, Mapping[str, StoredArray]]
 
+    @property
+    def shards(self) -> frozenset[str]:
+        """Names of the files that hold the arrays."""
+        return frozenset(array.shard for part in self.arrays.values() for array in part.values())
+
     def encode(self) -> bytes:
         """The index as JSON text in UTF-8."""
         arrays = {
-            part.value: {name: _encode_array(array) for name, array in self.arrays[part].items()}
+            part: {name: _encode_array(array) for name, array in self.arrays[part].items()}
             for part in KEPT_PARTS
         }
-        document = {
-            "format": FORMAT,
-            "version": VERSION,
-            "step": self.step,
-            "state": self.state,
-            "num_updates": self.num_updates,
-            "arrays": arrays,
-        }
-        return json.dumps(document).encode()
+        return FORMAT.encode(
+            _IndexContent(self.step, dict(self.state), dict(self.num_updates), arrays)
+        )
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read the head of a checkpoint. Raises `checkpoint-missing`, -broken or -format."""
+    """Read the head of a checkpoint.
+
+    Raises `checkpoint-missing`, `checkpoint-broken`, `checkpoint-format`, and `name-outside` for a
+    shard that is not in its folder.
+    """
     path = folder / INDEX_NAME
     try:
-        document = json.loads(path.read_bytes())
-        found = document["format"], document["version"]
-        if found == (FORMAT, VERSION):
-            return _decode(folder, document)
+        return _decode(folder, FORMAT.decode(path, path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError) as cause:
         raise error(
             "checkpoint-missing",
             f"there is no checkpoint in {folder}: it has no {INDEX_NAME}",
             help="give a folder such as checkpoints/step-00000020",
         ) from cause
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except (ValueError, KeyError) as cause:
         raise broken(path, f"{type(cause).__name__}: {cause}") from cause
-    raise error(
-        "checkpoint-format",
-        f"{path} is {found[0]!r} version {found[1]!r}; this program reads {FORMAT!r} "
-        f"version {VERSION}",
-        help="use the program version that wrote the checkpoint",
-    )
 
 
 def broken(path: Path, reason: str) -> OpenwaferError:
     """The error for a file that is not what its index or format promises."""
-    return error(
-        "checkpoint-broken",
-        f"{path} is damaged: {reason}",
-        help="use an earlier checkpoint, or copy this one again",
-    )
+    return FORMAT.broken(path, reason)
 
 
-def _encode_array(array: StoredArray) -> dict[str, Any]:
+def _encode_array(array: StoredArray) -> _ArrayEntry:
     shape = array.spec.shape
-    piece = {
-        "shard": array.shard,
-        "start": [0] * len(shape),
-        "shape": shape,
-        "xxh3_64": array.checksum,
-    }
-    return {"dtype": dtype_name(array.spec.dtype), "shape": shape, "pieces": [piece]}
+    piece = _Piece(array.shard, (0,) * len(shape), shape, array.checksum)
+    return _ArrayEntry(dtype_name(array.spec.dtype), shape, (piece,))
 
 
-def _decode(folder: Path, document: dict[str, Any]) -> Checkpoint:
+def _decode(folder: Path, content: _IndexContent) -> Checkpoint:
     arrays = {
-        part: {
-            name: _decode_array(name, entry)
-            for name, entry in document["arrays"][part.value].items()
-        }
+        part: {name: _decode_array(name, entry) for name, entry in content.arrays[part].items()}
         for part in KEPT_PARTS
     }
-    return Checkpoint(folder, document["step"], document["state"], document["num_updates"], arrays)
+    head = Checkpoint(folder, content.step, content.state, content.num_updates, arrays)
+    for shard in head.shards:
+        path_named(shard, folder / INDEX_NAME)
+    return head
 
 
-def _decode_array(name: str, entry: dict[str, Any]) -> StoredArray:
-    [piece] = entry["pieces"]
-    if piece["shape"] != entry["shape"]:
+def _decode_array(name: str, entry: _ArrayEntry) -> StoredArray:
+    [piece] = entry.pieces
+    if piece.shape != entry.shape:
         raise ValueError(f"{name!r} is stored as a part of the array only")
-    spec = ArraySpec(name, dtype_named(entry["dtype"]), tuple(entry["shape"]))
-    return StoredArray(spec, piece["shard"], piece["xxh3_64"])
+    spec = ArraySpec(name, dtype_named(entry.dtype), entry.shape)
+    return StoredArray(spec, piece.shard, piece.xxh3_64)

@@ -3,13 +3,15 @@
 from collections import deque
 from collections.abc import Generator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import torch
 import xxhash
 
 from openwafer.atomic_file import sync_path
-from openwafer.training.store.checkpoint_index import StoredArray, broken
+from openwafer.json_files import path_named
+from openwafer.training.store.checkpoint_index import INDEX_NAME, StoredArray, broken
 from openwafer.training.store.layout import ArrayPlace, Part
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.safetensors_file import (
@@ -24,14 +26,16 @@ def write_shards(
 ) -> dict[str, StoredArray]:
     """Write all arrays of one part of all records, and say where each went. Raises OSError.
 
-    A shard exceeds `shard_bytes` only where one array does. One record's part is in memory at a
-    time, and the next on its way.
+    A shard exceeds `shard_bytes` only where one array does. Names of shards that are there are
+    passed over. One record's part is in memory at a time, and the next on its way.
     """
     stored = {}
+    names = {path.name for path in folder.iterdir()}
+    free = (name for number in count(1) if (name := _shard_name(part, number)) not in names)
     specs = [place.spec for layout in store.layouts.values() for place in layout.parts[part]]
     with closing(_stream(store, part)) as windows:
-        for number, shard in enumerate(cut_into_shards(specs, shard_bytes), start=1):
-            path = folder / f"{part}-{number:05d}.safetensors"
+        for shard in cut_into_shards(specs, shard_bytes):
+            path = folder / next(free)
             with path.open("xb") as file:
                 write_header(file, shard)
                 for spec in shard:
@@ -43,6 +47,10 @@ def write_shards(
     return stored
 
 
+def _shard_name(part: Part, number: int) -> str:
+    return f"{part}-{number:05d}.safetensors"
+
+
 class ShardReader:
     """Reads arrays of one checkpoint; each shard's header is read once."""
 
@@ -52,13 +60,13 @@ class ShardReader:
 
     def read(self, stored: StoredArray, target: torch.Tensor) -> None:
         """Fill `target`, uint8 with one dim, and verify it. Raises `checkpoint-broken`."""
-        path = self._folder / stored.shard
+        path = path_named(stored.shard, self._folder / INDEX_NAME)
         try:
             place = self._place(path, stored.spec.name)
             with path.open("rb") as file:
                 file.seek(place.offset_bytes)
                 num_read = file.readinto(target.numpy().data)
-        except (OSError, ValueError, KeyError, TypeError) as cause:
+        except (OSError, ValueError, KeyError) as cause:
             raise broken(path, f"{type(cause).__name__}: {cause}") from cause
         found = xxhash.xxh3_64_hexdigest(target.numpy().data)
         if (num_read, found) != (stored.spec.num_bytes, stored.checksum):

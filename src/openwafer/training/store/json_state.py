@@ -12,7 +12,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 def json_copy(state: Mapping[str, Json]) -> Mapping[str, Json]:
     """A copy of the state as a file would give it back. Raises `store-state-not-json`."""
     try:
-        copy: Mapping[str, Json] = json.loads(json.dumps(state))
+        copy: Mapping[str, Json] = json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as cause:
         raise error(
             "store-state-not-json",

@@ -4,24 +4,72 @@ Its atomic replacement is the commit. The format is described in
 docs/formats/openwafer-parameter-store.md.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.json_files import Count, SealedFormat, Unchecked
 from openwafer.training.store.catalog import Catalog
 from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.store.layout import ArrayPlace, ArraySpec, Part, RecordLayout
 from openwafer.training.store.part_state import Tier
-from openwafer.training.store.slots import Version
+from openwafer.training.store.slots import NUM_SLOTS, Version
 from openwafer.training.store.store_file import FILE_NAME, FilePlan, PartKey
 
-FORMAT = "openwafer-parameter-store"
-VERSION = 1
 MANIFEST_NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class _ArrayEntry:
+    name: str
+    dtype: str
+    shape: tuple[Count, ...]
+    offset_bytes: Count
+
+
+@dataclass(frozen=True)
+class _PartEntry:
+    tier: Tier
+    offsets: tuple[Count, ...]
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=NUM_SLOTS)] | None
+    xxh3_64: str | None
+    arrays: tuple[_ArrayEntry, ...]
+
+
+@dataclass(frozen=True)
+class _RecordEntry:
+    name: str
+    parts: dict[Part, _PartEntry]
+
+
+@dataclass(frozen=True)
+class _FileEntry:
+    name: str
+    num_bytes: Count
+
+
+@dataclass(frozen=True)
+class _ManifestContent:
+    step: int
+    state: Unchecked
+    file: _FileEntry
+    records: tuple[_RecordEntry, ...]
+
+
+FORMAT = SealedFormat(
+    name="openwafer-parameter-store",
+    version=2,
+    content=_ManifestContent,
+    broken_code="store-manifest-broken",
+    broken_help="restore the file, or load a checkpoint into a new store",
+    version_code="store-format",
+    version_help="use the program version that wrote the store, and move by a checkpoint",
+)
 
 
 @dataclass(frozen=True)
@@ -38,41 +86,29 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The manifest as JSON text in UTF-8."""
-        records = [
-            {
-                "name": layout.name,
-                "parts": {part.value: self._encode_part(layout, part) for part in Part},
-            }
+        records = tuple(
+            _RecordEntry(layout.name, {part: self._encode_part(layout, part) for part in Part})
             for layout in self.catalog.layouts.values()
-        ]
-        document = {
-            "format": FORMAT,
-            "version": VERSION,
-            "step": self.step,
-            "state": self.state,
-            "file": {"name": FILE_NAME, "num_bytes": self.catalog.file_plan.num_bytes},
-            "records": records,
-        }
-        return json.dumps(document).encode()
+        )
+        file = _FileEntry(FILE_NAME, self.catalog.file_plan.num_bytes)
+        return FORMAT.encode(_ManifestContent(self.step, dict(self.state), file, records))
 
-    def _encode_part(self, layout: RecordLayout, part: Part) -> dict[str, Any]:
+    def _encode_part(self, layout: RecordLayout, part: Part) -> _PartEntry:
         key = layout.name, part
         version = self.versions.get(key)
-        return {
-            "tier": self.catalog.placement[key].value,
-            "offsets": self.catalog.file_plan.offsets[key],
-            "slot": version.slot if version else None,
-            "xxh3_64": version.checksum if version else None,
-            "arrays": [
-                {
-                    "name": place.spec.name,
-                    "dtype": dtype_name(place.spec.dtype),
-                    "shape": place.spec.shape,
-                    "offset_bytes": place.offset_bytes,
-                }
-                for place in layout.parts[part]
-            ],
-        }
+        arrays = tuple(
+            _ArrayEntry(
+                place.spec.name, dtype_name(place.spec.dtype), place.spec.shape, place.offset_bytes
+            )
+            for place in layout.parts[part]
+        )
+        return _PartEntry(
+            self.catalog.placement[key],
+            self.catalog.file_plan.offsets[key],
+            version.slot if version else None,
+            version.checksum if version else None,
+            arrays,
+        )
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -83,16 +119,9 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError as cause:
         raise _no_manifest(folder) from cause
     try:
-        document = json.loads(data)
-        _require_format(path, document)
-        return _decode(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise error(
-            "store-manifest-broken",
-            f"{path} is not a whole manifest: {type(cause).__name__}: {cause}",
-            notes=(f"the file has {len(data)} bytes",),
-            help="restore the file, or load a checkpoint into a new store",
-        ) from cause
+        return _decode(FORMAT.decode(path, data))
+    except (ValueError, KeyError) as cause:
+        raise FORMAT.broken(path, f"{type(cause).__name__}: {cause}") from cause
 
 
 def _no_manifest(folder: Path) -> OpenwaferError:
@@ -109,36 +138,22 @@ def _no_manifest(folder: Path) -> OpenwaferError:
     )
 
 
-def _require_format(path: Path, document: dict[str, Any]) -> None:
-    found = document["format"], document["version"]
-    if found != (FORMAT, VERSION):
-        raise error(
-            "store-format",
-            f"{path} is {found[0]!r} version {found[1]!r}; this program reads {FORMAT!r} "
-            f"version {VERSION}",
-            help="use the program version that wrote the store, and move by a checkpoint",
-        )
-
-
-def _decode(document: dict[str, Any]) -> Manifest:
+def _decode(content: _ManifestContent) -> Manifest:
     layouts, placement, offsets, versions = {}, {}, {}, {}
-    for record in document["records"]:
-        name = record["name"]
+    for record in content.records:
         parts = {}
         for part in Part:
-            entry = record["parts"][part.value]
-            parts[part] = tuple(_decode_array(array) for array in entry["arrays"])
-            placement[name, part] = Tier(entry["tier"])
-            offsets[name, part] = tuple(entry["offsets"])
-            if entry["slot"] is not None:
-                versions[name, part] = Version(entry["slot"], entry["xxh3_64"])
-        layouts[name] = RecordLayout(name, parts)
-    plan = FilePlan(offsets, document["file"]["num_bytes"])
-    return Manifest(
-        document["step"], document["state"], Catalog(layouts, placement, plan), versions
-    )
+            entry = record.parts[part]
+            parts[part] = tuple(_decode_array(array) for array in entry.arrays)
+            placement[record.name, part] = entry.tier
+            offsets[record.name, part] = entry.offsets
+            if entry.slot is not None and entry.xxh3_64 is not None:
+                versions[record.name, part] = Version(entry.slot, entry.xxh3_64)
+        layouts[record.name] = RecordLayout(record.name, parts)
+    plan = FilePlan(offsets, content.file.num_bytes)
+    return Manifest(content.step, content.state, Catalog(layouts, placement, plan), versions)
 
 
-def _decode_array(entry: dict[str, Any]) -> ArrayPlace:
-    spec = ArraySpec(entry["name"], dtype_named(entry["dtype"]), tuple(entry["shape"]))
-    return ArrayPlace(spec, entry["offset_bytes"], spec.num_bytes)
+def _decode_array(entry: _ArrayEntry) -> ArrayPlace:
+    spec = ArraySpec(entry.name, dtype_named(entry.dtype), entry.shape)
+    return ArrayPlace(spec, entry.offset_bytes, spec.num_bytes)

@@ -5,14 +5,15 @@ format: eight bytes with the length of the header, little endian; the header in 
 dtype, shape and place of every tensor; their bytes without gaps.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import torch
 
+from openwafer.json_files import Count, Unchecked, convert, decode, encode
 from openwafer.training.store.layout import ArrayPlace, ArraySpec, round_up
 
 # Names of the format for torch's dtypes: https://huggingface.co/docs/safetensors
@@ -70,23 +71,42 @@ def write_header(
             "shape": spec.shape,
             "data_offsets": (start, end),
         }
-    text = json.dumps(header).encode()
+    text = encode(header)
     padded = text.ljust(round_up(len(text), LENGTH_BYTES))
     file.write(len(padded).to_bytes(LENGTH_BYTES, "little") + padded)
+
+
+@dataclass(frozen=True)
+class _TensorEntry:
+    dtype: str
+    shape: tuple[Count, ...]
+    data_offsets: tuple[Count, Count]
 
 
 def read_header(path: Path) -> dict[str, ArrayPlace]:
     """Arrays of a file by name; offsets count from its first byte.
 
-    Raises ValueError, KeyError or TypeError when it is no such file.
+    Raises ValueError when it is no such file.
     """
+    file_bytes = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(LENGTH_BYTES), "little")
-        header = json.loads(file.read(length))
+        if length > file_bytes - LENGTH_BYTES:
+            raise ValueError(f"its header has {length} bytes by its length, the file {file_bytes}")
+        header = decode(Unchecked, file.read(length))
     header.pop("__metadata__", None)
-    places = {}
-    for name, entry in header.items():
-        spec = ArraySpec(name, DTYPES[entry["dtype"]], tuple(entry["shape"]))
-        start = LENGTH_BYTES + length + entry["data_offsets"][0]
-        places[name] = ArrayPlace(spec, start, spec.num_bytes)
-    return places
+    start = LENGTH_BYTES + length
+    return {
+        name: _place_of(name, entry, start)
+        for name, entry in convert(dict[str, _TensorEntry], header).items()
+    }
+
+
+def _place_of(name: str, entry: _TensorEntry, data_start: int) -> ArrayPlace:
+    if entry.dtype not in DTYPES:
+        raise ValueError(f"{name} has the unknown dtype {entry.dtype!r}")
+    spec = ArraySpec(name, DTYPES[entry.dtype], entry.shape)
+    start, end = entry.data_offsets
+    if end - start != spec.num_bytes:
+        raise ValueError(f"{name} of {spec.num_bytes} bytes lies from {start} to {end}")
+    return ArrayPlace(spec, data_start + start, spec.num_bytes)
