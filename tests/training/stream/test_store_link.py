@@ -217,7 +217,7 @@ def test_watchers_may_change_gradients_on_their_way(make_link: MakeLink) -> None
     def double(gradients: Mapping[str, torch.Tensor]) -> None:
         gradients["0.weight"].mul_(2)
 
-    small.link.watch_gradients = double
+    small.link.watchers.append(double)
     small.push(0, 0.25)
     assert torch.equal(small.stored(0), small.weights[0] - 0.5)
 

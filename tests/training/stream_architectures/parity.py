@@ -33,12 +33,8 @@ class Parity:
 
 
 def micro_batches(architecture: Architecture) -> int:
-    """Two, or one where several would change the order of sums.
-
-    The gradient of a weight tied between layers is summed layer by layer, and running statistics
-    see the micro-batches in the order of the streamed forward.
-    """
-    return 1 if architecture.is_tied or architecture.has_stateful_buffers else 2
+    """Two, or one where running statistics see them in the order of the streamed forward."""
+    return 1 if architecture.has_stateful_buffers else 2
 
 
 def compare(

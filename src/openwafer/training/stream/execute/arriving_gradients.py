@@ -1,11 +1,20 @@
-"""The gradients of a pass, which autograd completes one by one."""
+"""The gradients of a pass, which autograd completes one by one and micro-batch by micro-batch.
 
-from collections.abc import Mapping, Sequence
+Gradients are added as the plain loop adds them: those of one micro-batch where autograd adds them,
+then micro-batch by micro-batch in rising order. A parameter that one layer call uses gets its
+gradients in that order, since the backward pass takes the micro-batches of a layer in turn. Where
+several calls use it (a tied weight, a pinned one, a layer that is called again), a micro-batch's
+parts come apart: they wait in host memory until all have come, and are added then.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch import nn
 
+from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.execute.gradient_watchers import GradientWatchers
 from openwafer.training.stream.layers import PINNED, Partition
 
 # The attribute of an ordinary parameter, which a released one hides.
@@ -18,16 +27,31 @@ class ArrivingGradients:
     Args:
         split: the model's records.
         parameters: by name; a gradient is expected of those that want one.
+        device: where gradients arrive.
+
+    Attributes:
+        watchers: look at the gradients of each micro-batch.
     """
 
-    def __init__(self, split: Partition, parameters: Mapping[str, nn.Parameter]) -> None:
+    def __init__(
+        self, split: Partition, parameters: Mapping[str, nn.Parameter], device: Device
+    ) -> None:
+        self.watchers = GradientWatchers(parameters)
+        self.watchers.passes_over = lambda name: split.record_of[name] in self._apart
         self._split = split
         self._parameters = parameters
+        self._device = device
+        self._num_micro_batches = 1
         self._num_arrived: dict[str, int] = {}
         self._num_expected = {
             record: sum(parameters[name].requires_grad for name in names)
             for record, names in split.records.items()
         }
+        shared = {record for layer in split.layers for record in layer.shared}
+        self._often_used = frozenset(shared | {PINNED})
+        # Records whose gradients of a micro-batch come in parts, and those parts in host memory.
+        self._apart: set[str] = set()
+        self._parts: dict[str, dict[int, torch.Tensor]] = {}
 
     def expect(self, names: Sequence[str]) -> None:
         """Say which parameters get a gradient, so that a record does not wait for the others."""
@@ -36,15 +60,41 @@ class ArrivingGradients:
             num = len(expected.intersection(held))
             self._num_expected[record] = num or self._num_expected[record]
 
+    def begin(self, num_micro_batches: int) -> None:
+        """A pass of so many micro-batches begins."""
+        self._num_micro_batches = num_micro_batches
+        self._apart = set(self._often_used) if num_micro_batches > 1 else set()
+
+    def keep_apart(self, records: Iterable[str]) -> None:
+        """Another layer call of the pass uses these records."""
+        if self._num_micro_batches > 1:
+            self._apart.update(records)
+
     def note(self, name: str) -> str | None:
-        """A parameter's gradient is complete; returns its record if that is complete, too.
+        """A parameter's gradient has arrived; returns its record if that is complete.
 
         The pinned record never is: its turn in the store comes when no other loan is out.
         """
         record = self._split.record_of[name]
         self._num_arrived[record] = self._num_arrived.get(record, 0) + 1
-        is_complete = self._num_arrived[record] >= self._num_expected[record]
-        return record if is_complete and record != PINNED else None
+        if record in self._apart:
+            self._put_aside(name)
+            return None
+        wanted = self._num_expected[record] * self._num_micro_batches
+        return record if self._num_arrived[record] >= wanted and record != PINNED else None
+
+    def _put_aside(self, name: str) -> None:
+        gradient = take_gradient(self._parameters[name])
+        if gradient is None:
+            return
+        parts, micro_batch = self._parts.setdefault(name, {}), self.watchers.micro_batch
+        with self._device.host_section(), torch.no_grad():
+            on_host = torch.empty(gradient.shape, dtype=gradient.dtype)
+            self._device.download(gradient, on_host, self._device.submitted()).wait()
+            if micro_batch in parts:
+                parts[micro_batch].add_(on_host)
+            else:
+                parts[micro_batch] = on_host
 
     @property
     def begun(self) -> list[str]:
@@ -56,14 +106,38 @@ class ArrivingGradients:
         self._num_arrived.pop(record, None)
         gradients = {}
         for name in self._split.records[record]:
-            gradient = take_gradient(self._parameters[name])
+            gradient = self._sum_of_parts(name) if record in self._apart else None
+            if gradient is None:
+                gradient = take_gradient(self._parameters[name])
             if gradient is not None:
                 gradients[name] = gradient
         return gradients
 
+    def _sum_of_parts(self, name: str) -> torch.Tensor | None:
+        parts = self._parts.pop(name, None)
+        if parts is None:
+            return None
+        total: torch.Tensor | None = None
+        with self._device.host_section(), torch.no_grad():
+            for index, gradient in sorted(parts.items()):
+                self.watchers.show(index, name, gradient)
+                total = gradient if total is None else total.add_(gradient)
+        assert total is not None
+        return self._on_device(total)
+
+    def _on_device(self, on_host: torch.Tensor) -> torch.Tensor:
+        on_device = torch.empty(
+            on_host.shape, dtype=on_host.dtype, device=self._device.torch_device
+        )
+        transfer = self._device.upload(on_device, on_host, self._device.submitted())
+        transfer.wait()
+        transfer.wait_until_read()
+        return on_device
+
     def forget(self) -> None:
         """Start anew, and drop the gradients that have arrived."""
         self._num_arrived.clear()
+        self._parts.clear()
         for parameter in self._parameters.values():
             take_gradient(parameter)
 

@@ -18,6 +18,10 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.gradient_watchers import (
+    GradientWatchers,
+    MicroBatchWatcher,
+)
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
@@ -71,8 +75,11 @@ class Execution(Protocol):
         """Call ``watcher`` with the gradients on their way to the update, by parameter name.
 
         A parameter comes once a step, with the gradient of the whole step; the watcher may change
-        it in place.
+        it in place. Watchers see them in the order in which they were given.
         """
+
+    def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
+        """Call ``watcher`` with every gradient of each micro-batch by itself."""
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """Run forward and backward of all micro-batches; their gradients are summed.
@@ -136,8 +143,8 @@ class StreamedExecution:
         self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
         self.executor.schedule = plan.schedule
         self.executor.policies = plan.policies
-        self.executor.nested_capacity_bytes = plan.nested_capacity_bytes
-        self.executor.expect_gradients(plan.received)
+        self.executor.nested.capacity_bytes = plan.nested_capacity_bytes
+        self.executor.gradients.expect(plan.received)
         # Gradients that arrive are of the next step, so those of the last must be gone by then.
         self.executor.on_backward = self.flush
 
@@ -148,7 +155,11 @@ class StreamedExecution:
 
     def watch_gradients(self, watcher: Watcher) -> None:
         """See :class:`Execution`."""
-        self.link.watch_gradients = watcher
+        self.link.watchers.append(watcher)
+
+    def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
+        """See :class:`Execution`."""
+        self.executor.gradients.watchers.add(watcher)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
@@ -228,8 +239,9 @@ class ResidentExecution:
         self.on_updates_applied: Callable[[], None] = lambda: None
         self.recorder = Recorder(device)
         self._traffic = LinkTraffic()
-        self._watcher: Watcher = lambda gradients: None
+        self._watchers: list[Watcher] = []
         self._parameters = dict(model.named_parameters())
+        self._micro_batch_watchers = GradientWatchers(self._parameters)
         self._record_of: dict[str, str] = {}
         self._loans: dict[str, Loan] = {}
         self._bind()
@@ -250,20 +262,26 @@ class ResidentExecution:
 
     def watch_gradients(self, watcher: Watcher) -> None:
         """See :class:`Execution`."""
-        self._watcher = watcher
+        self._watchers.append(watcher)
+
+    def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
+        """See :class:`Execution`."""
+        self._micro_batch_watchers.add(watcher)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
         losses = []
         with self.device.active(is_watched=self.recorder.trace is not None):
             for index, forward in enumerate(forwards):
+                self._micro_batch_watchers.micro_batch = index
                 if seed is not None:
                     seed(index)
                 with self._autocast():
                     loss = forward()
                 root(loss).backward()
                 losses.append(loss.item())
-        self._watcher(self._gradients())
+        for watcher in self._watchers:
+            watcher(self._gradients())
         return losses
 
     def _gradients(self) -> dict[str, torch.Tensor]:
@@ -301,5 +319,6 @@ class ResidentExecution:
 
     def close(self) -> None:
         """See :class:`Execution`."""
+        self._micro_batch_watchers.close()
         for loan in self._loans.values():
             loan.release()

@@ -5,13 +5,22 @@ weights to the device, runs the layer under the saved-tensor hooks of its activa
 goes on with the schedule. In the backward pass, hooks on the layers' outputs say which layer is
 next, and hooks on the parameters say when a gradient is complete. The schedule only decides when
 things happen: a layer that it does not expect is served on demand.
+
+One state machine: :class:`Phase` names its states.
+
+.. code-block:: text
+
+    IDLE -> FORWARD <-> LAYER            begin_pass; a layer's call and its end
+            FORWARD -> BACKWARD -> IDLE  the first hook of a backward; its end
+    IDLE -> BACKWARD                     a backward whose pass has ended: its graph was kept
+                       BACKWARD <-> RECOMPUTE (or LAYER, where user code calls layers in backward)
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from typing import Any
-from weakref import WeakMethod
 
 import torch
 from torch import nn
@@ -22,21 +31,27 @@ from openwafer.training.metrics.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
-from openwafer.training.stream.execute.activations import (
-    Call,
-    Frame,
-    changed_buffers,
-    frame_for,
-)
+from openwafer.training.stream.execute.accumulators import before_accumulation, renew_accumulators
+from openwafer.training.stream.execute.activations import Call, Frame, changed_buffers, frame_for
 from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
-from openwafer.training.stream.execute.compiled_layers import FORWARD, call_of
+from openwafer.training.stream.execute.attachment import attach
+from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
-from openwafer.training.stream.execute.stand_ins import Function, stand_in
+from openwafer.training.stream.execute.stand_ins import Function
+from openwafer.training.stream.execute.walk import Walk
 from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
 
-COMPUTE = (Kind.FORWARD, Kind.BACKWARD)
+
+class Phase(Enum):
+    """Where the executor is in a pass."""
+
+    IDLE = "no pass is open"
+    FORWARD = "in a pass, between layers"
+    LAYER = "in a layer's forward"
+    BACKWARD = "in a backward, whose end ends the pass"
+    RECOMPUTE = "in a layer that runs again in the backward"
 
 
 class Executor:
@@ -50,6 +65,15 @@ class Executor:
         link: the host side.
         device: where the model runs.
         recorder: receives times and device memory.
+
+    Attributes:
+        schedule: what training passes walk; ``None`` serves every layer on demand.
+        policies, default_policy: what becomes of the layers' activations.
+        log: of the pass under way, or the last one.
+        gradients: those that have arrived and are not pushed.
+        nested: records of layers inside others.
+        on_leave, on_backward: called when a layer's forward has ended, when a backward begins.
+        pause: what happens where a layer begins; the rotation of micro-batches replaces it.
     """
 
     def __init__(
@@ -70,166 +94,171 @@ class Executor:
         self.default_policy = Activations.KEEP
         self.recorder = recorder or Recorder(device)
         self.log = PassLog()
-        self.nested_capacity_bytes = 0
+        self.gradients = ArrivingGradients(split, weights.parameters, device)
+        self.nested = NestedRecords(split, weights, self.release)
         self.on_leave: Callable[[], None] = lambda: None
         self.on_backward: Callable[[], None] = lambda: None
         # Indices of the buffers that a recomputed layer's forward changes, once it has run.
         self.changing_buffers: dict[str, tuple[int, ...]] = {}
         self.compares_buffers = True
-        # What happens where a layer begins; the rotation of micro-batches replaces it.
         self.pause: Callable[[Layer], int] | None = None
+        self._phase = Phase.IDLE
+        self._walk = Walk()
         self._layers = {layer.name: layer for layer in split.layers}
-        self._actions: tuple[Action, ...] = ()
-        self._cursor = 0
-        self._is_inside_layer = False
-        self._is_in_pass = False
-        self._is_end_due = False
+        self._inner_layers = _inner_layers(split)
+        self._num_micro_batches = 1
+        self._micro_batch = 0
+        self._marked: list[object] = []
         self._backward_visit: tuple[PassLog, int] | None = None
         self._fetching: set[str] = set()
-        self._nested: dict[str, None] = {}
-        self._nested_records = _records_of(split, is_nested=True)
-        self._nested_records -= _records_of(split, is_nested=False)
         self._unplanned_records: set[str] = set()
-        self._gradients = ArrivingGradients(split, weights.parameters)
         self._modules = dict(model.named_modules(remove_duplicate=False))
-        self._undo = ExitStack()
-        self._attach(model)
-
-    def expect_gradients(self, names: Sequence[str]) -> None:
-        """Say which parameters get a gradient, so that a record is pushed without the others."""
-        self._gradients.expect(names)
-
-    # Hooks on the model.
-
-    def _attach(self, model: nn.Module) -> None:
-        for layer in self.split.layers:
-            module = self._modules[layer.name]
-            name, function = call_of(module)
-            run = partial(self.run_layer, layer)
-            self._undo.callback(stand_in(module, name, function, run))
-        for part in self._parts_beside_layers(model):
-            run_it = self.run_root if part is model else self.run_part
-            self._undo.callback(stand_in(part, FORWARD, part.forward, run_it))
-        for name, parameter in self.weights.parameters.items():
-            if parameter.requires_grad:
-                # Held weakly: a garbage collector does not see what these hooks hold.
-                take = partial(_call, WeakMethod(self._take_gradient), name)
-                handle = parameter.register_post_accumulate_grad_hook(take)
-                self._undo.callback(handle.remove)
-
-    def _parts_beside_layers(self, model: nn.Module) -> list[nn.Module]:
-        """The model, and of its modules those with weights that are no layer and in none."""
-        streamed = {
-            inner for layer in self.split.layers for inner in self._modules[layer.name].modules()
-        }
-        return [
-            module
-            for module in model.modules()
-            if module is model
-            or (module not in streamed and next(module.parameters(), None) is not None)
-        ]
+        self._undo = attach(self, model, split, weights.parameters)
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
         self._undo.close()
+        self.gradients.watchers.close()
 
     # One pass.
 
     @property
     def is_in_pass(self) -> bool:
         """Whether a pass has begun whose backward has not ended."""
-        return self._is_in_pass
+        return self._phase is not Phase.IDLE
 
-    def begin_pass(self) -> None:
-        """Start a pass: forward, and backward where gradients are wanted."""
-        if self._is_in_pass:
+    def begin_pass(self, num_micro_batches: int = 1) -> None:
+        """Start a pass: forward, and backward where gradients are wanted.
+
+        Args:
+            num_micro_batches: that take turns in it, each announced by :meth:`begin_micro_batch`.
+        """
+        if self.is_in_pass:
             self.end_pass()
         self.log = PassLog()
-        is_training = torch.is_grad_enabled()
-        self._open(self.schedule.actions if self.schedule and is_training else ())
+        self._num_micro_batches = num_micro_batches
+        self._micro_batch = 0
+        self.gradients.begin(num_micro_batches)
+        self._open(Phase.FORWARD, self.schedule if torch.is_grad_enabled() else None)
 
-    def _open(self, actions: tuple[Action, ...]) -> None:
-        self._is_in_pass = True
-        self._is_end_due = False
-        self._actions = actions
-        self._cursor = 0
+    def _open(self, phase: Phase, schedule: Schedule | None) -> None:
+        self._phase = phase
+        self._walk.begin(schedule)
         self._backward_visit = None
         if PINNED in self.split.records:
             self.ensure(PINNED)
-        self.link.begin_pass(actions)
+        self.link.begin_pass(self._walk.actions)
         self._run_to_compute()
 
     def _join_backward(self) -> None:
         """See that a pass is open until the backward under way ends.
 
         A graph may outlive its pass: backward is called a second time, or another forward has
-        come between the two. The weights then come on demand.
+        come between the two. The weights then come on demand. A backward inside a layer's forward
+        ends nothing.
         """
-        if not self._is_in_pass:
-            self._open(())
-        if not self._is_end_due:
-            self._is_end_due = True
-            self.on_backward()
-            torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
+        match self._phase:
+            case Phase.BACKWARD | Phase.RECOMPUTE | Phase.LAYER:
+                return
+            case Phase.IDLE:
+                self._open(Phase.BACKWARD, None)
+            case Phase.FORWARD:
+                self._phase = Phase.BACKWARD
+        self.on_backward()
+        torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
 
     def end_pass(self) -> None:
         """Finish a pass: push what is left, release everything but the pinned record."""
-        self._run_rest()
-        for record in self._gradients.begun:
+        for action in self._walk.rest():
+            if action.kind is Kind.RELEASE:
+                self._do(action)
+        for record in self.gradients.begun:
             self._push(record)
         for record in self.split.records:
             if record != PINNED and self.weights.holds(record):
                 self.release(record)
-        self._nested.clear()
-        self._unplanned_records.clear()
-        self._is_in_pass = False
-        self.recorder.end_backward()
+        self._leave_pass()
         self.link.end_pass()
         if PINNED in self.split.records and self.weights.holds(PINNED):
             self.release(PINNED)
 
+    def _leave_pass(self) -> None:
+        self._phase = Phase.IDLE
+        self.nested.forget()
+        self._unplanned_records.clear()
+        self._marked.clear()
+        self.recorder.end_backward()
+
     def abandon_pass(self) -> None:
         """Leave a pass that failed: weights off the device, loans back, gradients forgotten."""
-        self._is_in_pass = False
-        self._is_inside_layer = False
-        self._cursor = len(self._actions)
+        self._leave_pass()
+        self._walk.end()
         self._fetching.clear()
-        self._nested.clear()
-        self._unplanned_records.clear()
-        self.recorder.end_backward()
         self.link.abandon()
         for record in self.split.records:
             if self.weights.holds(record):
                 self.weights.drop(record)
-        self._gradients.forget()
+        self.gradients.forget()
 
     def enter(self, layer: Layer) -> int:
         """Bring a layer's weights to the device; return the index of its visit."""
-        self.log.visits.append(layer.name)
+        records = self._records_in(layer)
+        self.gradients.keep_apart(self.log.first_visits.keys() & records)
+        visit = self.log.visit(layer.name, records)
         self._reach(Kind.FORWARD, layer)
-        return len(self.log.visits) - 1
+        return visit
+
+    def _records_in(self, layer: Layer) -> set[str]:
+        """The records of a layer and of those nested in it."""
+        layers = (layer, *self._inner_layers.get(layer.name, ()))
+        return {record for one in layers for record in one.records}
+
+    def begin_micro_batch(self, index: int, layer: Layer | None) -> None:
+        """The micro-batch of that index goes on: through a layer, and to the next one.
+
+        Each has its own gradients of what it uses on its way.
+        """
+        self._micro_batch = index
+        if self._num_micro_batches == 1:
+            return
+        used = self._records_in(layer) if layer else set()
+        self._renew(used - {PINNED})
+        self._marked = [
+            before_accumulation(parameter, partial(self._mark, index))
+            for parameter in self._renew({PINNED} & self.split.records.keys())
+        ]
+
+    def _renew(self, records: set[str]) -> list[nn.Parameter]:
+        names = (name for record in records for name in self.split.records[record])
+        parameters = [self.weights.parameters[name] for name in names]
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        renew_accumulators(trained)
+        return trained
+
+    def _mark(self, micro_batch: int) -> None:
+        self.gradients.watchers.micro_batch = micro_batch
 
     def leave(self) -> None:
         """Go on with the schedule after a layer's forward."""
         self.on_leave()
-        self._release_nested()
-        self._release_unplanned()
+        self._release_on_demand()
         self._run_to_compute()
 
-    def begin_backward(self, log: PassLog, visit: int) -> None:
+    def begin_backward(self, log: PassLog, visit: int, micro_batch: int) -> None:
         """The backward pass has come to a visit of a pass, mostly of the one that is open."""
         if torch.is_grad_enabled():
             raise _graph_of_backward(log.visits[visit])
         self._join_backward()
+        self._mark(micro_batch)
         last = self._backward_visit
         if last is not None:
             if last[0] is log and last[1] == visit:
                 return
-            self._release_nested()
-            self._release_unplanned()
+            self._release_on_demand()
         self._backward_visit = log, visit
         layer = self._layers[log.visits[visit]]
         if log is self.log:
+            self._push_passed(visit)
             log.backward.append(visit)
             self._run_to_compute()
             self._reach(Kind.BACKWARD, layer)
@@ -237,18 +266,23 @@ class Executor:
             self._bring(layer)
         self.recorder.begin_backward(layer.name)
 
+    def _push_passed(self, visit: int) -> None:
+        """Push what the backward pass has left behind, though some micro-batch did not use it."""
+        for record in self.gradients.begun:
+            if self.log.first_visits.get(record, 0) > visit:
+                self._push(record)
+
+    # The schedule.
+
     def _reach(self, kind: Kind, layer: Layer) -> None:
-        """Move the cursor past a compute action and see that its weights are there."""
-        found = self._find(kind, layer.name)
-        if found is None:
-            if self.schedule is not None and self._actions:
-                self.log.unplanned.append(layer.name)
-        else:
-            while self._cursor < found:
-                self._do(self._actions[self._cursor])
-                self._cursor += 1
-            self._cursor += 1
+        """Go past a compute action of the schedule and see that its weights are there."""
+        if self._walk.foresees(kind, layer.name):
+            for action in self._walk.to(kind, layer.name):
+                self._do(action)
+        elif self._walk.actions:
+            self.log.unplanned.append(layer.name)
         self._bring(layer)
+        self.log.executed.append((kind, layer.name))
 
     def _bring(self, layer: Layer) -> None:
         for record in layer.records:
@@ -258,34 +292,12 @@ class Executor:
 
     def planned_layer(self) -> str | None:
         """The layer that the schedule wants next, if it wants one."""
-        if self._cursor >= len(self._actions):
-            return None
-        action = self._actions[self._cursor]
-        return action.target if action.kind is Kind.FORWARD else None
-
-    def _find(self, kind: Kind, target: str) -> int | None:
-        for position in range(self._cursor, len(self._actions)):
-            action = self._actions[position]
-            if action.kind is kind and action.target == target:
-                return position
-            if kind is Kind.FORWARD and action.kind is Kind.BACKWARD:
-                return None
-        return None
+        return self._walk.next_forward
 
     def _run_to_compute(self) -> None:
-        while self._cursor < len(self._actions):
-            action = self._actions[self._cursor]
-            if action.kind in COMPUTE:
-                break
+        for action in self._walk.to_compute():
             self._do(action)
-            self._cursor += 1
-        self.link.advance(self._cursor)
-
-    def _run_rest(self) -> None:
-        for action in self._actions[self._cursor :]:
-            if action.kind is Kind.RELEASE:
-                self._do(action)
-        self._cursor = len(self._actions)
+        self.link.advance(self._walk.position)
 
     def _do(self, action: Action) -> None:
         if action.kind is Kind.FETCH and not self.weights.holds(action.target):
@@ -313,6 +325,7 @@ class Executor:
         else:
             slot = self.weights.take_slot(record)
         self._fetching.add(record)
+        self.log.executed.append((Kind.FETCH, record))
         with self.device.host_section():
             self.link.fetch(record, slot, keeps_loan=keeps_loan)
 
@@ -322,43 +335,26 @@ class Executor:
             self.link.complete(record)
             self._fetching.discard(record)
         self.weights.drop(record)
+        self.log.executed.append((Kind.RELEASE, record))
         with self.device.host_section():
             self.link.release(record)
 
     def use_nested(self, record: str) -> None:
         """Bring a record of a layer inside the running one, in the place of older ones."""
-        if not self.weights.holds(record):
-            self._make_room(self.weights.num_bytes(record))
-            self._nested[record] = None
-        elif record in self._nested:
-            self._nested[record] = self._nested.pop(record)
+        self.nested.use(record)
         self.ensure(record)
 
     def _use_saved(self, record: str) -> None:
         """Bring back a record whose weights the backward pass wants."""
         self._join_backward()
-        if record in self._nested_records:
+        if record in self.nested:
             self.use_nested(record)
         else:
             self.ensure(record)
 
-    def _make_room(self, num_bytes: int) -> None:
-        held = [record for record in self._nested if self.weights.holds(record)]
-        total = sum(self.weights.num_bytes(record) for record in held)
-        for record in held:
-            if total + num_bytes <= self.nested_capacity_bytes:
-                break
-            total -= self.weights.num_bytes(record)
-            del self._nested[record]
-            self.release(record)
-
-    def _release_nested(self) -> None:
-        for record in self._nested:
-            if self.weights.holds(record):
-                self.release(record)
-        self._nested.clear()
-
-    def _release_unplanned(self) -> None:
+    def _release_on_demand(self) -> None:
+        """Release what came beside the schedule for the layer that is left."""
+        self.nested.release_all()
         for record in self._unplanned_records:
             if self.weights.holds(record):
                 self.release(record)
@@ -366,37 +362,50 @@ class Executor:
 
     # Gradients.
 
-    def _take_gradient(self, name: str, parameter: torch.Tensor) -> None:
+    def take_gradient(self, name: str, _parameter: torch.Tensor) -> None:
+        """A gradient has been added to a parameter: push its record if that was the last."""
         self._join_backward()
-        record = self._gradients.note(name)
+        record = self.gradients.note(name)
         if record is not None:
             self._push(record)
 
     def _push(self, record: str) -> None:
-        gradients = self._gradients.take(record)
+        gradients = self.gradients.take(record)
         if gradients:
+            self.log.executed.append((Kind.PUSH, record))
             with self.device.host_section():
                 self.link.push(record, gradients)
 
     # Layers.
 
+    @contextmanager
+    def _inside_layer(self, phase: Phase) -> Iterator[None]:
+        outside, self._phase = self._phase, phase
+        try:
+            yield
+        finally:
+            # A failed pass is left from within.
+            if self._phase is phase:
+                self._phase = outside
+            torch.clear_autocast_cache()
+
     def run_layer(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         """Run one call of a layer; the layer's ``forward`` is replaced by this."""
-        if not self._is_in_pass:
-            return self._run_pass(partial(self.run_layer, layer, function), (args, kwargs), {})
-        if self._is_inside_layer:
-            for record in layer.records:
-                self.use_nested(record)
-            return function(*args, **kwargs)
+        match self._phase:
+            case Phase.IDLE:
+                return self._run_pass(partial(self.run_layer, layer, function), (args, kwargs), {})
+            case Phase.LAYER | Phase.RECOMPUTE:
+                for record in layer.records:
+                    self.use_nested(record)
+                return function(*args, **kwargs)
+            case Phase.FORWARD | Phase.BACKWARD:
+                return self._run_visit(layer, function, args, kwargs)
+
+    def _run_visit(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         pause = self.pause
         visit = self.enter(layer) if pause is None else pause(layer)
-        self._is_inside_layer = True
-        try:
-            with self.recorder.forward(layer.name):
-                out = self._run_framed(layer, function, args, kwargs)
-        finally:
-            self._is_inside_layer = False
-            torch.clear_autocast_cache()
+        with self._inside_layer(Phase.LAYER), self.recorder.forward(layer.name):
+            out = self._run_framed(layer, function, args, kwargs)
         if torch.is_grad_enabled():
             self._watch(out, visit)
         if pause is None:
@@ -420,19 +429,17 @@ class Executor:
         return out
 
     def _rerun(self, layer: Layer, function: Function, *args: Any, **kwargs: Any) -> Any:
-        self._is_inside_layer = True
-        try:
-            with self.recorder.recompute(layer.name):
-                return function(*args, **kwargs)
-        finally:
-            self._is_inside_layer = False
-            torch.clear_autocast_cache()
+        with self._inside_layer(Phase.RECOMPUTE), self.recorder.recompute(layer.name):
+            return function(*args, **kwargs)
 
     def _watch(self, out: object, visit: int) -> None:
-        log = self.log
+        reached = partial(self._reached, self.log, visit, self._micro_batch)
         for leaf in pytree.tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                leaf.register_hook(lambda _: self.begin_backward(log, visit))
+                leaf.register_hook(reached)
+
+    def _reached(self, log: PassLog, visit: int, micro_batch: int, _: torch.Tensor) -> None:
+        self.begin_backward(log, visit, micro_batch)
 
     def run_root(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the model's own forward: a pass, unless micro-batches rotate in one."""
@@ -442,7 +449,7 @@ class Executor:
 
     def run_part(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the forward of a module beside or around the layers: a pass if called by itself."""
-        if self._is_in_pass:
+        if self.is_in_pass:
             return function(*args, **kwargs)
         return self._run_pass(function, args, kwargs)
 
@@ -465,15 +472,13 @@ class Executor:
         )
 
 
-def _records_of(split: Partition, *, is_nested: bool) -> set[str]:
-    layers = [layer for layer in split.layers if (layer.parent is not None) is is_nested]
-    return {record for layer in layers for record in layer.records}
-
-
-def _call(method: "WeakMethod[Callable[..., None]]", *args: Any) -> None:
-    alive = method()
-    if alive is not None:
-        alive(*args)
+def _inner_layers(split: Partition) -> dict[str, list[Layer]]:
+    """Layers by the one in which they are called."""
+    inner: dict[str, list[Layer]] = {}
+    for layer in split.layers:
+        if layer.parent is not None:
+            inner.setdefault(layer.parent, []).append(layer)
+    return inner
 
 
 def _graph_of_backward(layer: str) -> OpenwaferError:

@@ -4,7 +4,9 @@ Each micro-batch's forward runs in a fiber of its own that stops where a streame
 When all have stopped, the layer's weights are fetched once and every micro-batch goes on through
 the layer to the next one. One backward call over all losses then visits the layers in reverse,
 because autograd takes the node that was made last first. The micro-batches go forward in falling
-order, so that autograd meets them in rising order and sums their gradients as a plain loop does.
+order, so that autograd meets them in rising order, and each has accumulators of its own
+(:mod:`~openwafer.training.stream.execute.accumulators`), so that their gradients are summed as a
+plain loop sums them.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,15 +77,17 @@ def run_forward(
     hub = greenlet.getcurrent()
     device = executor.device.torch_device
     fibers = [_Fiber(index, forward, seed) for index, forward in enumerate(forwards)]
-    executor.begin_pass()
+    executor.begin_pass(len(fibers))
     executor.pause = hub.switch
     try:
         for fiber in reversed(fibers):
+            executor.begin_micro_batch(fiber.index, None)
             fiber.run(device)
         while layer := _next_layer(executor, fibers):
             visit = executor.enter(layer)
             for fiber in reversed(fibers):
                 if fiber.waits_for is layer:
+                    executor.begin_micro_batch(fiber.index, layer)
                     fiber.run(device, visit)
             executor.leave()
     finally:

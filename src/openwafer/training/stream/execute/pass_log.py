@@ -1,6 +1,9 @@
 """What happens in one pass over a model, forward and backward."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from openwafer.training.stream.schedule import Kind
 
 
 @dataclass
@@ -9,10 +12,22 @@ class PassLog:
 
     Attributes:
         visits: layer calls in forward order, by layer name.
+        first_visits: index of the first visit that had a record, by record.
         backward: indices of the visits that the backward pass reached.
         unplanned: layers served on demand although a schedule was there.
+        executed: kind and target of everything done, in the order in which the compute lane did it.
     """
 
     visits: list[str] = field(default_factory=list)
+    first_visits: dict[str, int] = field(default_factory=dict)
     backward: list[int] = field(default_factory=list)
     unplanned: list[str] = field(default_factory=list)
+    executed: list[tuple[Kind, str]] = field(default_factory=list)
+
+    def visit(self, layer: str, records: Iterable[str]) -> int:
+        """Note a layer call that needs records; returns its index."""
+        index = len(self.visits)
+        self.visits.append(layer)
+        for record in records:
+            self.first_visits.setdefault(record, index)
+        return index

@@ -72,8 +72,8 @@ class StoreLink:
 
     Attributes:
         traffic: bytes so far.
-        watch_gradients: called with the gradients of every push, on the device, before they leave;
-            the place for unscaling, norms and checks.
+        watchers: called with the gradients of every push, on the device, before they leave; the
+            place for unscaling, norms and checks.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class StoreLink:
         self.store = store
         self.lends_memory = not device.is_asynchronous
         self.traffic = LinkTraffic()
-        self.watch_gradients: Callable[[Mapping[str, torch.Tensor]], None] = lambda gradients: None
+        self.watchers: list[Callable[[Mapping[str, torch.Tensor]], None]] = []
         self._device = device
         self._timing = timing
         self._recorder = recorder
@@ -233,7 +233,8 @@ class StoreLink:
 
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """See :class:`HostLink`."""
-        self.watch_gradients(gradients)
+        for watcher in self.watchers:
+            watcher(gradients)
         self.traffic.push_bytes += _num_bytes(gradients)
         if self._timing is UpdateTiming.ON_PUSH and record in self._lent:
             # The rest of the backward pass sees the weights as they were.

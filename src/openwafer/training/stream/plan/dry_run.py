@@ -211,7 +211,7 @@ class _Stage:
         # Fake buffers have no values to compare. So each pass is like a run's first, which keeps
         # copies of all buffers until it knows which of them a layer changes.
         self.executor.compares_buffers = False
-        self.executor.nested_capacity_bytes = treatment.nested_capacity_bytes
+        self.executor.nested.capacity_bytes = treatment.nested_capacity_bytes
         self.meter.used_bytes = treatment.overhead_bytes
         if treatment.schedule is not None:
             self.weights.capacity_bytes = treatment.schedule.capacity_bytes
