@@ -15,7 +15,7 @@ from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.environment import restart_with_defaults
 
 if TYPE_CHECKING:
-    from openwafer.training.session import TrainResult
+    from openwafer.training.session import Session, TrainResult
 
 app = typer.Typer(
     name="openwafer",
@@ -35,6 +35,11 @@ Overrides = Annotated[
     ),
 ]
 
+
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Run the code that the run's folder names as its model."),
+]
 
 WAFER_COMMANDS = ("conform", "csl")  # without torch
 
@@ -79,7 +84,8 @@ def train(
         return
     from openwafer.training.session import Session
 
-    _tell_result(Session(config, overrides).train())
+    session = Session(config, overrides)
+    _tell_result(session, session.train())
 
 
 @app.command()
@@ -88,13 +94,14 @@ def plan(
         Path, typer.Argument(metavar="CONFIG.yaml|RUN", help="A config, or the folder of a run.")
     ],
     overrides: Overrides = [],  # noqa: B006
+    trust_code: TrustCode = False,
 ) -> None:
     """Show where everything lives, the peak of memory and the time of a step; train nothing."""
     from rich.console import Console
 
     from openwafer.training.session import Session, show_plan
 
-    show_plan(Session(config, overrides).plan(), Console())
+    show_plan(Session(config, overrides, trusts_code=trust_code).plan(), Console())
 
 
 @app.command()
@@ -105,11 +112,13 @@ def resume(
         Path | None,
         typer.Option(help="Go on from this checkpoint; what is newer is set aside."),
     ] = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Go on with a run where it ended, bit for bit as if it had not."""
     from openwafer.training.session import Session
 
-    _tell_result(Session(run, overrides).resume(checkpoint))
+    session = Session(run, overrides, trusts_code=trust_code)
+    _tell_result(session, session.resume(checkpoint))
 
 
 @app.command()
@@ -123,6 +132,7 @@ def export(
     average: Annotated[
         bool, typer.Option("--average", help="Write the moving average of the weights.")
     ] = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write the weights in the Hugging Face layout: safetensors, configs, tokenizer."""
     from openwafer.config import parse_bytes
@@ -135,7 +145,7 @@ def export(
         raise error("option-value", f"--shard-size: {cause}", help="such as 500MB") from cause
     weight_dtype = None if dtype is None else Precision(dtype).weight_dtype
     form = ExportFormat(weight_dtype, shard_bytes, average)
-    print(f"wrote {Session(run).export(folder, form)}")
+    print(f"wrote {Session(run, trusts_code=trust_code).export(folder, form)}")
 
 
 @app.command()
@@ -158,11 +168,13 @@ def evaluate(
         int | None, typer.Option(min=1, help="How many batches of held-out documents.")
     ] = None,
     overrides: Overrides = [],  # noqa: B006
+    trust_code: TrustCode = False,
 ) -> None:
     """Take the loss on held-out documents."""
     from openwafer.training.session import Session
 
-    print(f"validation loss {Session(run, overrides).evaluate(batches):.4f}")
+    loss = Session(run, overrides, trusts_code=trust_code).evaluate(batches)
+    print(f"validation loss {loss:.4f}")
 
 
 @app.command()
@@ -174,6 +186,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
     top_k: Annotated[int | None, typer.Option(min=1, help="Choose among so many.")] = None,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share to choose from.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write text with the model of a run."""
     from openwafer.config import InvalidFieldError
@@ -184,7 +197,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
         sampling = Sampling(tokens, temperature, top_k, top_p, seed)
     except InvalidFieldError as cause:
         raise error("option-value", str(cause)) from cause
-    print(prompt + Session(run).generate(prompt, sampling))
+    print(prompt + Session(run, trusts_code=trust_code).generate(prompt, sampling))
 
 
 @app.command()
@@ -198,19 +211,22 @@ def demo(
     run_demo(folder, overrides)
 
 
-def _tell_result(result: "TrainResult") -> None:
+def _tell_result(session: "Session", result: "TrainResult") -> None:
+    from openwafer.training.models import UserModule
+
     run = shlex.quote(str(result.folder))
+    trust = " --trust-code" if isinstance(session.config.model, UserModule) else ""
     if result.is_complete:
         loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
         print(
             f"done: {result.steps_done} steps, {loss}, in {result.folder}\n"
-            f"next: openwafer generate {run} --prompt TEXT | openwafer report {run} | "
-            f"openwafer export {run} FOLDER"
+            f"next: openwafer generate {run} --prompt TEXT{trust} | openwafer report {run} | "
+            f"openwafer export {run} FOLDER{trust}"
         )
         return
     print(
         f"{result.interrupted_by}: ended after step {result.steps_done}, which is saved\n"
-        f"go on with: openwafer resume {run}",
+        f"go on with: openwafer resume {run}{trust}",
         file=sys.stderr,
     )
     raise typer.Exit(EXIT_INTERRUPTED)

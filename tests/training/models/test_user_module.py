@@ -23,6 +23,18 @@ def broken() -> nn.Module:
 def nothing() -> int:
     return 3
 
+def untold():
+    return nn.Linear(1, 1)
+
+def later() -> "Unknown":
+    return nn.Linear(1, 1)
+
+def liar() -> nn.Module:
+    return 3
+
+def told_in_words() -> "Net":
+    return Net(2)
+
 version = "1"
 """
 
@@ -48,6 +60,10 @@ def test_a_class_of_an_installed_package_is_built() -> None:
     assert isinstance(build(UserModule("torch.nn:Linear", kwargs=kwargs), seed=0), nn.Linear)
 
 
+def test_a_function_that_says_what_it_returns_is_called() -> None:
+    assert type(build(UserModule("my_model:told_in_words"), seed=0)).__name__ == "Net"
+
+
 def test_an_exception_of_the_users_code_comes_through() -> None:
     with pytest.raises(LookupError, match="my own mistake"):
         build(UserModule("my_model:broken"), seed=0)
@@ -61,8 +77,15 @@ def test_an_exception_of_the_users_code_comes_through() -> None:
         ("my_script:f", {}, "cannot import my_script: No module named 'no_such_package'"),
         ("my_typo:f", {}, "cannot import my_typo: invalid syntax"),
         ("my_model:Nett", {}, r"my_model\.py defines no 'Nett'\n.*did you mean 'Net'\?"),
-        ("my_model:version", {}, "my_model:version is str, which cannot be called"),
-        ("my_model:nothing", {}, r"returned int, not a torch\.nn\.Module"),
+        ("my_model:version", {}, r"my_model:version is str, which makes no torch\.nn\.Module"),
+        ("my_model:nothing", {}, "a function that is annotated to return int, which makes no"),
+        ("my_model:untold", {}, r"to return nothing in particular(.|\n)*def make_net\(\) ->"),
+        ("my_model:later", {}, "is annotated to return Unknown, which makes no"),
+        ("my_model:liar", {}, r"returned int, not a torch\.nn\.Module"),
+        ("os:system", {"command": "exit"}, "os:system is builtin_function_or_method, which makes"),
+        ("subprocess:Popen", {"args": "true"}, "is the class Popen, which makes no"),
+        ("subprocess:run", {}, "a function that is annotated to return nothing in particular"),
+        ("torch:load", {"f": "weights.pt"}, "is a function that is annotated to return Any"),
         ("my_model:Net", {}, "missing a required argument: 'width'"),
         ("my_model:Net", {"width": 1, "dept": 2}, "unexpected keyword argument 'dept'"),
         ("my_model:Net", {"width": 1, "dept": 2}, r"it accepts: \(width: int, depth: int = 1\)"),

@@ -18,8 +18,8 @@ class UserModule:
     """A user's own module.
 
     Attributes:
-        factory: ``package.module:name`` of a class or function that returns an ``nn.Module``; the
-            working directory is searched first.
+        factory: ``package.module:name`` of a subclass of ``nn.Module``, or of a function that is
+            annotated to return one; the working directory is searched first.
         kwargs: its keyword arguments.
     """
 
@@ -75,13 +75,44 @@ def _import_factory(path: str) -> Callable[..., object]:
             help=did_you_mean(attribute, names),
         )
     factory: Callable[..., object] = getattr(module, attribute)
-    if not callable(factory):
-        raise error(
-            "model-import",
-            f"{path} is {type(factory).__name__}, which cannot be called",
-            help="name a class, or a function that returns the model",
-        )
+    _require_module(path, factory)
     return factory
+
+
+def _require_module(path: str, factory: object) -> None:
+    """Refuse before its call what was not written to make a module, such as ``os:system``."""
+    if inspect.isclass(factory):
+        returned: object = factory
+    elif inspect.isfunction(factory):
+        returned = _annotated_return(factory)
+    else:
+        returned = None
+    if inspect.isclass(returned) and issubclass(returned, nn.Module):
+        return
+    found = type(factory).__name__
+    if inspect.isfunction(factory):
+        found = f"a function that is annotated to return {_named(returned)}"
+    elif inspect.isclass(factory):
+        found = f"the class {_named(factory)}"
+    raise error(
+        "model-import",
+        f"{path} is {found}, which makes no torch.nn.Module",
+        help="name a subclass of torch.nn.Module, or a function that says it returns one: "
+        "def make_net() -> torch.nn.Module",
+    )
+
+
+def _annotated_return(function: Callable[..., object]) -> object:
+    try:
+        return inspect.signature(function, eval_str=True).return_annotation
+    except NameError:
+        return inspect.signature(function).return_annotation
+
+
+def _named(returned: object) -> str:
+    if returned is inspect.Signature.empty:
+        return "nothing in particular"
+    return returned.__qualname__ if inspect.isclass(returned) else str(returned)
 
 
 def _require_fitting(description: UserModule, factory: Callable[..., object]) -> None:

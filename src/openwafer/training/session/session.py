@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics import GeneratedSample, write_sample
 from openwafer.training.metrics.plan_record import PlanRecord
+from openwafer.training.models import UserModule
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
@@ -46,13 +47,16 @@ class Session:
         overrides: ``a.b=value`` each, on top of a file.
         console: where progress goes; standard output by default.
         store: how the parameter store talks to the disk; nothing of it needs to be set.
+        trusts_code: whether a factory that the config in a run's folder names may be imported and
+            called; one in a config of your own always may.
 
     Attributes:
         config: the config with all defaults.
         folder: of the run.
 
     Raises:
-        OpenwaferError: every mistake of the config with its place, ``run-missing``.
+        OpenwaferError: every mistake of the config with its place, ``run-missing``, ``run-code``
+            where the folder of a run names code that is not trusted.
     """
 
     def __init__(
@@ -62,8 +66,9 @@ class Session:
         *,
         console: Console | None = None,
         store: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
+        trusts_code: bool = False,
     ) -> None:
-        self.config, self.folder = _read(source, tuple(overrides))
+        self.config, self.folder = _read(source, tuple(overrides), trusts_code)
         self._console = console or Console()
         self._store = store
 
@@ -155,7 +160,7 @@ class Session:
 
 
 def _read(
-    source: RunConfig | Path | str, overrides: tuple[str, ...]
+    source: RunConfig | Path | str, overrides: tuple[str, ...], trusts_code: bool
 ) -> tuple[RunConfig, RunFolder]:
     if isinstance(source, RunConfig):
         return source, RunFolder(source.path)
@@ -166,11 +171,23 @@ def _read(
         folder.require_run()
         config = load_config(folder.config, overrides)
         _require_place(folder, config)
+        if isinstance(config.model, UserModule) and not trusts_code:
+            raise _untrusted(folder, config.model)
         # A run may have been moved or renamed since it was written.
         place = path.absolute()
         return replace(config, folder=place.parent, name=place.name), folder
     config = load_config(path, overrides)
     return config, RunFolder(config.path)
+
+
+def _untrusted(folder: RunFolder, model: UserModule) -> OpenwaferError:
+    return error(
+        "run-code",
+        f"the run {folder.path} names code of its own, which would be run: {model.factory}",
+        notes=(f"model.factory in {folder.config}",),
+        help="look at that code; if you trust it and whoever made the folder, add --trust-code, "
+        "in Python trusts_code=True",
+    )
 
 
 def _require_place(folder: RunFolder, config: RunConfig) -> None:
