@@ -6,13 +6,15 @@ to host memory, or dropped and recomputed. The autograd graph is always that of 
 sums run in the plain order and gradients keep their bits.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
+import xxhash
+from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
@@ -20,6 +22,7 @@ from openwafer.diagnostics import error
 from openwafer.training.metrics.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
+from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.random_state import RandomState
 
 # Smaller storages stay on the device: their transfer costs more than their bytes.
@@ -30,6 +33,10 @@ class _AllCollectedError(Exception):
     """Ends a recomputation once every tensor that the backward pass wants is there."""
 
 
+class _WantedInsideError(Exception):
+    """Ends a rehearsal: the layer's forward wants a tensor that it has saved."""
+
+
 @dataclass(frozen=True)
 class Call:
     """A layer call that can be run again.
@@ -38,14 +45,14 @@ class Call:
         layer: name, for messages.
         function: the layer's own forward.
         args, kwargs: its arguments.
-        buffers: the layer's buffers that its forward changes.
+        state: what it sees beside them.
     """
 
     layer: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    buffers: tuple[torch.Tensor, ...] = ()
+    state: LayerState
 
 
 class Frame:
@@ -63,6 +70,9 @@ class Frame:
     def hooks(self) -> AbstractContextManager[Any]:
         """Context under which the layer's forward runs."""
         return saved_tensors_hooks(self._pack, self._unpack)
+
+    def end_forward(self) -> None:
+        """The layer's forward has ended."""
 
     def _pack(self, tensor: torch.Tensor) -> object:
         handle = self._weights.handle(tensor)
@@ -139,91 +149,136 @@ class OffloadFrame(Frame):
         return flat.as_strided(packed.size, packed.stride, packed.offset)
 
 
+class _Saved(NamedTuple):
+    """What is known of a tensor that was saved and dropped."""
+
+    size: torch.Size
+    dtype: torch.dtype
+    checksum: int
+
+
 class RecomputeFrame(Frame):
-    """Drops saved activations and runs the layer again when the backward pass wants them."""
+    """Drops saved activations and runs the layer again when the backward pass wants them.
+
+    The layer sees again what it saw: its arguments, of which lists and dictionaries are its own
+    the second time, its state, the random state and the autocast.
+    """
 
     def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None], call: Call) -> None:
         super().__init__(weights, ensure)
-        self._call: Call | None = call
-        self._layer = call.layer
-        self._num_collected = 0
-        self._shapes: list[tuple[torch.Size, torch.dtype]] = []
+        self._call = call
+        self._saved: list[_Saved] = []
+        self._num_repeated = 0
         self._collected: dict[int, torch.Tensor] = {}
-        self._random = RandomState.now(weights.device.torch_device)
+        self._random = self._random_now()
         self._autocast = _autocast_settings()
-        self._buffers = [buffer.clone() for buffer in call.buffers]
-        self._versions = [tensor._version for tensor in _tensors((call.args, call.kwargs))]
+        self._state = call.state.now()
+        self._leaves, self._tree = pytree.tree_flatten((call.args, call.kwargs))
+        self._versions = self._versions_now()
+        self._takes_checksums = not call.state.is_rehearsed
+        self._is_rehearsal = False
+
+    def end_forward(self) -> None:
+        """See, at a layer's first call, that it saves the same bits when it runs again.
+
+        Raises:
+            OpenwaferError: ``recompute-differs``, ``recompute-input-changed``.
+        """
+        if not self._takes_checksums:
+            return
+        self._is_rehearsal = True
+        # A layer with a backward of its own inside needs the tensors themselves.
+        with suppress(_WantedInsideError):
+            self._run_again()
+        self._is_rehearsal = self._takes_checksums = False
+        self._call.state.is_rehearsed = True
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
-        self._shapes.append((tensor.size(), tensor.dtype))
-        return len(self._shapes) - 1
+        self._saved.append(self._seen(tensor))
+        return len(self._saved) - 1
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
+        if isinstance(packed, torch.Tensor):
+            return packed
         assert isinstance(packed, int)
-        if self._call is not None:
-            call, self._call = self._call, None
-            self._recompute(call)
-        tensor = self._collected.pop(packed, None)
-        if tensor is None:
-            raise error(
-                "recompute-twice",
-                "the backward pass ran a second time through a recomputed layer",
-                help="call backward once a forward pass, or keep this layer's activations",
-            )
-        return tensor
+        if self._is_rehearsal:
+            raise _WantedInsideError
+        if packed not in self._collected:
+            self._run_again()
+        return self._collected.pop(packed)
 
-    def _recompute(self, call: Call) -> None:
-        self._check_inputs(call)
-        args, kwargs = pytree.tree_map_only(torch.Tensor, _detached, (call.args, call.kwargs))
-        after = RandomState.now(self._weights.device.torch_device)
-        current = [buffer.clone() for buffer in call.buffers]
-        _restore(call.buffers, self._buffers)
-        self._random.restore()
+    def _run_again(self) -> None:
+        self._check_inputs()
+        # The batch itself is nobody's activation, and counts from no rehearsal on.
+        with self._weights.device.host_section():
+            leaves = [_detached(leaf) for leaf in self._leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self._tree)
+        self._num_repeated = 0
         try:
             with ExitStack() as stack:
+                stack.callback(self._random_now().restore)
+                stack.enter_context(self._call.state.as_it_was(self._state))
+                self._random.restore()
                 stack.enter_context(torch.enable_grad())
                 for context in self._autocast:
                     stack.enter_context(context())
-                stack.enter_context(saved_tensors_hooks(self._collect, self._unpack))
-                call.function(*args, **kwargs)
+                stack.enter_context(saved_tensors_hooks(self._pack_again, self._unpack))
+                self._call.function(*args, **kwargs)
         except _AllCollectedError:
             pass
-        finally:
-            after.restore()
-            _restore(call.buffers, current)
-        if self._num_collected != len(self._shapes):
-            raise self._differs(f"saved {self._num_collected} tensors")
+        if self._num_repeated != len(self._saved):
+            raise self._differs(f"saved {self._num_repeated} tensors")
 
-    def _collect(self, tensor: torch.Tensor) -> object:
+    def _pack_again(self, tensor: torch.Tensor) -> object:
         handle = self._weights.handle(tensor)
         if handle is not None:
             return handle
-        index = self._num_collected
-        self._num_collected += 1
-        if index >= len(self._shapes) or self._shapes[index] != (tensor.size(), tensor.dtype):
+        index = self._num_repeated
+        self._num_repeated += 1
+        seen = self._seen(tensor)
+        if index >= len(self._saved) or self._saved[index][:2] != seen[:2]:
             shown = f"{tuple(tensor.size())} {tensor.dtype}"
             raise self._differs(f"saved {shown} as tensor {index}")
-        self._collected[index] = tensor.detach()
-        if self._num_collected == len(self._shapes):
+        if self._takes_checksums and self._saved[index] != seen:
+            raise self._differs(f"saved other values as tensor {index}")
+        kept: object = index
+        if not self._is_rehearsal:
+            kept = self._collected[index] = tensor.detach()
+        if self._num_repeated == len(self._saved):
             raise _AllCollectedError
-        return index
+        return kept
 
-    def _check_inputs(self, call: Call) -> None:
-        versions = [tensor._version for tensor in _tensors((call.args, call.kwargs))]
-        if versions != self._versions:
+    def _seen(self, tensor: torch.Tensor) -> _Saved:
+        checksum = 0
+        if self._takes_checksums:
+            with self._weights.device.host_section():
+                checksum = _checksum(tensor)
+        return _Saved(tensor.size(), tensor.dtype, checksum)
+
+    def _random_now(self) -> RandomState:
+        return RandomState.now(self._weights.device.torch_device)
+
+    def _versions_now(self) -> list[int]:
+        return [leaf._version for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
+
+    def _check_inputs(self) -> None:
+        if self._versions_now() != self._versions:
+            layer = self._call.layer
             raise error(
                 "recompute-input-changed",
-                f"an input of layer {call.layer!r} was written in place after its forward",
-                help="keep this layer's activations: activations: {" + call.layer + ": keep}",
+                f"an input of layer {layer!r} was written in place in its forward or after it",
+                help="keep this layer's activations: activations: {" + layer + ": keep}",
             )
 
     def _differs(self, found: str) -> Exception:
+        layer = self._call.layer
         return error(
             "recompute-differs",
-            f"the recomputation of layer {self._layer!r} does not repeat its forward: it {found}, "
-            f"the forward saved {len(self._shapes)} tensors",
-            help="keep the activations of a layer whose forward depends on hidden state; a model "
-            "that caches keys and values takes use_cache=False in training",
+            f"the recomputation of layer {layer!r} does not repeat its forward: it {found}, "
+            f"the forward saved {len(self._saved)} tensors",
+            help="its forward depends on something that is no argument, attribute or buffer of "
+            "the layer: keep its activations, activations: {" + layer + ": keep}; a model that "
+            "caches keys and values takes use_cache=False in training",
         )
 
 
@@ -240,39 +295,25 @@ def frame_for(
             return RecomputeFrame(weights, ensure, call)
 
 
-def changed_buffers(
-    buffers: Sequence[torch.Tensor], before: Sequence[torch.Tensor]
-) -> tuple[int, ...]:
-    """Indices of the buffers that differ from their values before.
-
-    Values and not versions are compared: batch normalisation changes its running statistics
-    without counting up their versions.
-    """
-    return tuple(
-        index
-        for index, (buffer, value) in enumerate(zip(buffers, before, strict=True))
-        if not torch.equal(buffer, value)
-    )
+def _detached(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return leaf.detach().requires_grad_(leaf.requires_grad)
 
 
-def _tensors(tree: object) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _detached(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().requires_grad_(tensor.requires_grad)
+def _checksum(tensor: torch.Tensor) -> int:
+    """Of a tensor's bits; 0 where they are not in host memory, or not a plain array."""
+    is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
+    if not is_plain or tensor.device.type != "cpu":
+        return 0
+    bits = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    return xxhash.xxh3_64_intdigest(memoryview(bits.numpy()))
 
 
 def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
     """The storage below a tensor, as one flat tensor of its dtype, without a copy."""
     num_elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     return tensor.detach().as_strided((num_elements,), (1,), 0)
-
-
-def _restore(buffers: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-    with torch.no_grad():
-        for buffer, value in zip(buffers, values, strict=True):
-            buffer.copy_(value)
 
 
 def _autocast_settings() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:

@@ -32,9 +32,10 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.accumulators import before_accumulation, renew_accumulators
-from openwafer.training.stream.execute.activations import Call, Frame, changed_buffers, frame_for
+from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.execute.attachment import attach
+from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
 from openwafer.training.stream.execute.stand_ins import Function
@@ -72,6 +73,7 @@ class Executor:
         log: of the pass under way, or the last one.
         gradients: those that have arrived and are not pushed.
         nested: records of layers inside others.
+        states: what the layers see beside their arguments.
         on_leave, on_backward: called when a layer's forward has ended, when a backward begins.
         pause: what happens where a layer begins; the rotation of micro-batches replaces it.
     """
@@ -98,9 +100,6 @@ class Executor:
         self.nested = NestedRecords(split, weights, self.release)
         self.on_leave: Callable[[], None] = lambda: None
         self.on_backward: Callable[[], None] = lambda: None
-        # Indices of the buffers that a recomputed layer's forward changes, once it has run.
-        self.changing_buffers: dict[str, tuple[int, ...]] = {}
-        self.compares_buffers = True
         self.pause: Callable[[Layer], int] | None = None
         self._phase = Phase.IDLE
         self._walk = Walk()
@@ -112,7 +111,8 @@ class Executor:
         self._backward_visit: tuple[PassLog, int] | None = None
         self._fetching: set[str] = set()
         self._unplanned_records: set[str] = set()
-        self._modules = dict(model.named_modules(remove_duplicate=False))
+        modules = dict(model.named_modules(remove_duplicate=False))
+        self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
         self._undo = attach(self, model, split, weights.parameters)
 
     def detach(self) -> None:
@@ -416,16 +416,12 @@ class Executor:
         if not torch.is_grad_enabled():
             return function(*args, **kwargs)
         policy = self.policies.get(layer.name, self.default_policy)
-        buffers = tuple(self._modules[layer.name].buffers())
-        is_known = policy is not Activations.RECOMPUTE or layer.name in self.changing_buffers
-        before = () if is_known else tuple(buffer.clone() for buffer in buffers)
-        changing = self.changing_buffers.get(layer.name, range(len(buffers)))
         rerun = partial(self._rerun, layer, function)
-        call = Call(layer.name, rerun, args, kwargs, tuple(buffers[index] for index in changing))
-        with frame_for(policy, self.weights, self._use_saved, call).hooks():
+        call = Call(layer.name, rerun, args, kwargs, self.states[layer.name])
+        frame = frame_for(policy, self.weights, self._use_saved, call)
+        with frame.hooks():
             out = function(*args, **kwargs)
-        if not is_known and self.compares_buffers:
-            self.changing_buffers[layer.name] = changed_buffers(buffers, before)
+        frame.end_forward()
         return out
 
     def _rerun(self, layer: Layer, function: Function, *args: Any, **kwargs: Any) -> Any:

@@ -208,9 +208,9 @@ class _Stage:
         self.executor.schedule = treatment.schedule
         self.executor.policies = treatment.policies
         self.executor.default_policy = Activations.RECOMPUTE
-        # Fake buffers have no values to compare. So each pass is like a run's first, which keeps
-        # copies of all buffers until it knows which of them a layer changes.
-        self.executor.compares_buffers = False
+        for state in self.executor.states.values():
+            # A rehearsal needs values, and less memory than the backward pass.
+            state.is_rehearsed = True
         self.executor.nested.capacity_bytes = treatment.nested_capacity_bytes
         self.meter.used_bytes = treatment.overhead_bytes
         if treatment.schedule is not None:

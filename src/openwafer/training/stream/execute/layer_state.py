@@ -1,0 +1,60 @@
+"""What a layer sees and changes beside its arguments, so that it can run again as it ran."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from weakref import ReferenceType, ref
+
+from torch import nn
+
+from openwafer.training.stream.execute.snapshot import Snapshot
+
+# What torch keeps in a module beside what the module's own code puts there.
+_OF_TORCH: Final = frozenset(vars(nn.Module())) - {"_buffers"}
+
+
+class LayerState:
+    """Attributes and buffers of a layer's modules: plain values, containers, arrays, tensors.
+
+    Args:
+        module: the layer.
+
+    Attributes:
+        is_rehearsed: whether the layer has run a second time as it ran the first.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._latest: Snapshot | None = None
+        self._latest_with_tensors: ReferenceType[Snapshot] | None = None
+        self.is_rehearsed = False
+
+    def now(self) -> Snapshot:
+        """The present state: the last one while nothing has changed since."""
+        held = self._latest_with_tensors
+        latest = self._latest if held is None else held()
+        if latest is None or not latest.is_current():
+            latest = Snapshot(_held_by(self._module), passed_over=_OF_TORCH)
+            # Copies of tensors take device memory, so that they live only as long as a call's.
+            has_tensors = latest.holds_tensors
+            self._latest = None if has_tensors else latest
+            self._latest_with_tensors = ref(latest) if has_tensors else None
+        return latest
+
+    @contextmanager
+    def as_it_was(self, before: Snapshot) -> Iterator[None]:
+        """Context in which the layer sees an earlier state; afterwards, the present one again."""
+        present = self.now()
+        beside = before.again(present)
+        before.put_back()
+        try:
+            yield
+        finally:
+            beside.put_back()
+            present.put_back()
+
+
+def _held_by(module: nn.Module) -> Iterator[tuple[str, object]]:
+    for name, inner in module.named_modules():
+        # The dictionaries themselves: what is put back is what they hold.
+        yield name, vars(inner)

@@ -1,0 +1,296 @@
+"""What Python objects hold at one moment: whether it has changed since, and how to put it back.
+
+A snapshot follows containers, and through them whatever else a caller lets it follow. It knows
+objects by identity and keeps them alive, so that putting back also undoes what was exchanged.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+Path: TypeAlias = tuple[Any, ...]  # (path of the holder, key); () is nameless
+Follow: TypeAlias = Callable[[object], Iterable[tuple[str, object]]]
+
+ATOMS: Final = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
+)
+# Larger arrays are not copied: nobody counts in them, and a data set must not be held twice.
+MAX_ARRAY_BYTES: Final = 64 << 20
+
+
+class _Form(NamedTuple):
+    """How a kind of object is read, compared with what was read, and put back."""
+
+    read: Callable[[Any], Any]
+    is_same: Callable[[Any, Any], bool]
+    put_back: Callable[[Any, Any], object]
+
+
+class _Entry(NamedTuple):
+    target: Any
+    form: _Form
+    content: Any
+    path: Path
+
+    def is_same(self) -> bool:
+        return self.form.is_same(self.target, self.content)
+
+
+class Snapshot:
+    """The contents of everything that is reached from ``roots``.
+
+    Args:
+        roots: names and objects.
+        follow: what else there is inside an object that is no container; nothing by default.
+        passed_over: keys of dictionaries behind which nothing is looked for.
+        max_objects: where the walk ends, however much there is.
+    """
+
+    def __init__(
+        self,
+        roots: Iterable[tuple[str, object]],
+        follow: Follow = lambda found: (),
+        passed_over: frozenset[str] = frozenset(),
+        max_objects: int = 100_000,
+    ) -> None:
+        self._entries: dict[int, _Entry] = {}
+        self._follow, self._passed_over = follow, passed_over
+        self._seen: dict[int, object] = {}
+        self._open: list[tuple[Path, object]] = [(((), name), root) for name, root in roots]
+        while self._open and len(self._seen) < max_objects:
+            path, found = self._open.pop()
+            if type(found) not in ATOMS and id(found) not in self._seen:
+                self._seen[id(found)] = found
+                self._visit(path, found)
+        self._open.clear()
+
+    def _visit(self, path: Path, found: Any) -> None:
+        form = form_of(found)
+        if form is not None:
+            self._entries[id(found)] = _Entry(found, form, form.read(found), path)
+        if isinstance(found, dict):
+            inner: Iterable[tuple[object, object]] = found.items()
+        elif isinstance(found, list | tuple | set | frozenset | deque):
+            inner = ((None, item) for item in found)
+        else:
+            inner = self._follow(found)
+        for key, item in inner:
+            if type(item) not in ATOMS and key not in self._passed_over:
+                self._open.append(((path, key), item))
+
+    @property
+    def holds_tensors(self) -> bool:
+        """Whether it has copies of tensors."""
+        return any(entry.form is _TENSOR for entry in self._entries.values())
+
+    def targets(self) -> set[int]:
+        """Identities of the objects whose contents it has."""
+        return set(self._entries)
+
+    def objects(self) -> Iterable[object]:
+        """Everything that was reached, with contents of its own or without."""
+        return self._seen.values()
+
+    def is_current(self) -> bool:
+        """Whether everything is as it was, as far as that can be told without waiting."""
+        return all(entry.is_same() for entry in self._entries.values())
+
+    def changed(self) -> list[str]:
+        """Names of what differs; values that are equal are no change."""
+        return [
+            shown
+            for entry in self._entries.values()
+            if not entry.is_same()
+            for shown in _differences(entry)
+        ]
+
+    def again(self, other: "Snapshot") -> "Snapshot":
+        """The objects of this snapshot that are not in another one, as they are now."""
+        again, known = Snapshot(()), other.targets()
+        again._entries = {
+            key: entry._replace(content=entry.form.read(entry.target))
+            for key, entry in self._entries.items()
+            if key not in known
+        }
+        return again
+
+    def put_back(self) -> None:
+        """Let every object hold again what it held."""
+        for entry in self._entries.values():
+            if not entry.is_same():
+                entry.form.put_back(entry.target, entry.content)
+
+
+def form_of(found: object) -> _Form | None:
+    """How an object that can be changed in place is treated; ``None`` where that is not known."""
+    if isinstance(found, nn.Parameter):
+        return None
+    known = _EXACT.get(type(found))
+    if known is not None:
+        return known
+    return next((form for kind, form in _FORMS if isinstance(found, kind)), None)
+
+
+def _same_items(found: Mapping[Any, Any], content: Mapping[Any, Any]) -> bool:
+    return (
+        len(found) == len(content)
+        and all(map(is_, found, content))
+        and all(map(is_, found.values(), content.values()))
+    )
+
+
+def _put_items_back(found: dict[Any, Any], content: Mapping[Any, Any]) -> None:
+    found.clear()
+    found.update(content)
+
+
+def _same_sequence(found: Sequence[Any], content: Sequence[Any]) -> bool:
+    return len(found) == len(content) and all(map(is_, found, content))
+
+
+def _put_set_back(found: set[Any], content: set[Any]) -> None:
+    found.clear()
+    found.update(content)
+
+
+def _put_deque_back(found: deque[Any], content: Sequence[Any]) -> None:
+    found.clear()
+    found.extend(content)
+
+
+def _read_tensor(tensor: torch.Tensor) -> tuple[torch.Tensor | None, int]:
+    """A copy and a version; no copy of what a graph has made, which nobody may write in place."""
+    copied = None if tensor.requires_grad else tensor.detach().clone()
+    return copied, tensor._version
+
+
+def _same_tensor(tensor: torch.Tensor, content: tuple[torch.Tensor | None, int]) -> bool:
+    # Values and not versions: batch normalisation writes without counting versions up. Where
+    # values are not in host memory, nobody waits for them.
+    if content[0] is None:
+        return True
+    return _is_on_host(tensor) and torch.equal(tensor, content[0])
+
+
+def _is_on_host(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.device.type == "cpu"
+
+
+def _put_tensor_back(tensor: torch.Tensor, content: tuple[torch.Tensor | None, int]) -> None:
+    if content[0] is not None:
+        with torch.no_grad():
+            tensor.copy_(content[0])
+
+
+def _put_array_back(array: np.ndarray[Any, Any], content: np.ndarray[Any, Any] | None) -> None:
+    if content is not None:
+        array[...] = content
+
+
+def _same_array(array: np.ndarray[Any, Any], content: np.ndarray[Any, Any] | None) -> bool:
+    return content is None or (
+        array.shape == content.shape
+        and bool(np.array_equal(array, content, equal_nan=array.dtype.kind in "fc"))
+    )
+
+
+def _put_numpy_state(found: np.random.Generator, content: Any) -> None:
+    found.bit_generator.state = content
+
+
+def _same_numpy_state(found: Any, content: Any) -> bool:
+    return repr(found.bit_generator.state) == repr(content)
+
+
+def _differences(entry: _Entry) -> list[str]:
+    """Names of what an object holds that is not as it was."""
+    target, content, name = entry.target, entry.content, _shown(entry.path)
+    if isinstance(target, dict):
+        gone = object()
+        keys = [*content, *(key for key in target if key not in content)]
+        return [
+            f"{name}.{key}" if name else str(key)
+            for key in keys
+            if not _is_alike(target.get(key, gone), content.get(key, gone))
+        ]
+    if isinstance(target, torch.Tensor) and not _is_on_host(target):
+        return [name] if target._version != content[1] else []
+    if isinstance(target, list | deque) and len(target) == len(content):
+        return [] if all(map(_is_alike, target, content)) else [name]
+    return [name]
+
+
+def _is_alike(one: object, other: object) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in ATOMS and one == other)
+
+
+def _shown(path: Path) -> str:
+    keys = []
+    while path:
+        path, key = path
+        if key not in (None, "__dict__"):
+            keys.append(str(key))
+    return ".".join(reversed(keys))
+
+
+_TENSOR = _Form(_read_tensor, _same_tensor, _put_tensor_back)
+_DICT = _Form(dict, _same_items, _put_items_back)
+_LIST = _Form(list, _same_sequence, lambda found, content: found.__setitem__(slice(None), content))
+_EXACT: Final[Mapping[type, _Form]] = {dict: _DICT, list: _LIST, torch.Tensor: _TENSOR}
+_FORMS: Final[tuple[tuple[type, _Form], ...]] = (
+    (torch.Tensor, _TENSOR),
+    (dict, _DICT),
+    (list, _LIST),
+    (set, _Form(set, lambda found, content: found == content, _put_set_back)),
+    (deque, _Form(list, _same_sequence, _put_deque_back)),
+    (
+        np.ndarray,
+        _Form(
+            lambda array: array.copy() if array.nbytes <= MAX_ARRAY_BYTES else None,
+            _same_array,
+            _put_array_back,
+        ),
+    ),
+    (
+        bytearray,
+        _Form(
+            bytes,
+            lambda found, content: bytes(found) == content,
+            lambda found, content: found.__setitem__(slice(None), content),
+        ),
+    ),
+    (
+        torch.Generator,
+        _Form(
+            lambda found: found.get_state(),
+            lambda found, content: torch.equal(found.get_state(), content),
+            lambda found, content: found.set_state(content),
+        ),
+    ),
+    (
+        random.Random,
+        _Form(
+            lambda found: found.getstate(),
+            lambda found, content: found.getstate() == content,
+            lambda found, content: found.setstate(content),
+        ),
+    ),
+    (
+        np.random.Generator,
+        _Form(lambda found: found.bit_generator.state, _same_numpy_state, _put_numpy_state),
+    ),
+    (
+        np.random.RandomState,
+        _Form(
+            lambda found: found.get_state(legacy=False),
+            lambda found, content: repr(found.get_state(legacy=False)) == repr(content),
+            lambda found, content: found.set_state(content),
+        ),
+    ),
+)
