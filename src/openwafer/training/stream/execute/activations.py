@@ -307,7 +307,7 @@ def _checksum(tensor: torch.Tensor) -> int:
     if not is_plain or tensor.device.type != "cpu":
         return 0
     bits = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    return xxhash.xxh3_64_intdigest(memoryview(bits.numpy()))
+    return xxhash.xxh3_64_intdigest(bits.numpy().data)
 
 
 def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
