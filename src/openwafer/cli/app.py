@@ -180,12 +180,17 @@ def evaluate(
 @app.command()
 def generate(  # noqa: PLR0913 - a parameter is an option
     run: Run,
-    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "",
+    prompt: Annotated[
+        list[str], typer.Option(help="What a text begins with; repeatable, for several texts.")
+    ] = [""],  # noqa: B006
     tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 128,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(min=1, help="Choose among so many.")] = None,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share to choose from.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the first text with the run, for its report.")
+    ] = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Write text with the model of a run."""
@@ -197,7 +202,11 @@ def generate(  # noqa: PLR0913 - a parameter is an option
         sampling = Sampling(tokens, temperature, top_k, top_p, seed)
     except InvalidFieldError as cause:
         raise error("option-value", str(cause)) from cause
-    print(prompt + Session(run, trusts_code=trust_code).generate(prompt, sampling))
+    session = Session(run, trusts_code=trust_code)
+    written = session.generate_all(prompt, sampling)
+    print("\n\n".join(map("".join, zip(prompt, written.texts, strict=True))))
+    if keep:
+        session.keep_sample(prompt[0], written.texts[0], written.step)
 
 
 @app.command()

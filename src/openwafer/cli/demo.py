@@ -30,7 +30,9 @@ def run_demo(folder: Path, overrides: Sequence[str] = ()) -> None:
     if not result.is_complete:
         console.print(f"ended early; go on with: openwafer resume {run}", highlight=False)
         return
-    _show_sample(session.generate(PROMPT, SAMPLING), console)
+    written = session.generate_all([PROMPT], SAMPLING)
+    session.keep_sample(PROMPT, written.texts[0], written.step)
+    _show_sample(written.texts[0], console)
     exported = session.export(run / "exported")
     _load(exported, console)
     report = write_report(run)

@@ -102,11 +102,12 @@ def test_generation_takes_the_tokens_that_the_export_finds_likeliest(finished: F
     assert written == tokenizer.decode(expected[num_prompt:])
 
 
-def test_a_generated_sample_is_kept_with_the_run(finished: Finished) -> None:
-    text = finished.session.generate("", GREEDY)
+def test_a_generated_sample_can_be_kept_with_the_run(finished: Finished) -> None:
+    written = finished.session.generate_all([""], GREEDY)
+    finished.session.keep_sample("", written.texts[0], written.step)
     sample = load_run(finished.folder).sample
     assert sample is not None
-    assert (sample.step, sample.prompt, sample.text) == (4, "", text)
+    assert (sample.step, sample.prompt, sample.text) == (4, "", written.texts[0])
 
 
 def test_the_export_is_cut_into_bounded_shards(finished: Finished, tmp_path: Path) -> None:

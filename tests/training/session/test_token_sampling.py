@@ -1,9 +1,11 @@
 """How the next token is chosen."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from openwafer.training.session.generation import Sampling, choose_token, sample_tokens
+from openwafer.training.session.generation import Sampling, Writing, choose_token
 
 LOGITS = torch.tensor([1.0, 3.0, 2.0, -1.0])
 
@@ -13,6 +15,21 @@ def drawn(sampling: Sampling, num: int = 400) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     tokens = [choose_token(LOGITS, sampling, generator) for _ in range(num)]
     return torch.bincount(torch.tensor(tokens), minlength=len(LOGITS))
+
+
+def written_by(
+    logits_of: Callable[[list[int]], torch.Tensor], prompt: list[int], sampling: Sampling
+) -> list[int]:
+    """The tokens that follow one prompt."""
+    writing = Writing([prompt], sampling)
+    while tokens := writing.tokens:
+        writing.add({0: logits_of(tokens[0])})
+    return writing.written[0]
+
+
+def successor(tokens: list[int]) -> torch.Tensor:
+    """Logits by which the next number follows."""
+    return torch.nn.functional.one_hot(torch.tensor(tokens[-1] + 1), 11)
 
 
 def test_temperature_zero_takes_the_likeliest_token() -> None:
@@ -45,17 +62,32 @@ def test_top_p_leaves_the_fewest_tokens_that_reach_it(top_p: float, kept: int) -
 
 def test_the_same_seed_writes_the_same_tokens() -> None:
     def written(seed: int) -> list[int]:
-        return list(sample_tokens(lambda tokens: torch.zeros(50), [1], Sampling(9, seed=seed)))
+        return written_by(lambda tokens: torch.zeros(50), [1], Sampling(9, seed=seed))
 
     assert written(3) == written(3) != written(4)
 
 
 def test_each_token_is_chosen_after_all_before_it() -> None:
-    def successor(tokens: object) -> torch.Tensor:
-        assert isinstance(tokens, list)
-        return torch.nn.functional.one_hot(torch.tensor(tokens[-1] + 1), 10)
+    assert written_by(successor, [2, 4], Sampling(3, temperature=0.0)) == [5, 6, 7]
 
-    assert list(sample_tokens(successor, [2, 4], Sampling(3, temperature=0.0))) == [5, 6, 7]
+
+def test_each_text_ends_at_a_token_that_ends_it_or_when_it_is_long_enough() -> None:
+    writing = Writing([[2], [7], [8]], Sampling(3, temperature=0.0), ends=[4, 9])
+    while tokens := writing.tokens:
+        writing.add({index: successor(so_far) for index, so_far in tokens.items()})
+    assert writing.written == [[3], [8], []]
+
+
+def test_what_a_text_draws_does_not_depend_on_the_others() -> None:
+    def written(num_prompts: int) -> list[list[int]]:
+        writing = Writing([[1]] * num_prompts, Sampling(9))
+        while tokens := writing.tokens:
+            writing.add(dict.fromkeys(tokens, torch.zeros(50)))
+        return writing.written
+
+    alone, among_three = written(1), written(3)
+    assert among_three[0] == alone[0]
+    assert among_three[0] != among_three[1] != among_three[2]
 
 
 @pytest.mark.parametrize(

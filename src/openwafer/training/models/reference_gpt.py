@@ -8,6 +8,7 @@ F hidden units of the mlp, V vocabulary. ``x_BTD`` is a tensor of shape (B, T, D
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -108,6 +109,34 @@ class GptOutput:
     logits: Tensor
 
 
+class LayerKeyValues:
+    """Keys and values that one layer's attention keeps of the tokens so far, each (B, G, T, K)."""
+
+    def __init__(self) -> None:
+        self.num_tokens = 0
+        self._kept: tuple[Tensor, Tensor] | None = None
+
+    def extend(self, key_BGTK: Tensor, value_BGTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of the next tokens; return all."""
+        if self._kept is not None:
+            key_BGTK = torch.cat((self._kept[0], key_BGTK), dim=2)
+            value_BGTK = torch.cat((self._kept[1], value_BGTK), dim=2)
+        self._kept = key_BGTK, value_BGTK
+        self.num_tokens = key_BGTK.shape[2]
+        return self._kept
+
+
+class KeyValues:
+    """Keys and values of a whole :class:`ReferenceGpt`, so that each token passes it once."""
+
+    def __init__(self, config: GptConfig) -> None:
+        self.layers: Sequence[LayerKeyValues] = [LayerKeyValues() for _ in range(config.num_layers)]
+
+    def get_seq_length(self) -> int:
+        """Number of tokens so far; named as caches of the transformers library name it."""
+        return self.layers[-1].num_tokens
+
+
 class ReferenceGpt(nn.Module):
     """The model; ``config`` keeps its sizes."""
 
@@ -129,16 +158,23 @@ class ReferenceGpt(nn.Module):
         if config.has_tied_embeddings:
             self.head.weight = self.embedding.weight
 
-    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> GptOutput:
+    def forward(
+        self,
+        input_ids: Tensor,
+        labels: Tensor | None = None,
+        past_key_values: KeyValues | None = None,
+    ) -> GptOutput:
         """Predict each next token of ``input_ids`` (B, T).
 
         ``labels`` (B, T) are token ids aligned with the inputs, mostly the inputs themselves: they
-        are shifted here, and -100 is left out of the mean.
+        are shifted here, and -100 is left out of the mean. With ``past_key_values`` the inputs
+        follow the tokens that it was given before, and it keeps theirs too.
 
         Raises:
             OpenwaferError: the sequence is longer than the context.
         """
-        num_tokens = input_ids.shape[1]
+        num_past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        num_tokens = num_past + input_ids.shape[1]
         if num_tokens > self.config.context_length:
             raise error(
                 "model-context-length",
@@ -146,9 +182,11 @@ class ReferenceGpt(nn.Module):
                 help="cut the sequence, or raise model.context_length",
             )
         cos_TK, sin_TK = rotary_tables(num_tokens, self.config, input_ids.device)
+        cos_TK, sin_TK = cos_TK[num_past:], sin_TK[num_past:]
         x_BTD = self.dropout(self.embedding(input_ids))
-        for layer in self.layers:
-            x_BTD = layer(x_BTD, cos_TK, sin_TK)
+        pasts = [None] * len(self.layers) if past_key_values is None else past_key_values.layers
+        for layer, past in zip(self.layers, pasts, strict=True):
+            x_BTD = layer(x_BTD, cos_TK, sin_TK, past)
         logits_BTV = self.head(self.norm(x_BTD))
         loss = None if labels is None else next_token_loss(logits_BTV, labels)
         return GptOutput(loss, logits_BTV)
@@ -165,9 +203,11 @@ class GptLayer(nn.Module):
         self.mlp = Mlp(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, past: LayerKeyValues | None = None
+    ) -> Tensor:
         """Return the residual after this layer."""
-        attended_BTD = self.attention(self.attention_norm(x_BTD), cos_TK, sin_TK)
+        attended_BTD = self.attention(self.attention_norm(x_BTD), cos_TK, sin_TK, past)
         x_BTD = x_BTD + self.dropout(attended_BTD)
         mapped_BTD: Tensor = self.dropout(self.mlp(self.mlp_norm(x_BTD)))
         return x_BTD + mapped_BTD
@@ -186,16 +226,23 @@ class Attention(nn.Module):
         self.value = Projection(size, config.kv_heads * head_size, std)
         self.output = Projection(config.num_heads * head_size, size, residual_std(config))
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, past: LayerKeyValues | None = None
+    ) -> Tensor:
         """Return what each token gathers from itself and those before it, (B, T, D)."""
         query_BHTK = rotate(self._heads(self.query(x_BTD)), cos_TK, sin_TK)
         key_BGTK = rotate(self._heads(self.key(x_BTD)), cos_TK, sin_TK)
+        value_BGTK = self._heads(self.value(x_BTD))
+        if past is not None:
+            key_BGTK, value_BGTK = past.extend(key_BGTK, value_BGTK)
+        num_past = key_BGTK.shape[2] - query_BHTK.shape[2]
         mixed_BHTK = F.scaled_dot_product_attention(
             query_BHTK,
             key_BGTK,
-            self._heads(self.value(x_BTD)),
+            value_BGTK,
+            attn_mask=causal_mask(query_BHTK, key_BGTK) if num_past else None,
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=True,
+            is_causal=not num_past,
             enable_gqa=query_BHTK.shape[1] != key_BGTK.shape[1],
         )
         output_BTD: Tensor = self.output(mixed_BHTK.transpose(1, 2).flatten(2))
@@ -270,6 +317,13 @@ def rotate(x_BHTK: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
     first, second = x_BHTK.chunk(2, dim=-1)
     turned_BHTK = torch.cat((-second, first), dim=-1)
     return (x_BHTK * cos_TK + turned_BHTK * sin_TK).type_as(x_BHTK)
+
+
+def causal_mask(query_BHTK: Tensor, key_BGTK: Tensor) -> Tensor:
+    """Which keys each query may see, where the queries are those of the last tokens."""
+    num_queries, num_keys = query_BHTK.shape[2], key_BGTK.shape[2]
+    sees = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query_BHTK.device)
+    return sees.tril(num_keys - num_queries)
 
 
 def next_token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:

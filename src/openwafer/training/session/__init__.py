@@ -2,7 +2,7 @@
 
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.export import ExportFormat
-from openwafer.training.session.generation import Sampling
+from openwafer.training.session.generation import GeneratedTexts, Sampling
 from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.session.session import Session
@@ -10,6 +10,7 @@ from openwafer.training.session.training_loop import TrainResult
 
 __all__ = [
     "ExportFormat",
+    "GeneratedTexts",
     "Precision",
     "RunConfig",
     "Sampling",

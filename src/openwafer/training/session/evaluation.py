@@ -2,37 +2,37 @@
 
 from itertools import islice
 
-from openwafer.training.data import Batch, Split, TokenDataset
+from openwafer.training.data import Split, TokenDataset
 from openwafer.training.session.forward import forward_of
-from openwafer.training.session.opened_run import OpenedRun
+from openwafer.training.session.opened_model import OpenedModel
 
 
-def held_out(run: OpenedRun) -> TokenDataset:
+def held_out(dataset: TokenDataset) -> TokenDataset:
     """The validation split; raises ``no-such-split`` where it holds no documents."""
-    return run.dataset.for_split(Split.VALIDATION, verify=False)
+    return dataset.for_split(Split.VALIDATION, verify=False)
 
 
-def evaluate(run: OpenedRun, dataset: TokenDataset, num_batches: int) -> float:
+def evaluate(opened: OpenedModel, dataset: TokenDataset, num_batches: int) -> float:
     """Mean loss over the targets of the first batches of a split.
 
-    Micro-batches are as large as in training, so that they fit the device.
+    A batch passes the layers in the micro-batches of training, so that it fits the device.
     """
-    run.execution.flush()
-    size = run.config.batch.size // run.config.batch.num_micro_batches
+    opened.execution.flush()
+    size = opened.config.batch.size // opened.config.batch.num_micro_batches
+    device = opened.execution.device.torch_device
     total = 0.0
     num_targets = 0
-    run.model.eval()
+    opened.model.eval()
     try:
         for batch in islice(dataset.once(), num_batches):
-            for start in range(0, len(batch.input_ids), size):
-                rows = batch.rows(start, start + size)
-                total += _loss(run, rows) * rows.num_targets
-                num_targets += rows.num_targets
+            starts = range(0, len(batch.input_ids), size)
+            pieces = [batch.rows(start, start + size) for start in starts]
+            losses = opened.execution.evaluate(
+                [forward_of(opened.model, piece, device) for piece in pieces]
+            )
+            for piece, loss in zip(pieces, losses, strict=True):
+                total += loss.item() * piece.num_targets
+                num_targets += piece.num_targets
     finally:
-        run.model.train()
+        opened.model.train()
     return total / num_targets
-
-
-def _loss(run: OpenedRun, batch: Batch) -> float:
-    device = run.execution.device.torch_device
-    return run.execution.evaluate(forward_of(run.model, batch, device)).item()

@@ -20,7 +20,7 @@ from openwafer.training.session.building import build_hollow_model, build_model,
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
-from openwafer.training.session.saved_arrays import saved_weights
+from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
 from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.store import ArraySpec
 from openwafer.training.store.safetensors_file import cut_into_shards, write_header
@@ -97,13 +97,16 @@ def _write_all(
         buffers = {name: tensor for name, tensor in buffers.items() if name in files.names}
     decay = config.ema if form.uses_average else None
     wants_masters = dtype is not config.weights.dtype
-    with saved_weights(run, saved, average_decay=decay, wants_masters=wants_masters) as found:
-        names, weights = found
+    counts = saved.state.counts
+    with saved_arrays(run, saved) as arrays:
+        weights = SavedWeights(arrays, counts, average_decay=decay, wants_masters=wants_masters)
         specs = [
             _spec(files.names[name], tensor, form.dtype)
-            for name, tensor in chain(((name, parameters[name]) for name in names), buffers.items())
+            for name, tensor in chain(
+                ((name, parameters[name]) for name in weights), buffers.items()
+            )
         ]
-        tensors = (tensor for _, tensor in chain(weights, buffers.items()))
+        tensors = (tensor for _, tensor in chain(weights.items(), buffers.items()))
         _write_shards(target, specs, tensors, form.shard_bytes)
     contents = dict(files.json_files)
     if contents:

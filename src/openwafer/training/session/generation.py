@@ -1,17 +1,19 @@
-"""Writes text with a model, one token after the other."""
+"""Writes texts with a model: a token each, for all of them, whenever the model's layers pass."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import error
+from openwafer.training.models.key_values import forward_from, new_key_values
+from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.forward import require_writer
-from openwafer.training.session.opened_run import OpenedRun
+from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.seeding import generation_seed
-
-LogitsOf = Callable[[Sequence[int]], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,20 +45,64 @@ class Sampling:
                 raise InvalidFieldError(name, f"expected {wanted}, found {getattr(self, name)}")
 
 
-def sample_tokens(logits_of: LogitsOf, prompt: Sequence[int], sampling: Sampling) -> Iterator[int]:
-    """The tokens that follow a prompt.
+@dataclass(frozen=True)
+class GeneratedTexts:
+    """What a model wrote.
+
+    Attributes:
+        step: training steps behind the model.
+        texts: one a prompt, which is not repeated.
+        pass_seconds: time of each pass, which gives a token to every text that has not ended; the
+            first reads the prompts.
+    """
+
+    step: int
+    texts: tuple[str, ...]
+    pass_seconds: tuple[float, ...]
+
+
+class Writing:
+    """Texts under way.
 
     Args:
-        logits_of: logits of the next token, (vocabulary,), after the tokens so far.
-        prompt: at least one token.
-        sampling: how to choose.
+        prompts: the tokens that each begins with, at least one.
+        sampling: how to choose; what a text draws does not depend on the others.
+        ends: tokens that end a text, and are no part of it.
+
+    Attributes:
+        written: the tokens of each text after its prompt.
     """
-    generator = torch.Generator().manual_seed(generation_seed(sampling.seed))
-    tokens = list(prompt)
-    for _ in range(sampling.max_new_tokens):
-        token = choose_token(logits_of(tokens), sampling, generator)
-        tokens.append(token)
-        yield token
+
+    def __init__(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, ends: Collection[int] = ()
+    ) -> None:
+        self.written: list[list[int]] = [[] for _ in prompts]
+        self._prompts = prompts
+        self._sampling = sampling
+        self._ends = ends
+        self._under_way = set(range(len(prompts)))
+        self._generators = [
+            torch.Generator().manual_seed(generation_seed(sampling.seed, index))
+            for index in range(len(prompts))
+        ]
+
+    @property
+    def tokens(self) -> dict[int, list[int]]:
+        """All tokens so far of each text that has not ended, by the index of its prompt."""
+        return {
+            index: [*self._prompts[index], *self.written[index]]
+            for index in sorted(self._under_way)
+        }
+
+    def add(self, logits: Mapping[int, torch.Tensor]) -> None:
+        """Choose the next token of each text by its logits, (vocabulary,)."""
+        for index, scores in logits.items():
+            token = choose_token(scores, self._sampling, self._generators[index])
+            written = self.written[index]
+            if token not in self._ends:
+                written.append(token)
+            if token in self._ends or len(written) == self._sampling.max_new_tokens:
+                self._under_way.remove(index)
 
 
 def choose_token(logits: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> int:
@@ -77,38 +123,83 @@ def choose_token(logits: torch.Tensor, sampling: Sampling, generator: torch.Gene
     return int(torch.multinomial(probabilities, 1, generator=generator))
 
 
-def generate(run: OpenedRun, prompt: str, sampling: Sampling) -> str:
-    """The text that follows a prompt, by the run's model as it stands.
+def generate(
+    opened: OpenedModel,
+    prompts: Sequence[str],
+    sampling: Sampling,
+    notify: Callable[[str], None] = lambda text: None,
+) -> GeneratedTexts:
+    """The texts that follow the prompts, by a model as it stands.
 
-    The model sees as many of the last tokens as a training sample has.
+    The model sees as many of a text's last tokens as a training sample has. Every layer comes to
+    the device once for a token of all texts.
+
+    Args:
+        opened: the model.
+        prompts: may be empty texts.
+        sampling: how to choose.
+        notify: told how far it is.
     """
-    require_writer(run.model)
-    tokenizer = run.dataset.tokenizer
+    require_writer(opened.model)
+    tokenizer = opened.tokenizer
     end = tokenizer.end_of_text_id
-    written: list[int] = []
-    run.execution.flush()
-    run.model.eval()
+    begins = [tokenizer.encode(prompt) or [end] for prompt in prompts]
+    writing = Writing(begins, sampling, {end, *_own_ends(opened.model)})
+    reading = _Reading(opened, len(prompts))
+    seconds = []
+    opened.execution.flush()
+    opened.model.eval()
     try:
-        for token in sample_tokens(
-            lambda tokens: _next_logits(run, tokens), tokenizer.encode(prompt) or [end], sampling
-        ):
-            if token == end:
-                break
-            written.append(token)
+        while tokens := writing.tokens:
+            start = time.perf_counter()
+            writing.add(reading.next_logits(tokens))
+            seconds.append(time.perf_counter() - start)
+            num_tokens = sum(map(len, writing.written))
+            notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
     finally:
-        run.model.train()
-    return tokenizer.decode(written)
+        opened.model.train()
+    texts = tuple(tokenizer.decode(written) for written in writing.written)
+    return GeneratedTexts(opened.steps_done, texts, tuple(seconds))
 
 
-def _next_logits(run: OpenedRun, tokens: Sequence[int]) -> torch.Tensor:
-    window = tokens[-run.config.batch.sequence_length :]
-    device = run.execution.device.torch_device
-    input_ids = torch.tensor([window], device=device)
+class _Reading:
+    """Passes texts through a model, each with the keys and values of its tokens so far."""
 
-    def forward() -> torch.Tensor:
-        return _logits_of(run.model(input_ids=input_ids))[0, -1]
+    def __init__(self, opened: OpenedModel, num_texts: int) -> None:
+        self._opened = opened
+        self._window = opened.config.batch.sequence_length
+        self._pasts = [new_key_values(opened.model) for _ in range(num_texts)]
 
-    return run.execution.evaluate(forward)
+    def next_logits(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, torch.Tensor]:
+        """Logits of the next token of each text, (vocabulary,), after the tokens so far."""
+        forwards = [partial(self._forward, index, so_far) for index, so_far in tokens.items()]
+        return dict(zip(tokens, self._opened.execution.evaluate(forwards), strict=True))
+
+    def _forward(self, index: int, tokens: Sequence[int]) -> torch.Tensor:
+        if len(tokens) > self._window:
+            # All positions move with the window, so that nothing kept is of use.
+            self._pasts[index] = None
+        past = self._pasts[index]
+        num_past = 0 if past is None else past.get_seq_length()
+        device = self._opened.execution.device.torch_device
+        input_ids = torch.tensor([tokens[-self._window :][num_past:]], device=device)
+        if past is None:
+            output = self._opened.model(input_ids=input_ids)
+        else:
+            output = forward_from(self._opened.model, input_ids, past)
+            if past.get_seq_length() != len(tokens):
+                # The model takes a cache and fills none.
+                self._pasts[index] = None
+        # Without those of the other tokens.
+        return _logits_of(output)[0, -1].clone()
+
+
+def _own_ends(model: torch.nn.Module) -> tuple[int, ...]:
+    """Tokens that end a text by the settings of a model of the transformers library."""
+    if not (is_of_library(model) and model.can_generate()):
+        return ()
+    ends = model.generation_config.eos_token_id
+    return (ends,) if isinstance(ends, int) else tuple(ends or ())
 
 
 def _logits_of(output: object) -> torch.Tensor:

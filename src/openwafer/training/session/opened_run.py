@@ -24,6 +24,7 @@ from openwafer.training.session.building import (
 )
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
+from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
@@ -60,6 +61,13 @@ class OpenedRun:
     trainer: Trainer
     buffers: BufferWatch
     steps_done: int = 0
+
+    @property
+    def opened_model(self) -> OpenedModel:
+        """The model as it stands."""
+        return OpenedModel(
+            self.config, self.model, self.dataset.tokenizer, self.execution, self.steps_done
+        )
 
     def state(self) -> RunState:
         """What a commit or checkpoint of this moment keeps."""
@@ -156,6 +164,13 @@ def _open_data(
 
     if saved is None:
         return prepare(preparation, place, report)
+    return open_saved_data(config, folder, saved)
+
+
+def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> TokenDataset:
+    """The tokens that a run was trained on; raises ``run-data-changed`` for any others."""
+    preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
+    place = config.data.folder or folder.data
     _require_same_source(load_config(folder.config).data.source, config.data.source)
     # The tokens of the run, whatever has become of the source since.
     dataset = TokenDataset.open(place, preparation.sampling)

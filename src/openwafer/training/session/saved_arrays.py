@@ -1,19 +1,17 @@
-"""Reads the weights that a run has saved, one after the other, from its store or a checkpoint."""
+"""Reads the weights that a run has saved, one at a time, from its store or a checkpoint."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, open_store
-from openwafer.training.store import ParameterStore, Part, RecordLayout, read_checkpoint
-from openwafer.training.store.checkpoint_index import StoredArray
+from openwafer.training.store import ArraySpec, ParameterStore, Part, read_checkpoint
 from openwafer.training.store.checkpoint_shards import ShardReader
 from openwafer.training.store.layout import KEPT_PARTS
-from openwafer.training.store.manifest import read_manifest
 from openwafer.training.store.update_rules import (
     AVERAGE,
     LOW_BITS,
@@ -24,98 +22,102 @@ from openwafer.training.store.update_rules import (
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import state_name
 
-NamedTensors = Iterator[tuple[str, torch.Tensor]]
+
+class SavedArrays(Protocol):
+    """The arrays of a saved step, each read when it is asked for and not kept."""
+
+    @property
+    def specs(self) -> Mapping[Part, Mapping[str, ArraySpec]]:
+        """The arrays of each part by name, in the order of the files."""
+
+    def read(self, part: Part, name: str) -> torch.Tensor:
+        """A copy of one array."""
 
 
-@dataclass(frozen=True)
-class _Values:
-    """How the values of parameters are made: from weights and from which of their states."""
+class _CheckpointArrays:
+    def __init__(self, folder: Path) -> None:
+        self._arrays = read_checkpoint(folder).arrays
+        self._shards = ShardReader(folder)
+        self.specs = {
+            part: {name: stored.spec for name, stored in arrays.items()}
+            for part, arrays in self._arrays.items()
+        }
 
-    states: tuple[str, ...]
-    decay: float | None
-    counts: UpdateCounts
+    def read(self, part: Part, name: str) -> torch.Tensor:
+        stored = self._arrays[part][name]
+        flat = torch.empty(stored.spec.num_bytes, dtype=torch.uint8)
+        self._shards.read(stored, flat)
+        return flat.view(stored.spec.dtype).view(stored.spec.shape)
 
-    def states_among(self, name: str, kept: Collection[str]) -> list[str]:
-        """Those of a parameter's states that are wanted and kept."""
-        return [state for state in self.states if state_name(state, name) in kept]
 
-    def of(
-        self, name: str, weight: torch.Tensor, states: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        """The weight or its master, or its average with the moves that it has missed."""
-        if LOW_BITS in states:
-            parts = SplitMaster(weight.reshape(-1), states[LOW_BITS].view(-1), states[TIE_BITS])
-            weight = join_master(parts, torch.empty(weight.numel())).view(weight.shape)
-        if self.decay is None or AVERAGE not in states:
-            return weight
-        average = states[AVERAGE].clone()
-        averaging = self.counts.averaging(name, self.decay, self.counts.steps_applied)
-        averaging.catch_up(average, weight)
-        return average
+class _StoreArrays:
+    def __init__(self, store: ParameterStore) -> None:
+        self._store = store
+        self._records: dict[str, str] = {}
+        self.specs: dict[Part, dict[str, ArraySpec]] = {part: {} for part in KEPT_PARTS}
+        for record, layout in store.layouts.items():
+            for part, specs in self.specs.items():
+                specs |= {place.spec.name: place.spec for place in layout.parts[part]}
+                self._records |= dict.fromkeys(specs.keys() - self._records.keys(), record)
+
+    def read(self, part: Part, name: str) -> torch.Tensor:
+        with self._store.lent(self._records[name], (part,), read_only=True) as loan:
+            return loan.tensor(name, part).clone()
 
 
 @contextmanager
-def saved_weights(
-    run: RunFolder,
-    saved: SavedRun,
-    *,
-    average_decay: float | None = None,
-    wants_masters: bool = True,
-) -> Iterator[tuple[tuple[str, ...], NamedTensors]]:
-    """Context that gives the names of all parameters, and their values in the same order.
+def saved_arrays(run: RunFolder, saved: SavedRun) -> Iterator[SavedArrays]:
+    """Context that gives the arrays of a saved step, which nobody changes meanwhile."""
+    if saved.checkpoint is not None:
+        yield _CheckpointArrays(saved.checkpoint)
+        return
+    with open_store(run, read_only=True) as store:
+        yield _StoreArrays(store)
 
-    Each value is valid until the next is asked for.
+
+class SavedWeights(Mapping[str, torch.Tensor]):
+    """The values of a saved step's parameters by name, each read when it is asked for.
 
     Args:
-        run: locked by the caller.
-        saved: which step.
+        arrays: of the step.
+        counts: of its updates.
         average_decay: gives moving averages of that decay instead, where a parameter has one.
         wants_masters: gives the fp32 master of a bf16 weight, where it has one.
     """
-    counts = saved.state.counts
-    # Before the first step an average is the weight itself.
-    decay = average_decay if counts.steps_applied else None
-    masters = (LOW_BITS, TIE_BITS) if wants_masters or decay is not None else ()
-    values = _Values(masters if decay is None else (AVERAGE, *masters), decay, counts)
-    if saved.checkpoint is not None:
-        names = tuple(read_checkpoint(saved.checkpoint).arrays[Part.WEIGHTS])
-        yield names, _from_checkpoint(saved.checkpoint, values)
-        return
-    layouts = read_manifest(run.store).catalog.layouts.values()
-    with open_store(run) as store:
-        yield (
-            tuple(name for layout in layouts for name in _names(layout)),
-            _from_store(store, values),
-        )
 
+    def __init__(
+        self,
+        arrays: SavedArrays,
+        counts: UpdateCounts,
+        *,
+        average_decay: float | None = None,
+        wants_masters: bool = True,
+    ) -> None:
+        self._arrays = arrays
+        self._counts = counts
+        # Before the first step an average is the weight itself.
+        self._decay = average_decay if counts.steps_applied else None
+        masters = (LOW_BITS, TIE_BITS) if wants_masters or self._decay is not None else ()
+        self._wanted = masters if self._decay is None else (AVERAGE, *masters)
 
-def _from_checkpoint(folder: Path, values: _Values) -> NamedTensors:
-    arrays, shards = read_checkpoint(folder).arrays, ShardReader(folder)
-    states = arrays[Part.STATES]
-    for name, array in arrays[Part.WEIGHTS].items():
-        kept = {
-            state: _read(shards, states[state_name(state, name)])
-            for state in values.states_among(name, states)
+    def __getitem__(self, name: str) -> torch.Tensor:
+        weight = self._arrays.read(Part.WEIGHTS, name)
+        states = {
+            state: self._arrays.read(Part.STATES, state_name(state, name))
+            for state in self._wanted
+            if state_name(state, name) in self._arrays.specs[Part.STATES]
         }
-        yield name, values.of(name, _read(shards, array), kept)
+        if LOW_BITS in states:
+            parts = SplitMaster(weight.reshape(-1), states[LOW_BITS].view(-1), states[TIE_BITS])
+            weight = join_master(parts, torch.empty(weight.numel())).view(weight.shape)
+        if self._decay is None or AVERAGE not in states:
+            return weight
+        averaging = self._counts.averaging(name, self._decay, self._counts.steps_applied)
+        averaging.catch_up(states[AVERAGE], weight)
+        return states[AVERAGE]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays.specs[Part.WEIGHTS])
 
-def _read(shards: ShardReader, array: StoredArray) -> torch.Tensor:
-    flat = torch.empty(array.spec.num_bytes, dtype=torch.uint8)
-    shards.read(array, flat)
-    return flat.view(array.spec.dtype).view(array.spec.shape)
-
-
-def _from_store(store: ParameterStore, values: _Values) -> NamedTensors:
-    for record, layout in store.layouts.items():
-        states = {place.spec.name for place in layout.parts[Part.STATES]}
-        wanted = {name: values.states_among(name, states) for name in _names(layout)}
-        parts = KEPT_PARTS if any(wanted.values()) else (Part.WEIGHTS,)
-        with store.lent(record, parts, read_only=True) as loan:
-            for name, names in wanted.items():
-                kept = {state: loan.tensor(state_name(state, name), Part.STATES) for state in names}
-                yield name, values.of(name, loan.tensor(name, Part.WEIGHTS), kept)
-
-
-def _names(layout: RecordLayout) -> list[str]:
-    return [place.spec.name for place in layout.parts[Part.WEIGHTS]]
+    def __len__(self) -> int:
+        return len(self._arrays.specs[Part.WEIGHTS])

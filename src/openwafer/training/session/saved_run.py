@@ -1,11 +1,12 @@
 """What a run has saved, and how a new process takes it up: from its store or from a checkpoint."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 from torch import nn
 
@@ -15,14 +16,16 @@ from openwafer.training.session.run_state import RunState, parse_run_state
 from openwafer.training.store import (
     ParameterStore,
     RecordLayout,
-    StoreOptions,
     list_checkpoints,
     load_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
 from openwafer.training.store.checkpoint import NOT_WRITTEN, require_fit
+from openwafer.training.store.checkpoint_index import INDEX_NAME
+from openwafer.training.store.folder_lock import standing_still
 from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
+from openwafer.training.store.part_state import Tier
 from openwafer.training.stream.assemble import (
     Planned,
     closed_on_error,
@@ -31,6 +34,8 @@ from openwafer.training.stream.assemble import (
     reopen,
 )
 from openwafer.training.stream.execute.execution import Execution
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,13 @@ class SavedRun:
     is_chosen: bool = False
 
 
-def find_newest(folder: RunFolder) -> SavedRun | None:
+def find_newest(folder: RunFolder, *, with_store: bool = True) -> SavedRun | None:
     """The saved step to go on from: the store's last commit or a later checkpoint.
 
-    ``None`` where the run ended before anything was saved.
+    ``None`` where the run ended before anything was saved. Without the store it is a checkpoint.
     """
     found = []
-    if (folder.store / MANIFEST_NAME).exists():
+    if with_store and (folder.store / MANIFEST_NAME).exists():
         manifest = read_manifest(folder.store)
         found.append(SavedRun(parse_run_state(manifest.state), None))
     found += [from_checkpoint(path) for path in list_checkpoints(folder.checkpoints)[-1:]]
@@ -62,16 +67,56 @@ def find_newest(folder: RunFolder) -> SavedRun | None:
     return max(found, key=lambda saved: saved.state.steps_done, default=None)
 
 
-def require_newest(folder: RunFolder) -> SavedRun:
-    """As :func:`find_newest`; raises ``run-nothing-saved`` where there is nothing."""
-    saved = find_newest(folder)
-    if saved is None:
-        raise error(
-            "run-nothing-saved",
-            f"the run {folder.path} has saved nothing yet",
-            help=f"train it first: openwafer resume {quoted(folder.path)}",
-        )
-    return saved
+def read_newest(folder: RunFolder, read: Callable[[SavedRun], Result]) -> Result:
+    """Read the newest saved step of a run, also beside the process that trains it; write nothing.
+
+    The store is read only where nobody trains, and nobody can begin meanwhile. Beside a training it
+    is the newest checkpoint, and the next one where training deletes that before it is read.
+
+    Args:
+        folder: of the run.
+        read: what is to be done with the step.
+
+    Raises:
+        OpenwaferError: ``run-nothing-saved``, and what ``read`` raises.
+    """
+    while True:
+        before = _newest_index(folder)
+        try:
+            with standing_still(folder.path) as is_still:
+                saved = find_newest(folder, with_store=is_still)
+                if saved is None:
+                    raise _nothing_saved(folder, is_still=is_still)
+                if saved.checkpoint is None:
+                    return read(saved)
+            return read(saved)
+        except OpenwaferError:
+            if _newest_index(folder) == before:
+                raise
+
+
+def _newest_index(folder: RunFolder) -> tuple[Path, bytes] | None:
+    """The newest checkpoint with what its index says, to see whether another has come."""
+    for path in list_checkpoints(folder.checkpoints)[-1:]:
+        try:
+            return path, (path / INDEX_NAME).read_bytes()
+        except FileNotFoundError:
+            return None
+    return None
+
+
+def _nothing_saved(folder: RunFolder, *, is_still: bool) -> OpenwaferError:
+    if is_still:
+        remedy = f"train it first: openwafer resume {quoted(folder.path)}"
+    else:
+        remedy = "wait for its first checkpoint; checkpoint.every says when that is"
+    return error(
+        "run-nothing-saved",
+        f"the run {folder.path} has saved nothing yet"
+        if is_still
+        else f"the run {folder.path} is being trained and has no checkpoint yet",
+        help=remedy,
+    )
 
 
 def from_checkpoint(path: Path, *, is_chosen: bool = False) -> SavedRun:
@@ -129,12 +174,16 @@ def _to_checkpoint(state: RunState, folder: RunFolder) -> Path:
         )
 
 
-def open_store(folder: RunFolder, options: StoreOptions | None = None) -> ParameterStore:
-    """Open a run's store as it is, with room for two of its largest records."""
-    layouts = read_manifest(folder.store).catalog.layouts.values()
+def open_store(folder: RunFolder, *, read_only: bool = False) -> ParameterStore:
+    """Open a run's store on disk, with room for two of its largest records."""
+    catalog = read_manifest(folder.store).catalog
+    layouts = catalog.layouts.values()
     largest = max(sum(layout.part_bytes(part) for part in layout.parts) for layout in layouts)
     return ParameterStore.open(
-        folder.store, ring_bytes=2 * largest, options=options or StoreOptions()
+        folder.store,
+        placement=dict.fromkeys(catalog.placement, Tier.DISK),
+        ring_bytes=2 * largest,
+        read_only=read_only,
     )
 
 

@@ -21,9 +21,9 @@ def micro_batch_seed(seed: int, step: int, index: int) -> int:
     return _hash(seed, step, index)
 
 
-def generation_seed(seed: int) -> int:
-    """Seed under which tokens are sampled."""
-    return _hash(seed, _GENERATE)
+def generation_seed(seed: int, index: int = 0) -> int:
+    """Seed under which the tokens that follow the prompt of an index are sampled."""
+    return _hash(seed, _GENERATE, index) if index else _hash(seed, _GENERATE)
 
 
 def seed_micro_batch(seed: int, step: int, index: int) -> None:

@@ -1,9 +1,10 @@
 """One run, from its config to its last checkpoint."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 
@@ -22,21 +23,25 @@ from openwafer.training.session.building import (
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.export import ExportFormat, export
-from openwafer.training.session.generation import Sampling, generate
-from openwafer.training.session.opened_run import OpenedRun, opened
+from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
+from openwafer.training.session.opened_model import OpenedModel
+from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
+from openwafer.training.session.saved_model import opened_to_read
 from openwafer.training.session.saved_run import (
     SavedRun,
     find_newest,
     from_checkpoint,
     naming_checkpoints,
-    require_newest,
+    read_newest,
 )
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import plan_run
+
+Result = TypeVar("Result")
 
 
 class Session:
@@ -116,33 +121,65 @@ class Session:
     def evaluate(self, num_batches: int | None = None) -> float:
         """Mean loss over held-out batches; by default as many as the config says, or 8."""
         configured = self.config.evaluate.batches if self.config.evaluate else 8
-        with self._saved() as run:
-            return evaluate(run, held_out(run), num_batches or configured)
+
+        def read(saved: SavedRun) -> float:
+            dataset = held_out(open_saved_data(self.config, self.folder, saved))
+            with self._opened_to_read(saved) as opened:
+                return evaluate(opened, dataset, num_batches or configured)
+
+        return self._read(read)
 
     def generate(self, prompt: str, sampling: Sampling = Sampling()) -> str:  # noqa: B008
-        """The text that the model writes after a prompt; it is kept in sample.json as well."""
-        with self._saved() as run:
-            text = generate(run, prompt, sampling)
-            write_sample(self.folder.path, GeneratedSample(run.steps_done, prompt, text))
-            return text
+        """The text that the model writes after a prompt."""
+        return self.generate_all([prompt], sampling).texts[0]
+
+    def generate_all(
+        self,
+        prompts: Sequence[str],
+        sampling: Sampling = Sampling(),  # noqa: B008
+    ) -> GeneratedTexts:
+        """The texts that the model writes after prompts, all of them side by side.
+
+        Each layer comes to the device once for a token of every text, and a text is the one that
+        the model writes after its prompt alone; only the seed of its draws depends on its place.
+        """
+
+        def read(saved: SavedRun) -> GeneratedTexts:
+            with self._opened_to_read(saved) as opened, self._console.status("") as status:
+                return generate(opened, prompts, sampling, status.update)
+
+        return self._read(read)
+
+    def keep_sample(self, prompt: str, text: str, step: int) -> None:
+        """Keep a text that the model wrote in the run's folder, where the report finds it."""
+        self.folder.require_run()
+        with self._held():
+            write_sample(self.folder.path, GeneratedSample(step, prompt, text))
 
     def export(self, folder: Path, form: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
         """Write the newest weights in the Hugging Face layout; returns the folder."""
-        self.folder.require_run()
-        with self._held():
-            return export(self.config, self.folder, require_newest(self.folder), folder, form)
+        return self._read(lambda saved: export(self.config, self.folder, saved, folder, form))
 
     @contextmanager
     def _held(self) -> Iterator[None]:
         with self.folder.locked(), naming_checkpoints(self.folder):
             yield
 
-    @contextmanager
-    def _saved(self) -> Iterator[OpenedRun]:
-        """The run as it was saved last."""
+    def _read(self, read: Callable[[SavedRun], Result]) -> Result:
+        """Use what the run has saved last, be it in training or not."""
         self.folder.require_run()
-        with self._held(), self._opened(require_newest(self.folder)) as run:
-            yield run
+        with naming_checkpoints(self.folder):
+            return read_newest(self.folder, read)
+
+    @contextmanager
+    def _opened_to_read(self, saved: SavedRun) -> Iterator[OpenedModel]:
+        """The model of a saved step, its preparation shown while it lasts."""
+        with ExitStack() as stack:
+            with self._console.status("") as status:
+                opened = stack.enter_context(
+                    opened_to_read(self.config, self.folder, saved, status.update, self._store)
+                )
+            yield opened
 
     @contextmanager
     def _opened(self, saved: SavedRun | None) -> Iterator[OpenedRun]:

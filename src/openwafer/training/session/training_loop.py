@@ -75,7 +75,7 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
     if remark is not None:
         console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
     # Asked for before there is a run in the folder, as there may be no such documents.
-    validation_data = None if run.config.evaluate is None else held_out(run)
+    validation_data = None if run.config.evaluate is None else held_out(run.dataset)
     _describe(run)
     with ExitStack() as stack:
         loop = _Loop(
@@ -238,7 +238,7 @@ class _Loop:
     def _evaluate(self, num_batches: int) -> None:
         if self._held_out is None or self._validation is None:
             return
-        loss = evaluate(self._run, self._held_out, num_batches)
+        loss = evaluate(self._run.opened_model, self._held_out, num_batches)
         step = self._run.steps_done - 1
         self._validation.append(ValidationPoint(step, loss))
         self._progress.note(f"step {step + 1}: validation loss {loss:.4f}")

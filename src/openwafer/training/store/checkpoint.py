@@ -96,12 +96,15 @@ def keep_last(folder: Path, num_kept: int) -> tuple[Path, ...]:
 def require_fit(head: Checkpoint, layouts: Collection[RecordLayout]) -> None:
     """Raise ``checkpoint-mismatch`` unless a checkpoint has just the arrays of the records."""
     for part in KEPT_PARTS:
-        _require_match(head, layouts, part)
+        found = {name: array.spec for name, array in head.arrays[part].items()}
+        require_match(head.folder, found, layouts, part)
 
 
-def _require_match(head: Checkpoint, layouts: Collection[RecordLayout], part: Part) -> None:
+def require_match(
+    folder: Path, found: Mapping[str, ArraySpec], layouts: Collection[RecordLayout], part: Part
+) -> None:
+    """Raise ``checkpoint-mismatch`` unless what is in a folder are a part's arrays, all of them."""
     wanted = {p.spec.name: p.spec for layout in layouts for p in layout.parts[part]}
-    found = {name: array.spec for name, array in head.arrays[part].items()}
     differing = [
         f"{name} is {_describe(found[name])} and must be {_describe(wanted[name])}"
         for name in wanted.keys() & found.keys()
@@ -115,7 +118,7 @@ def _require_match(head: Checkpoint, layouts: Collection[RecordLayout], part: Pa
     if any(facts.values()):
         raise error(
             "checkpoint-mismatch",
-            f"the {part} of {head.folder} do not fit the store",
+            f"the {part} of {folder} do not fit the store",
             notes=tuple(f"{what}: {_listed(names)}" for what, names in facts.items() if names),
             help="keep the model, its number format, the optimizer and the average that it was "
             "saved with",

@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LOCK_NAME = "lock"
@@ -49,3 +51,44 @@ class FolderLock:
         """Give the folder free."""
         _held_here.remove(self._identity)
         os.close(self._descriptor)
+
+
+@contextmanager
+def standing_still(folder: Path) -> Iterator[bool]:
+    """Context in which nobody takes a folder's lock, and nothing is written.
+
+    It gives False, and waits for nobody, where a process holds the lock: then the folder changes.
+    """
+    try:
+        descriptor = _shared(folder / LOCK_NAME)
+    except FileNotFoundError:
+        # Nobody has ever locked it: a copy without its lock.
+        yield True
+        return
+    if descriptor is None:
+        yield False
+        return
+    status = os.fstat(descriptor)
+    identity = status.st_dev, status.st_ino
+    _held_here.add(identity)
+    try:
+        yield True
+    finally:
+        _held_here.remove(identity)
+        os.close(descriptor)
+
+
+def _shared(path: Path) -> int | None:
+    """A descriptor with a lock that readers share; ``None`` where a process holds the folder."""
+    status = path.stat()
+    if (status.st_dev, status.st_ino) in _held_here:
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as cause:
+        os.close(descriptor)
+        if not isinstance(cause, BlockingIOError | PermissionError):
+            raise
+        return None
+    return descriptor

@@ -89,14 +89,18 @@ class ParameterStore:
         placement: Placement | None = None,
         ring_bytes: int,
         options: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
+        read_only: bool = False,
     ) -> "ParameterStore":
         """Open a store at its last committed step; parts in DRAM are read and verified now.
 
-        `placement` None keeps the one it was made with. Raises `store-missing`, `store-locked`,
-        `store-never-committed`, `store-manifest-broken`, `store-format`, `store-file-size`,
-        `store-corrupt`, `store-placement`.
+        `placement` None keeps the one it was made with. With `read_only` nothing is locked and
+        nothing written, nor can be; the caller sees to it that no process writes.
+
+        Raises `store-missing`, `store-locked`, `store-never-committed`, `store-manifest-broken`,
+        `store-format`, `store-file-size`, `store-corrupt`, `store-placement`.
         """
-        opened, manifest = StoreFolder.open(folder, options.file_io)
+        open_folder = StoreFolder.open_read_only if read_only else StoreFolder.open
+        opened, manifest = open_folder(folder, options.file_io)
         catalog = manifest.catalog
         try:
             if placement is not None:

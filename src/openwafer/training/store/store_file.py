@@ -74,7 +74,9 @@ class StoreFile:
         return file
 
     @classmethod
-    def open(cls, path: Path, num_bytes: int, file_io: FileIo) -> "StoreFile":
+    def open(
+        cls, path: Path, num_bytes: int, file_io: FileIo, flags: int = os.O_RDWR
+    ) -> "StoreFile":
         """Open a file that must have `num_bytes`. Raises `store-file-size` or `store-missing`."""
         try:
             found_bytes = path.stat().st_size
@@ -84,7 +86,7 @@ class StoreFile:
                     f"{path} has {found_bytes} bytes where its manifest says {num_bytes}",
                     help="the file was cut or replaced; load a checkpoint into a new store",
                 )
-            return cls(path, file_io)
+            return cls(path, file_io, flags)
         except OSError as cause:
             raise error(
                 "store-missing",

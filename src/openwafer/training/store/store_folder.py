@@ -1,5 +1,6 @@
 """A store's folder: its lock, its file and its manifest."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from openwafer.training.store.store_file import FILE_NAME, StoreFile
 class StoreFolder:
     """A locked folder with its open file."""
 
-    def __init__(self, path: Path, lock: FolderLock, file: StoreFile) -> None:
+    def __init__(self, path: Path, lock: FolderLock | None, file: StoreFile) -> None:
         self.path = path
         self.file = file
         self._lock = lock
@@ -63,6 +64,14 @@ class StoreFolder:
             leftover.unlink()
         return cls(path, lock, file), manifest
 
+    @classmethod
+    def open_read_only(cls, path: Path, file_io: FileIo) -> tuple["StoreFolder", Manifest]:
+        """Read a folder's manifest and open its file for reading, without a lock."""
+        manifest = read_manifest(path)
+        num_bytes = manifest.catalog.file_plan.num_bytes
+        file = StoreFile.open(path / FILE_NAME, num_bytes, file_io, os.O_RDONLY)
+        return cls(path, None, file), manifest
+
     def publish(self, manifest: Manifest) -> None:
         """Make a manifest the committed one. Raises OSError."""
         self.file.file_io.replace(self.path / MANIFEST_NAME, manifest.encode())
@@ -70,7 +79,8 @@ class StoreFolder:
     def close(self) -> None:
         """Close the file and give the folder free."""
         self.file.close()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
 
 def _locked(path: Path) -> FolderLock:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from openwafer.training.metrics.plan_record import Activations, Mode
-from openwafer.training.store.layout import RecordLayout
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.schedule import Schedule
+from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, Visit
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,22 @@ class StepPlan:
     policies: Mapping[str, Activations]
     nested_capacity_bytes: int
     received: tuple[str, ...]
+
+    @property
+    def forward_schedule(self) -> Schedule | None:
+        """The schedule of a forward that no backward follows, in the room of the step's."""
+        if self.schedule is None:
+            return None
+        records_of = {layer.name: layer.records for layer in self.split.layers}
+        visits = [
+            Visit(action.target, records_of[action.target], has_backward=False)
+            for action in self.schedule.actions
+            if action.kind is Kind.FORWARD
+        ]
+        sizes = {
+            record: RecordBytes(layout.part_bytes(Part.WEIGHTS), gradients=0)
+            for record, layout in self.layouts.items()
+        }
+        return schedules.build(
+            visits, sizes, timing=self.schedule.timing, capacity_bytes=self.schedule.capacity_bytes
+        )

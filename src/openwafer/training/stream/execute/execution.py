@@ -22,7 +22,11 @@ from openwafer.training.stream.execute.gradient_watchers import (
     GradientWatchers,
     MicroBatchWatcher,
 )
-from openwafer.training.stream.execute.micro_batches import Forward, run_forward
+from openwafer.training.stream.execute.micro_batches import (
+    Forward,
+    run_forward,
+    run_in_rotation,
+)
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.schedule import UpdateTiming
@@ -104,10 +108,11 @@ class Execution(Protocol):
     def flush(self) -> None:
         """Bring the store up to date with every step completed."""
 
-    def evaluate(self, forward: Forward) -> torch.Tensor:
-        """Run a forward without gradients, in evaluation mode set by the caller.
+    def evaluate(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
+        """Run forwards without gradients, in evaluation mode set by the caller.
 
-        It needs less memory than a training step, and is not metered.
+        All of them pass a layer before the next layer comes. They need less memory than as many
+        micro-batches of a training step, and are not metered.
         """
 
     def close(self) -> None:
@@ -142,6 +147,7 @@ class StreamedExecution:
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
         self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
         self.executor.schedule = plan.schedule
+        self.executor.forward_schedule = plan.forward_schedule
         self.executor.policies = plan.policies
         self.executor.nested.capacity_bytes = plan.nested_capacity_bytes
         self.executor.gradients.expect(plan.received)
@@ -207,10 +213,16 @@ class StreamedExecution:
         self.end_open_pass()
         self.flush()
 
-    def evaluate(self, forward: Forward) -> torch.Tensor:
+    def evaluate(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
         """See :class:`Execution`."""
-        with torch.no_grad(), self._autocast():
-            return forward()
+        try:
+            with torch.no_grad(), self._autocast():
+                results = run_in_rotation(self.executor, forwards)
+            self.executor.end_pass()
+        except BaseException:
+            self.executor.abandon_pass()
+            raise
+        return results
 
     def close(self) -> None:
         """See :class:`Execution`."""
@@ -312,10 +324,10 @@ class ResidentExecution:
     def flush(self) -> None:
         """See :class:`Execution`. Every step is applied at once."""
 
-    def evaluate(self, forward: Forward) -> torch.Tensor:
+    def evaluate(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
         """See :class:`Execution`."""
         with torch.no_grad(), self._autocast():
-            return forward()
+            return [forward() for forward in forwards]
 
     def close(self) -> None:
         """See :class:`Execution`."""

@@ -92,6 +92,7 @@ class Executor:
         self.link = link
         self.device = device
         self.schedule: Schedule | None = None
+        self.forward_schedule: Schedule | None = None
         self.policies: Mapping[str, Activations] = {}
         self.default_policy = Activations.KEEP
         self.recorder = recorder or Recorder(device)
@@ -127,11 +128,13 @@ class Executor:
         """Whether a pass has begun whose backward has not ended."""
         return self._phase is not Phase.IDLE
 
-    def begin_pass(self, num_micro_batches: int = 1) -> None:
+    def begin_pass(self, num_micro_batches: int = 1, *, is_whole: bool = True) -> None:
         """Start a pass: forward, and backward where gradients are wanted.
 
         Args:
             num_micro_batches: that take turns in it, each announced by :meth:`begin_micro_batch`.
+            is_whole: whether it is of the model, and not of a part that is called by itself: that
+                gets its weights on demand where no backward follows.
         """
         if self.is_in_pass:
             self.end_pass()
@@ -139,7 +142,10 @@ class Executor:
         self._num_micro_batches = num_micro_batches
         self._micro_batch = 0
         self.gradients.begin(num_micro_batches)
-        self._open(Phase.FORWARD, self.schedule if torch.is_grad_enabled() else None)
+        schedule = self.schedule
+        if not torch.is_grad_enabled():
+            schedule = self.forward_schedule if is_whole else None
+        self._open(Phase.FORWARD, schedule)
 
     def _open(self, phase: Phase, schedule: Schedule | None) -> None:
         self._phase = phase
@@ -393,7 +399,8 @@ class Executor:
         """Run one call of a layer; the layer's ``forward`` is replaced by this."""
         match self._phase:
             case Phase.IDLE:
-                return self._run_pass(partial(self.run_layer, layer, function), (args, kwargs), {})
+                run = partial(self.run_layer, layer, function)
+                return self._run_pass(run, (args, kwargs), {}, is_whole=False)
             case Phase.LAYER | Phase.RECOMPUTE:
                 for record in layer.records:
                     self.use_nested(record)
@@ -441,16 +448,16 @@ class Executor:
         """Run the model's own forward: a pass, unless micro-batches rotate in one."""
         if self.pause is not None:
             return function(*args, **kwargs)
-        return self._run_pass(function, args, kwargs)
+        return self._run_pass(function, args, kwargs, is_whole=True)
 
     def run_part(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the forward of a module beside or around the layers: a pass if called by itself."""
         if self.is_in_pass:
             return function(*args, **kwargs)
-        return self._run_pass(function, args, kwargs)
+        return self._run_pass(function, args, kwargs, is_whole=False)
 
-    def _run_pass(self, function: Function, args: Any, kwargs: Any) -> Any:
-        self.begin_pass()
+    def _run_pass(self, function: Function, args: Any, kwargs: Any, *, is_whole: bool) -> Any:
+        self.begin_pass(is_whole=is_whole)
         if torch.is_grad_enabled():
             # For what runs beside layers: pinned weights, which may move before backward.
             with Frame(self.weights, self._use_saved).hooks():

@@ -10,6 +10,7 @@ plain loop sums them.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from greenlet import greenlet
@@ -28,7 +29,7 @@ class _Fiber:
     def __init__(self, index: int, forward: Forward, seed: Callable[[int], None] | None) -> None:
         self.index = index
         self.waits_for: Layer | None = None
-        self.loss: torch.Tensor | None = None
+        self.result: Any = None
         self._forward = forward
         self._seed = seed
         self._random: RandomState | None = None
@@ -45,7 +46,7 @@ class _Fiber:
             self._random.restore()
         reached = self._fiber.switch(*visit)
         if self._fiber.dead:
-            self.waits_for, self.loss = None, reached
+            self.waits_for, self.result = None, reached
         else:
             self.waits_for = reached
             self._random = RandomState.now(device)
@@ -72,12 +73,23 @@ def run_forward(
         The losses, in the order of ``forwards``.
 
     Raises:
-        OpenwaferError: ``micro-batches-diverge`` when the micro-batches wait for each other.
+        OpenwaferError: ``loss-not-scalar``.
     """
+    results = run_in_rotation(executor, forwards, seed)
+    return [_scalar(index, result) for index, result in enumerate(results)]
+
+
+def run_in_rotation(
+    executor: Executor,
+    forwards: Sequence[Forward],
+    seed: Callable[[int], None] | None = None,
+) -> list[Any]:
+    """As :func:`run_forward`, for forwards that may return anything."""
     hub = greenlet.getcurrent()
     device = executor.device.torch_device
     fibers = [_Fiber(index, forward, seed) for index, forward in enumerate(forwards)]
-    executor.begin_pass(len(fibers))
+    # Only gradients are told apart by micro-batch.
+    executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     executor.pause = hub.switch
     try:
         for fiber in reversed(fibers):
@@ -94,7 +106,7 @@ def run_forward(
         executor.pause = None
         for fiber in fibers:
             fiber.stop()
-    return [_loss(fiber) for fiber in fibers]
+    return [fiber.result for fiber in fibers]
 
 
 def _next_layer(executor: Executor, fibers: Sequence[_Fiber]) -> Layer | None:
@@ -106,11 +118,11 @@ def _next_layer(executor: Executor, fibers: Sequence[_Fiber]) -> Layer | None:
     return next((layer for layer in waiting if layer.name == planned), waiting[0])
 
 
-def _loss(fiber: _Fiber) -> torch.Tensor:
-    if not isinstance(fiber.loss, torch.Tensor) or fiber.loss.numel() != 1:
+def _scalar(index: int, result: object) -> torch.Tensor:
+    if not isinstance(result, torch.Tensor) or result.numel() != 1:
         raise error(
             "loss-not-scalar",
-            f"micro-batch {fiber.index} returned {type(fiber.loss).__name__}, not a scalar loss",
+            f"micro-batch {index} returned {type(result).__name__}, not a scalar loss",
             help="return the loss of the micro-batch as a tensor with one element",
         )
-    return fiber.loss
+    return result

@@ -94,6 +94,7 @@ class StoreLink:
         self._updates = PendingUpdates(updater, recorder)
         self._idle = IdleLoans(self._borrow)
         self._next_fetches: Sequence[str] = ()
+        self._foreseen_parts: frozenset[Part] = frozenset()
         self._queue: deque[_Fetch] = deque()
         self._threads = (
             {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("fetch", "push")}
@@ -111,6 +112,9 @@ class StoreLink:
         self._idle.begin_pass(actions)
         fetches = [action.target for action in actions if action.kind is Kind.FETCH]
         self._next_fetches = fetches[:READ_AHEAD]
+        is_updated = any(action.kind is Kind.UPDATE for action in actions)
+        wants_states = is_updated and self._timing is UpdateTiming.ON_FETCH
+        self._foreseen_parts = KEPT if wants_states else frozenset((Part.WEIGHTS,))
         self.advance(0)
 
     def advance(self, position: int) -> None:
@@ -124,8 +128,7 @@ class StoreLink:
 
     def _foresee_next_pass(self) -> None:
         """The disk has nothing left to read for this pass: let it begin with the next."""
-        parts = KEPT if self._timing is UpdateTiming.ON_FETCH else (Part.WEIGHTS,)
-        self.store.foresee([(record, parts) for record in self._next_fetches])
+        self.store.foresee([(record, self._foreseen_parts) for record in self._next_fetches])
         self._next_fetches = ()
 
     def _must_wait(self, record: str) -> bool:

@@ -1,0 +1,41 @@
+"""Forwards that keep keys and values, so that each token of a text passes the model once."""
+
+import inspect
+from typing import Protocol
+
+import torch
+import transformers
+from torch import nn
+
+from openwafer.training.models.reference_gpt import KeyValues, ReferenceGpt
+from openwafer.training.models.transformers_model import is_of_library
+
+
+class Past(Protocol):
+    """Keys and values of the tokens so far: the library's, or those of the reference GPT."""
+
+    def get_seq_length(self) -> int:
+        """Number of tokens so far."""
+
+
+def new_key_values(model: nn.Module) -> Past | None:
+    """An empty cache for one text; ``None`` for a model that keeps no keys and values.
+
+    A model of the transformers library that also keeps other state, as recurrent layers do, counts
+    among those that keep none.
+    """
+    if isinstance(model, ReferenceGpt):
+        return KeyValues(model.config)
+    if not is_of_library(model) or model._is_stateful:  # noqa: SLF001
+        return None
+    if "past_key_values" not in inspect.signature(model.forward).parameters:
+        return None
+    past: Past = transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
+    return past
+
+
+def forward_from(model: nn.Module, input_ids: torch.Tensor, past: Past) -> object:
+    """The model's output for ``input_ids`` (1, T), which follow the tokens that ``past`` holds."""
+    if isinstance(model, ReferenceGpt):
+        return model(input_ids=input_ids, past_key_values=past)
+    return model(input_ids=input_ids, past_key_values=past, use_cache=True)

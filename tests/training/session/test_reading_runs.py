@@ -1,0 +1,133 @@
+"""A run can be read while it is trained, and from where nobody may write."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import torch
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.session import RunConfig, Sampling, Session
+from openwafer.training.session.config import CheckpointConfig, EvaluateConfig
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.saved_run import SavedRun, read_newest
+from openwafer.training.store import list_checkpoints, read_checkpoint
+from openwafer.training.store.checkpoint import keep_last
+from openwafer.training.stream.plan.placement import StoreTier
+from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
+
+GREEDY = Sampling(max_new_tokens=4, temperature=0.0)
+PATIENCE_SECONDS = 120.0
+
+
+def config_in(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
+    return replace(
+        tiny_config(data, folder, tier),
+        model=GPT,
+        evaluate=EvaluateConfig(every=1000, batches=1),
+        checkpoint=CheckpointConfig(every=2, keep=2, at_end=tier is StoreTier.DRAM),
+    )
+
+
+def entries(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file and folder with its size and the time of its last change, of its names too."""
+    found = [folder, *folder.rglob("*")]
+    return {str(p): (p.stat().st_size, p.stat().st_ctime_ns) for p in found}
+
+
+@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+def test_reading_a_run_writes_nothing_into_its_folder(
+    data: TinyData, tmp_path: Path, tier: StoreTier
+) -> None:
+    run = Session(config_in(data, tmp_path / "runs", tier), console=quiet()).train().folder
+    before = entries(run)
+    session = Session(run, console=quiet())
+    assert session.generate_all(["3 squared"], GREEDY).step == 4
+    session.evaluate()
+    session.export(tmp_path / "exported")
+    assert entries(run) == before
+
+
+def test_what_is_read_from_the_store_is_what_a_checkpoint_holds(
+    data: TinyData, tmp_path: Path
+) -> None:
+    texts = []
+    for tier in (StoreTier.DRAM, StoreTier.DISK):
+        session = Session(config_in(data, tmp_path / tier, tier), console=quiet())
+        session.train()
+        texts.append((session.generate("3 squared", GREEDY), session.evaluate()))
+    assert texts[0] == texts[1]
+
+
+def test_a_run_without_its_lock_file_is_read(data: TinyData, tmp_path: Path) -> None:
+    run = Session(config_in(data, tmp_path), console=quiet()).train().folder
+    (run / "lock").unlink()
+    Session(run, console=quiet()).evaluate()
+    assert not (run / "lock").exists()
+
+
+def test_a_run_in_training_has_nothing_to_read_before_its_first_checkpoint(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = config_in(data, tmp_path, StoreTier.DISK)
+    run = Session(replace(config, steps=1), console=quiet()).train().folder
+    wanted = r"is being trained and has no checkpoint yet\n.*wait for its first checkpoint"
+    with RunFolder(run).locked(), pytest.raises(OpenwaferError, match=wanted):
+        Session(run, console=quiet()).generate("3", GREEDY)
+
+
+def test_a_checkpoint_that_training_deletes_gives_way_to_the_next(
+    data: TinyData, tmp_path: Path
+) -> None:
+    folder = RunFolder(Session(config_in(data, tmp_path), console=quiet()).train().folder)
+    newest = list_checkpoints(folder.checkpoints)[-1]
+    hidden = newest.rename(tmp_path / newest.name)
+    read: list[int] = []
+
+    def read_it(saved: SavedRun) -> None:
+        read.append(saved.state.steps_done)
+        if hidden.exists():
+            hidden.rename(newest)
+            keep_last(folder.checkpoints, 1)
+        read_checkpoint(saved.checkpoint or newest)
+
+    read_newest(folder, read_it)
+    assert read == [2, 4]
+
+
+def train_for_long(config: RunConfig) -> None:
+    torch.set_num_threads(1)
+    Session(config, console=quiet()).train()
+
+
+@contextmanager
+def training(config: RunConfig) -> Iterator[BaseProcess]:
+    """A process that has written two checkpoints of a run and goes on until the end."""
+    process = multiprocessing.get_context("spawn").Process(target=train_for_long, args=(config,))
+    process.start()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(list_checkpoints(config.path / "checkpoints")) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield process
+    os.kill(process.pid or 0, signal.SIGTERM)
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == 0
+
+
+def test_a_run_is_read_beside_the_process_that_trains_it(data: TinyData, tmp_path: Path) -> None:
+    config = replace(config_in(data, tmp_path, StoreTier.DISK), steps=100_000)
+    with training(config) as process:
+        session = Session(config.path, console=quiet())
+        steps = [session.generate_all(["3 squared"], GREEDY).step for _ in range(2)]
+        session.evaluate()
+        session.export(tmp_path / "exported")
+        assert 2 <= steps[0] <= steps[1]
+        assert process.is_alive()
