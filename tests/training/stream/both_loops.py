@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from openwafer.trace import Trace
-from openwafer.training.metrics.plan_record import Mode
+from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 from openwafer.training.stream.assemble import (
     Planned,
@@ -172,3 +172,13 @@ def differing(found: Parameters, expected: Parameters) -> list[str]:
     """Names of the parameters that are not equal bit for bit."""
     assert found.keys() == expected.keys()
     return [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)]
+
+
+def differing_under(run: Run, policy: Activations) -> list[str]:
+    """Names of the parameters that differ from the plain loop's under an activation policy."""
+    options = replace(STREAMED, default_activations=policy, min_layer_bytes=1)
+    streamed = train_streamed(run, plan(run, options))
+    try:
+        return differing(streamed.parameters(), train_plainly(run))
+    finally:
+        streamed.close()

@@ -9,7 +9,7 @@ from torch import nn
 from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.records import weights_of
 from tests.training.architectures import Architecture
 
@@ -43,12 +43,13 @@ def compare(
     num_micro_batches: int,
     *,
     num_steps: int = NUM_STEPS,
+    autocast_dtype: torch.dtype | None = None,
 ) -> Parity:
     """AdamW steps each way, from one seed, micro-batch seeds in plain order."""
-    plain = _train_plainly(architecture, num_micro_batches, num_steps)
+    plain = _train_plainly(architecture, num_micro_batches, num_steps, autocast_dtype)
     model = architecture.build()
     batches = partial(_batches, architecture, num_micro_batches)
-    workload = Workload(model, batches(0), _loss_of)
+    workload = Workload(model, batches(0), _loss_of, autocast_dtype)
     options = StreamOptions(
         device="cpu",
         device_memory_bytes=1 << 30,
@@ -72,14 +73,19 @@ def compare(
 
 
 def _train_plainly(
-    architecture: Architecture, num_micro_batches: int, num_steps: int
+    architecture: Architecture,
+    num_micro_batches: int,
+    num_steps: int,
+    autocast_dtype: torch.dtype | None,
 ) -> dict[str, torch.Tensor]:
     model = architecture.build()
     optimizer = _optimizer(model)
     for step in range(num_steps):
         for index, batch in enumerate(_batches(architecture, num_micro_batches, step)):
             _seed(step, index)
-            (_loss_of(model, batch) / num_micro_batches).backward()
+            with autocast(torch.device("cpu"), autocast_dtype):
+                loss = _loss_of(model, batch)
+            (loss / num_micro_batches).backward()
         optimizer.step()
         optimizer.zero_grad()
     return {name: value.detach() for name, value in _tensors(model).items()}

@@ -2,37 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from threading import get_ident
 
 import torch
 from torch import nn
 
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
 from openwafer.training.stream.layers import PINNED
-
-# Autograd nodes that change a tensor's geometry only, so that what they return is still a weight.
-_VIEWS: Final = (
-    "Alias",
-    "AsStrided",
-    "Detach",
-    "Expand",
-    "Permute",
-    "ReshapeAlias",
-    "Select",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "T",
-    "Transpose",
-    "Unbind",
-    "UnsafeView",
-    "Unsqueeze",
-    "View",
-)
-VIEW_NODES: Final = frozenset(f"{name}Backward0" for name in _VIEWS)
-CAST_NODE: Final = "ToCopyBackward0"
-MAX_CHAIN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +19,13 @@ class WeightHandle:
 
     Attributes:
         record: record it lies in.
-        parameter: set when the saved tensor is a copy of this parameter cast to ``dtype``;
-            otherwise the tensor is a view of the record's slot.
-        dtype, size, stride, offset: geometry, in elements of ``dtype``.
+        cast: set when the saved tensor is a view of a cast weight, else of the record's slot.
+        seen: the saved tensor in that copy, or in the slot.
     """
 
     record: str
-    parameter: str | None
-    dtype: torch.dtype
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    cast: Cast | None
+    seen: Geometry
 
 
 class DeviceWeights:
@@ -79,14 +53,10 @@ class DeviceWeights:
         self._released_class: type[nn.Parameter] | None = None
         self._own_classes = {name: type(parameter) for name, parameter in parameters.items()}
         self._by_storage: dict[int, str] = {}
+        # Thread, and number of the autograd node that it would make next.
+        self._bound_at: dict[str, tuple[int, int]] = {}
         self._pool: dict[int, list[torch.Tensor]] = {}
         self._pooled_bytes = 0
-        self._record_of = {
-            place.spec.name: record
-            for record, layout in layouts.items()
-            for place in layout.parts[Part.WEIGHTS]
-        }
-        self._name_of = {id(parameter): name for name, parameter in self.parameters.items()}
         # One NaN a parameter, whose storage also tells which parameter was used while released.
         self._nothing = {
             name: _no_value(parameter.dtype, device.torch_device).expand(parameter.shape)
@@ -149,6 +119,8 @@ class DeviceWeights:
             self._lent.add(record)
             self._slots[record] = lent
         self._by_storage[self._slots[record].untyped_storage()._cdata] = record
+        next_node: int = torch._C._autograd._get_sequence_nr()  # noqa: SLF001 - no public name
+        self._bound_at[record] = get_ident(), next_node
         for name, view in self.views(record).items():
             if self._released_class is not None:
                 self.parameters[name].__class__ = self._own_classes[name]
@@ -208,46 +180,32 @@ class DeviceWeights:
 
     def handle(self, tensor: torch.Tensor) -> WeightHandle | None:
         """The handle of a tensor that is a weight, a view of one, or a cast of one."""
+        if tensor.layout is not torch.strided:
+            return None
         record = self._by_storage.get(tensor.untyped_storage()._cdata)
-        parameter = None
-        if record is None:
-            parameter = self._cast_parameter(tensor)
-            if parameter is None:
-                return None
-            record = self._record_of[parameter]
-        return WeightHandle(
-            record,
-            parameter,
-            tensor.dtype,
-            tuple(tensor.size()),
-            tensor.stride(),
-            int(tensor.storage_offset()),
-        )
+        if record is not None:
+            return WeightHandle(record, None, Geometry.of(tensor))
+        made = cast_of_leaf(tensor)
+        if made is None:
+            return None
+        record = self._by_storage.get(made.leaf.untyped_storage()._cdata)
+        if record is None or self._was_bound_since(record, made.sequence_number):
+            return None
+        return WeightHandle(record, made.cast, Geometry.of(tensor))
 
-    def _cast_parameter(self, tensor: torch.Tensor) -> str | None:
-        """Name of the parameter that ``tensor`` is a cast of, found by its autograd history."""
-        node = tensor.grad_fn
-        num_casts = 0
-        for _ in range(MAX_CHAIN):
-            if node is None:
-                return None
-            if hasattr(node, "variable"):
-                name = self._name_of.get(id(node.variable))
-                return name if num_casts == 1 else None
-            if node.name() == CAST_NODE:
-                num_casts += 1
-            elif node.name() not in VIEW_NODES:
-                return None
-            node = node.next_functions[0][0]
-        return None
+    def _was_bound_since(self, record: str, sequence_number: int) -> bool:
+        """Whether a node is older than the weights that are here, which may be other values."""
+        thread, bound_at = self._bound_at[record]
+        # Each thread numbers its nodes. A backward pass in another one computes anew what the
+        # forward computed.
+        return thread == get_ident() and sequence_number < bound_at
 
     def resolve(self, handle: WeightHandle) -> torch.Tensor:
         """The weight of a handle, from the slot its record is in now."""
-        if handle.parameter is None:
-            slot = self._slots[handle.record].view(handle.dtype)
-            return slot.as_strided(handle.size, handle.stride, handle.offset)
-        cast = self.parameters[handle.parameter].detach().to(handle.dtype)
-        return cast.as_strided(handle.size, handle.stride, handle.offset)
+        storage = self._slots[handle.record]
+        if handle.cast is not None:
+            storage = handle.cast.repeated(storage)
+        return handle.seen.view_of(storage)
 
 
 def _no_value(dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from openwafer.diagnostics import error
 from openwafer.training.metrics.plan_record import Activations
 from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.saved_weights import Geometry, whole_storage
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.random_state import RandomState
@@ -97,7 +98,7 @@ class _OffloadedStorage:
 
     def __init__(self, tensor: torch.Tensor, device: Device) -> None:
         self._device = device
-        whole = _whole_storage(tensor)
+        whole = whole_storage(tensor)
         with device.host_section():
             self._host = torch.empty(whole.shape, dtype=whole.dtype)
         self._saved = device.download(whole, self._host, device.submitted())
@@ -114,10 +115,7 @@ class _OffloadedStorage:
 @dataclass(frozen=True, slots=True)
 class _OffloadedTensor:
     storage: _OffloadedStorage
-    dtype: torch.dtype
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+    seen: Geometry
 
 
 class OffloadFrame(Frame):
@@ -138,15 +136,12 @@ class OffloadFrame(Frame):
         if known is None or known[1] != tensor._version:
             known = (_OffloadedStorage(tensor, self._weights.device), tensor._version)
             self._storages[storage] = known
-        return _OffloadedTensor(
-            known[0], tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset())
-        )
+        return _OffloadedTensor(known[0], Geometry.of(tensor))
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
         if not isinstance(packed, _OffloadedTensor):
             return super()._unpack_activation(packed)
-        flat = packed.storage.restore().view(packed.dtype)
-        return flat.as_strided(packed.size, packed.stride, packed.offset)
+        return packed.seen.view_of(packed.storage.restore())
 
 
 class _Saved(NamedTuple):
@@ -308,12 +303,6 @@ def _checksum(tensor: torch.Tensor) -> int:
         return 0
     bits = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return xxhash.xxh3_64_intdigest(bits.numpy().data)
-
-
-def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """The storage below a tensor, as one flat tensor of its dtype, without a copy."""
-    num_elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return tensor.detach().as_strided((num_elements,), (1,), 0)
 
 
 def _autocast_settings() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:

@@ -320,10 +320,14 @@ def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
 def autocast(
     torch_device: torch.device, dtype: torch.dtype | None
 ) -> AbstractContextManager[object]:
-    """Autocast to ``dtype``; a context that does nothing for ``None``."""
+    """Autocast to ``dtype``; a context that does nothing for ``None``.
+
+    A cast weight is not kept for a second use: it would stay on the device until the forward ends,
+    and the gradients of its uses would be added in ``dtype``.
+    """
     if dtype is None:
         return nullcontext()
-    return torch.autocast(torch_device.type, dtype=dtype)
+    return torch.autocast(torch_device.type, dtype=dtype, cache_enabled=False)
 
 
 def _placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
