@@ -116,14 +116,15 @@ def _checksum(data: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(data)
 
 
-def path_named(name: str, named_in: Path) -> Path:
+def path_named(name: str, named_in: Path, *, may_link: bool = False) -> Path:
     """The path of a file that the file `named_in` names, which must lie beside or below that one.
 
-    Raises `name-outside` for an absolute path, for one with `..`, and for a link that leads out.
+    Raises `name-outside` for an absolute path, for one with `..`, and, unless it `may_link`, for a
+    link that leads out.
     """
     folder = named_in.parent
     path = folder / name
-    is_inside = path.resolve().is_relative_to(folder.resolve())
+    is_inside = may_link or path.resolve().is_relative_to(folder.resolve())
     if not name or Path(name).is_absolute() or ".." in Path(name).parts or not is_inside:
         raise error(
             "name-outside",

@@ -43,9 +43,27 @@ def test_bad_utf8_names_file_byte_offset_and_remedy(tmp_path: Path) -> None:
     )
 
 
+def test_bad_utf8_behind_a_separator_is_placed_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one--t\xffo")
+    with pytest.raises(OpenwaferError, match="byte 0xff at offset 6 is no UTF-8"):
+        list(read(DataSource(SourceKind.TEXT, (str(tmp_path / "a.txt"),), separator="--")))
+
+
+def test_a_dataset_whose_file_lies_elsewhere_is_refused(tmp_path: Path) -> None:
+    save_dataset(tmp_path / "saved")
+    (tmp_path / "saved/state.json").write_text('{"_data_files": [{"filename": "../x.arrow"}]}')
+    found = message(problem_of(SourceKind.HUGGING_FACE, tmp_path / "saved"))
+    assert found.startswith(f"{tmp_path}/saved/state.json names the file '../x.arrow', which does")
+
+
 def test_a_line_that_is_no_json_is_named_with_its_column(tmp_path: Path) -> None:
     found = jsonl_problem(tmp_path, b'{"text": "a"}\n{"text": oops}\n')
     assert found == "a.jsonl:2:10: the line is no JSON: Expecting value"
+
+
+def test_a_line_that_is_nested_too_deep_is_named(tmp_path: Path) -> None:
+    found = jsonl_problem(tmp_path, b'{"text": ' + b"[" * 100_000 + b"\n")
+    assert found == "a.jsonl:1: the line is nested too deep to be read"
 
 
 def test_a_line_that_is_no_object_is_shown(tmp_path: Path) -> None:
@@ -170,7 +188,7 @@ def test_a_damaged_state_file_is_no_json(tmp_path: Path) -> None:
     save_dataset(tmp_path / "saved")
     (tmp_path / "saved/state.json").write_text("{")
     found = message(problem_of(SourceKind.HUGGING_FACE, tmp_path / "saved"))
-    assert found.startswith(f"{tmp_path}/saved/state.json is no JSON: ")
+    assert found.startswith(f"{tmp_path}/saved/state.json: not JSON: ")
 
 
 def test_an_unknown_split_suggests_the_closest(tmp_path: Path) -> None:

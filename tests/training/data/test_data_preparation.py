@@ -1,6 +1,5 @@
 """A source becomes shards once, is reused while nothing changed, and is rebuilt otherwise."""
 
-import json
 import os
 import shutil
 import threading
@@ -17,7 +16,7 @@ from openwafer.source import SourceText
 from openwafer.training.data import (
     DataConfig,
     DataSource,
-    Progress,
+    Preparation,
     Sampling,
     SavedTokenizer,
     SourceKind,
@@ -25,8 +24,10 @@ from openwafer.training.data import (
     Stage,
     TokenDataset,
     TokenizerTraining,
+    find_dataset,
     prepare,
 )
+from openwafer.training.data.index import read_index, write_index
 from openwafer.training.data.tokenise import PIECE_CHARS
 from tests.training.data.corpora import (
     TEXTS,
@@ -47,9 +48,9 @@ def documents_of(dataset: TokenDataset) -> list[str]:
     return [dataset.tokenizer.decode(batch.input_ids[0].tolist()) for batch in batches]
 
 
-def reports_of(config: DataConfig, folder: Path) -> list[Progress]:
+def reports_of(config: DataConfig, folder: Path) -> list[Preparation]:
     """What is reported while preparing; nothing when all is reused."""
-    reports: list[Progress] = []
+    reports: list[Preparation] = []
     prepare(config, folder, reports.append)
     return reports
 
@@ -140,19 +141,44 @@ def test_a_changed_setting_rebuilds(tmp_path: Path, changes: dict[str, object]) 
     assert reports_of(replace(config, **changes), tmp_path / "tokens")  # type: ignore[arg-type]
 
 
-def test_a_changed_source_rebuilds_and_removes_the_old_shards(tmp_path: Path) -> None:
+def test_a_changed_source_is_prepared_beside_what_was_there(tmp_path: Path) -> None:
     config = small_config(write_texts(tmp_path / "corpus"), shard_tokens=10**6)
-    prepare(config, tmp_path / "tokens")
+    before = prepare(config, tmp_path / "tokens")
     (tmp_path / "corpus/new.txt").write_text("One more document.")
     dataset = prepare(config, tmp_path / "tokens")
     assert documents_of(dataset) == [*TEXTS, "One more document."]
-    assert len(list((tmp_path / "tokens").glob("*.tokens"))) == 1
+    assert documents_of(before) == list(TEXTS)
+
+
+def test_runs_with_other_tokenizers_share_a_folder(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    other = replace(config, tokenizer=TokenizerTraining(290))
+    first, second = (prepare(c, tmp_path / "tokens") for c in (config, other))
+    for dataset in (first, second):
+        found = find_dataset(tmp_path / "tokens", dataset.sampling, dataset.fingerprint)
+        assert found is not None
+        assert found.tokenizer.fingerprint == dataset.tokenizer.fingerprint
+    assert reports_of(config, tmp_path / "tokens") == []
+
+
+def test_a_dataset_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    prepare(small_config(write_texts(tmp_path / "corpus")), tmp_path / "tokens")
+    assert find_dataset(tmp_path / "tokens", Sampling(), "no such fingerprint") is None
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"), shard_tokens=10**6)
+    folder = prepare(config, tmp_path / "tokens").folder
+    (folder / "dataset.json").unlink()
+    (folder / "train-00001.tokens").touch()
+    prepare(config, tmp_path / "tokens")
+    assert [path.name for path in folder.glob("*.tokens")] == ["train-00000.tokens"]
 
 
 def test_a_saved_tokenizer_is_used(tmp_path: Path) -> None:
     config = small_config(write_texts(tmp_path / "corpus"))
     trained = prepare(config, tmp_path / "tokens")
-    config = replace(config, tokenizer=SavedTokenizer(tmp_path / "tokens"))
+    config = replace(config, tokenizer=SavedTokenizer(trained.folder))
     loaded = prepare(config, tmp_path / "again")
     assert loaded.tokenizer.fingerprint == trained.tokenizer.fingerprint
     assert loaded.batch(3).input_ids.equal(trained.batch(3).input_ids)
@@ -180,7 +206,7 @@ def test_a_failed_build_leaves_the_old_data(tmp_path: Path) -> None:
     broken = replace(config, source=DataSource(SourceKind.TEXT, (f"{tmp_path}/bad.txt",)))
     with pytest.raises(OpenwaferError, match="byte 0xff at offset 0 is no UTF-8"):
         prepare(broken, tmp_path / "tokens")
-    after = TokenDataset.open(tmp_path / "tokens", config.sampling)
+    after = TokenDataset.open(before.folder, config.sampling)
     assert after.fingerprint == before.fingerprint
 
 
@@ -189,9 +215,9 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
     with pytest.raises(OpenwaferError) as caught:
         prepare(config, tmp_path / "taken/tokens")
-    assert message(caught.value) == (
+    assert message(caught.value).startswith(
         f"data cannot be prepared in {tmp_path}/taken/tokens: "
-        f"[Errno 20] Not a directory: '{tmp_path}/taken/tokens'"
+        f"[Errno 20] Not a directory: '{tmp_path}/taken/tokens/"
     )
 
 
@@ -205,7 +231,7 @@ def test_damage_since_the_last_run_is_noticed(tmp_path: Path) -> None:
 
 def test_callers_at_the_same_time_build_once(tmp_path: Path) -> None:
     config = small_config(write_texts(tmp_path / "corpus"))
-    reports: list[Progress] = []
+    reports: list[Preparation] = []
     arguments = (config, tmp_path / "tokens", reports.append)
     threads = [threading.Thread(target=prepare, args=arguments) for _ in range(4)]
     for thread in threads:
@@ -236,17 +262,28 @@ def test_a_foreign_tokenizer_beside_the_shards_is_noticed(tmp_path: Path) -> Non
     )
 
 
-def test_an_index_of_another_version_is_refused(tmp_path: Path, dataset: TokenDataset) -> None:
-    index = json.loads((dataset.folder / "dataset.json").read_text()) | {"version": 2}
-    (tmp_path / "dataset.json").write_text(json.dumps(index))
-    with pytest.raises(OpenwaferError, match=r"dataset\.json: version: expected 1, found 2"):
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"version":2', '"version":1', "is .* version 1; this program reads .* version 2"),
+        ('"u16"', '"u32"', "is damaged: its content has the checksum"),
+    ],
+)
+def test_an_index_of_another_kind_is_refused(
+    tmp_path: Path, dataset: TokenDataset, old: str, new: str, told: str
+) -> None:
+    text = (dataset.folder / "dataset.json").read_text()
+    (tmp_path / "dataset.json").write_text(text.replace(old, new))
+    with pytest.raises(OpenwaferError, match=rf"wrong-index.*dataset\.json {told}"):
         TokenDataset.open(tmp_path, dataset.sampling)
 
 
-def test_an_index_without_shards_is_damaged(tmp_path: Path, dataset: TokenDataset) -> None:
-    index = json.loads((dataset.folder / "dataset.json").read_text()) | {"shards": {}}
-    (tmp_path / "dataset.json").write_text(json.dumps(index))
-    with pytest.raises(OpenwaferError, match=r"dataset\.json is damaged: KeyError: "):
+def test_a_shard_outside_of_the_folder_is_refused(tmp_path: Path, dataset: TokenDataset) -> None:
+    index = read_index(dataset.folder)
+    headers = index.of_split(Split.TRAIN).values()
+    moved = {f"../{number}.tokens": header for number, header in enumerate(headers)}
+    write_index(tmp_path, replace(index, shards={Split.TRAIN: moved}))
+    with pytest.raises(OpenwaferError, match=r"dataset\.json names the file '\.\./0\.tokens'"):
         TokenDataset.open(tmp_path, dataset.sampling)
 
 

@@ -3,12 +3,15 @@
 import itertools
 import json
 import sysconfig
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from openwafer.training.data import DataSource, SourceKind, read_documents
+from openwafer.training.data.documents import pieces_between
 from openwafer.training.data.sources import fingerprint, list_files
 from tests.training.data.corpora import (
     TEXTS,
@@ -86,6 +89,27 @@ def test_a_separator_cuts_a_file_into_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n---\ntwo\n---\n\n---\nthree")
     source = DataSource(SourceKind.TEXT, (str(tmp_path / "a.txt"),), separator="\n---\n")
     assert texts_of(source) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("read_bytes", [1, 2, 3, 5, 100])
+def test_a_file_is_cut_alike_however_much_is_read_at_once(tmp_path: Path, read_bytes: int) -> None:
+    data = "été==été===日本==\u2028==".encode()
+    (tmp_path / "a.txt").write_bytes(data)
+    found = list(pieces_between(tmp_path / "a.txt", b"==", read_bytes=read_bytes))
+    assert found == data.split(b"==")
+
+
+def test_a_file_larger_than_a_read_is_not_in_memory(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    with file.open("w") as writing:
+        for _ in range(64):
+            writing.write("x" * (512 << 10) + "\n\n")
+    source = DataSource(SourceKind.TEXT, (str(file),), separator="\n\n")
+    tracemalloc.start()
+    num_documents = sum(1 for _ in read_documents(source))
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (num_documents, most_bytes < 8 << 20) == (64, True)
 
 
 def test_blank_documents_are_left_out(tmp_path: Path) -> None:

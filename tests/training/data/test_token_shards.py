@@ -98,11 +98,15 @@ def test_any_changed_byte_behind_the_header_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (b'"version": 1', b'"version": 2', "version: expected 1, found 2"),
+        (b'"version":1', b'"version":2', "version: expected 1, found 2"),
         (b"token-shard", b"taken-shard", "found 'openwafer-taken-shard'"),
         (b'"u16"', b'"u15"', "dtype: expected u16 or u32, found 'u15'"),
-        (b'"dtype"', b'"dtypo"', "found dtypo, num_tokens, num_documents, tokenizer, checksum"),
-        (b'"num_tokens": 8', b'"num_tokens": 9', "size: expected 4152 bytes, found 4144 bytes"),
+        (
+            b'"dtype"',
+            b'"dtypo"',
+            "JSON of format openwafer-token-shard, found missing key dtype",
+        ),
+        (b'"num_tokens":8', b'"num_tokens":9', "size: expected 4152 bytes, found 4144 bytes"),
         (b"{", b"[", "header: expected JSON of format openwafer-token-shard, found "),
     ],
 )

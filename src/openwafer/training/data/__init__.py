@@ -1,9 +1,9 @@
 """Training data: sources of documents, tokenizers, token shards, and batches in a pure order."""
 
-from openwafer.training.data.dataset import Batch, Sampling, TokenDataset
+from openwafer.training.data.dataset import Batch, Sampling, TokenDataset, find_dataset
 from openwafer.training.data.documents import Document, read_documents
 from openwafer.training.data.index import Split
-from openwafer.training.data.preparation import DataConfig, Progress, Stage, prepare
+from openwafer.training.data.preparation import DataConfig, Preparation, Stage, prepare
 from openwafer.training.data.sources import DataSource, SourceKind
 from openwafer.training.data.tokenizer import (
     SavedTokenizer,
@@ -18,7 +18,7 @@ __all__ = [
     "DataConfig",
     "DataSource",
     "Document",
-    "Progress",
+    "Preparation",
     "Sampling",
     "SavedTokenizer",
     "SourceKind",
@@ -27,6 +27,7 @@ __all__ = [
     "TokenDataset",
     "Tokenizer",
     "TokenizerTraining",
+    "find_dataset",
     "load_tokenizer",
     "prepare",
     "read_documents",

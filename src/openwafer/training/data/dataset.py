@@ -13,7 +13,7 @@ from torch import Tensor
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import error
-from openwafer.training.data.index import Split, open_shards, read_index
+from openwafer.training.data.index import INDEX_FILE, Index, Split, open_shards, read_index
 from openwafer.training.data.order import sample_ids
 from openwafer.training.data.packing import JoinedSamples, SeparateSamples, TokenStream
 from openwafer.training.data.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
@@ -79,6 +79,19 @@ class Batch:
             self.labels[start:stop],
             None if mask is None else mask[start:stop],
         )
+
+
+def _fingerprint(index: Index, split: Split, sampling: Sampling) -> str:
+    content = f"{index.tokenizer} {index.of_split(split)} {sampling}"
+    return xxhash.xxh3_128_hexdigest(content.encode())
+
+
+def find_dataset(folder: Path, sampling: Sampling, fingerprint: str) -> "TokenDataset | None":
+    """The train split of that fingerprint among what ``prepare`` made in a folder."""
+    for found in sorted(folder.glob(f"*/{INDEX_FILE}")):
+        if _fingerprint(read_index(found.parent), Split.TRAIN, sampling) == fingerprint:
+            return TokenDataset.open(found.parent, sampling)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,9 +182,7 @@ class TokenDataset:
     @cached_property
     def fingerprint(self) -> str:
         """Equal where every step sees equal batches; to compare on resume."""
-        index = read_index(self.folder)
-        content = f"{index.tokenizer} {index.shards[self.split]} {self.sampling}"
-        return xxhash.xxh3_128_hexdigest(content.encode())
+        return _fingerprint(read_index(self.folder), self.split, self.sampling)
 
     @property
     def num_tokens(self) -> int:

@@ -14,6 +14,7 @@ from openwafer.training.data.sources import DataSource, SourceKind, list_files
 
 EXCERPT_CHARS = 60
 ROWS_AT_ONCE = 1024
+READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,34 @@ def _read_file(source: DataSource, file: Path) -> Iterator[Document]:
 
 
 def _read_text(file: Path, source: DataSource) -> Iterator[Document]:
-    raw = file.read_bytes()
-    text = _decode(raw, str(file))
     if not source.separator:
-        yield Document(text, file, None, len(raw))
+        raw = file.read_bytes()
+        yield Document(_decode(raw, str(file)), file, None, len(raw))
         return
-    separator_bytes = len(source.separator.encode())
-    for row, piece in enumerate(text.split(source.separator), start=1):
-        yield Document(piece, file, row, len(piece.encode()) + separator_bytes)
+    separator = source.separator.encode()
+    offset = 0
+    for row, raw in enumerate(pieces_between(file, separator), start=1):
+        yield Document(_decode(raw, str(file), offset), file, row, len(raw) + len(separator))
+        offset += len(raw) + len(separator)
+
+
+def pieces_between(
+    file: Path, separator: bytes, *, read_bytes: int = READ_BYTES
+) -> Iterator[bytes]:
+    """What stands between the separators of a file, which may be larger than memory.
+
+    In UTF-8, no character's bytes occur inside of others, so that bytes can be searched.
+    """
+    held = bytearray()
+    with file.open("rb") as data:
+        while chunk := data.read(read_bytes):
+            start, searched = 0, max(0, len(held) - len(separator) + 1)
+            held += chunk
+            while (end := held.find(separator, max(start, searched))) >= 0:
+                yield bytes(held[start:end])
+                start = end + len(separator)
+            del held[:start]
+    yield bytes(held)
 
 
 def _read_python(file: Path, source: DataSource) -> Iterator[Document]:
@@ -118,6 +139,13 @@ def _parse_line(line: str, origin: str) -> dict[str, Any]:
             f"{origin}:{problem.colno}: the line is no JSON: {problem.msg}",
             notes=(f"the line begins: {excerpt}",),
             help="a JSONL file holds one JSON object a line",
+        ) from None
+    except RecursionError:
+        raise error(
+            "bad-jsonl",
+            f"{origin}: the line is nested too deep to be read",
+            notes=(f"the line begins: {excerpt}",),
+            help="drop the line, or give its text a field of its own",
         ) from None
     if not isinstance(value, dict):
         raise error(
@@ -197,18 +225,19 @@ def _checked_text(value: object, column: str, origin: str) -> str:
     return value
 
 
-def _decode(raw: bytes, origin: str) -> str:
+def _decode(raw: bytes, origin: str, offset: int = 0) -> str:
+    """The text of bytes that begin at `offset`; a byte order mark may stand before the first."""
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode("utf-8" if offset else "utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise _bad_utf8(origin, problem) from None
+        raise _bad_utf8(origin, problem, offset) from None
 
 
-def _bad_utf8(origin: str, problem: UnicodeDecodeError) -> OpenwaferError:
-    found = problem.object[problem.start]
+def _bad_utf8(origin: str, problem: UnicodeDecodeError, offset: int = 0) -> OpenwaferError:
+    found, place = problem.object[problem.start], offset + problem.start
     return error(
         "bad-utf8",
-        f"{origin}: byte 0x{found:02x} at offset {problem.start} is no UTF-8: {problem.reason}",
+        f"{origin}: byte 0x{found:02x} at offset {place} is no UTF-8: {problem.reason}",
         help="convert the file to UTF-8 (iconv -f latin1 -t utf-8), or leave it out with a glob",
     )
 

@@ -1,18 +1,15 @@
 """The index of a data folder, dataset.json: which shards make up which split."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from openwafer import atomic_file
 from openwafer.diagnostics import error
+from openwafer.json_files import SealedFormat, path_named
 from openwafer.training.data.shard import Shard, ShardHeader, open_shard
-from openwafer.training.data.sources import read_json
 
-FORMAT = "openwafer-token-dataset"
-VERSION = 1
 INDEX_FILE = "dataset.json"
 
 
@@ -37,49 +34,48 @@ class Index:
     tokenizer: str
     shards: Mapping[Split, Mapping[str, ShardHeader]]
 
+    def of_split(self, split: Split) -> Mapping[str, ShardHeader]:
+        """The shards of a split; none where it has no documents."""
+        return self.shards.get(split, {})
+
+
+_REMEDY = "delete this file; the next run tokenises the source again"
+FORMAT = SealedFormat(
+    name="openwafer-token-dataset",
+    version=2,
+    content=Index,
+    broken_code="wrong-index",
+    broken_help=_REMEDY,
+    version_code="wrong-index",
+    version_help=_REMEDY,
+)
+
 
 def write_index(folder: Path, index: Index) -> None:
     """Write ``dataset.json``; from then on the folder holds these shards."""
-    content = {"format": FORMAT, "version": VERSION, **asdict(index)}
-    atomic_file.write_text(folder / INDEX_FILE, json.dumps(content, indent=1) + "\n")
+    atomic_file.write_bytes(folder / INDEX_FILE, FORMAT.encode(index))
 
 
 def read_index(folder: Path) -> Index:
-    """Read ``dataset.json``; a folder without one, or of another version, is an error."""
+    """Read ``dataset.json``; a folder without one, or with another version, is an error."""
     path = folder / INDEX_FILE
     if not path.is_file():
         raise error(
             "no-token-dataset",
             f"{folder} holds no token dataset: it has no {INDEX_FILE}",
-            help="make it with prepare(config, folder)",
+            help="a run makes it; from Python, prepare(config, folder) does, in a folder below",
         )
-    content = read_json(path)
-    remedy = "delete this file; the next run tokenises the source again"
-    for key, expected in (("format", FORMAT), ("version", VERSION)):
-        if content.get(key) != expected:
-            raise error(
-                "wrong-index",
-                f"{path}: {key}: expected {expected!r}, found {content.get(key)!r}",
-                help=remedy,
-            )
-    try:
-        shards = {
-            split: {
-                file: ShardHeader(**header) for file, header in content["shards"][split].items()
-            }
-            for split in Split
-        }
-        return Index(content["key"], content["tokenizer"], shards)
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise error(
-            "wrong-index", f"{path} is damaged: {type(problem).__name__}: {problem}", help=remedy
-        ) from problem
+    index = FORMAT.decode(path, path.read_bytes())
+    for shards in index.shards.values():
+        for file in shards:
+            path_named(file, path)
+    return index
 
 
 def open_shards(folder: Path, split: Split, *, verify: bool) -> tuple[Shard, ...]:
     """Open the shards of ``split`` and compare each header with the index."""
     index = read_index(folder)
-    if not index.shards[split]:
+    if not index.of_split(split):
         raise error(
             "no-such-split",
             f"{folder} holds no {split} documents",
@@ -88,7 +84,7 @@ def open_shards(folder: Path, split: Split, *, verify: bool) -> tuple[Shard, ...
             else "lower validation_share, or give a source of more documents",
         )
     shards = []
-    for file, expected in index.shards[split].items():
+    for file, expected in index.of_split(split).items():
         shard = open_shard(folder / file, verify=verify)
         if shard.header != expected:
             raise error(

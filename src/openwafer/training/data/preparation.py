@@ -1,9 +1,7 @@
 """From a data source to a folder of token shards, made once and reused while nothing changed."""
 
-import fcntl
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +10,7 @@ import xxhash
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import error
+from openwafer.folder_lock import folder_to_itself
 from openwafer.training.data.dataset import Sampling, TokenDataset
 from openwafer.training.data.documents import read_files
 from openwafer.training.data.index import INDEX_FILE, Index, Split, read_index, write_index
@@ -27,6 +26,7 @@ from openwafer.training.data.tokenizer import (
 )
 
 REPORT_BYTES = 1024**2
+KEY_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class Preparation:
     """How far a stage is, in bytes of source files (a good guess for table files)."""
 
     stage: Stage
@@ -80,21 +80,23 @@ class Progress:
     num_documents: int
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[Preparation], None]
 
 
-def _silent(_: Progress) -> None:
+def _silent(_: Preparation) -> None:
     pass
 
 
 def prepare(config: DataConfig, folder: Path, progress: Report = _silent) -> TokenDataset:
-    """Tokenise the source into ``folder``, unless it holds exactly that already.
+    """Tokenise the source into a folder in ``folder``, unless it holds exactly that already.
 
-    Several processes may call this for one folder: one builds, the others wait and reuse.
+    Several processes may call this for one folder, with any configs: equal ones share what one of
+    them builds while the others wait, different ones leave each other's data alone.
 
     Args:
         config: source, tokenizer and sampling.
-        folder: made when missing; receives tokenizer.json, the shards and dataset.json.
+        folder: made when missing; receives a folder, named by all that the tokens depend on, with
+            tokenizer.json, the shards and dataset.json.
         progress: called every megabyte of source, and at the end of each stage.
 
     Returns:
@@ -103,24 +105,18 @@ def prepare(config: DataConfig, folder: Path, progress: Report = _silent) -> Tok
     files = list_files(config.source)
     key = _key(config, files)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            if not _holds(folder, key):
-                _build(config, _Texts(config.source, files, progress), folder, key)
-            return TokenDataset.open(folder, config.sampling)
+        place = folder / key[:KEY_DIGITS]
+        place.mkdir(parents=True, exist_ok=True)
+        with folder_to_itself(place):
+            if not _holds(place, key):
+                _build(config, _Texts(config.source, files, progress), place, key)
+        return TokenDataset.open(place, config.sampling)
     except OSError as problem:
         raise error(
             "cannot-prepare-data",
             f"data cannot be prepared in {folder}: {problem}",
             help="choose another folder, or free space on its disk",
         ) from problem
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _holds(folder: Path, key: str) -> bool:
@@ -166,8 +162,8 @@ class _Texts:
             if done_bytes - reported_bytes >= REPORT_BYTES:
                 reported_bytes = done_bytes
                 shown_bytes = min(done_bytes, total_bytes)
-                self.report(Progress(stage, shown_bytes, total_bytes, num_documents))
-        self.report(Progress(stage, total_bytes, total_bytes, num_documents))
+                self.report(Preparation(stage, shown_bytes, total_bytes, num_documents))
+        self.report(Preparation(stage, total_bytes, total_bytes, num_documents))
 
 
 def _build(config: DataConfig, texts: _Texts, folder: Path, key: str) -> None:
@@ -177,10 +173,7 @@ def _build(config: DataConfig, texts: _Texts, folder: Path, key: str) -> None:
             tokenizer = train_tokenizer(training_texts, vocab_size)
         case SavedTokenizer():
             tokenizer = _loaded_tokenizer(config.tokenizer)
-    writers = {
-        split: ShardWriter(folder, f"{split}-{key[:8]}", config.shard_tokens, tokenizer)
-        for split in Split
-    }
+    writers = {split: ShardWriter(folder, split, config.shard_tokens, tokenizer) for split in Split}
     for number, document in enumerate(tokenise(texts.read(Stage.TOKENISE), tokenizer)):
         writers[_split_of(number, config)].add(document)
     index = Index(key, tokenizer.fingerprint, {s: w.close() for s, w in writers.items()})
@@ -188,7 +181,7 @@ def _build(config: DataConfig, texts: _Texts, folder: Path, key: str) -> None:
     (folder / INDEX_FILE).unlink(missing_ok=True)
     tokenizer.save(folder)
     write_index(folder, index)
-    _remove_other_shards(folder, index)
+    _remove_unlisted(folder, index)
 
 
 def _loaded_tokenizer(saved: SavedTokenizer) -> Tokenizer:
@@ -201,7 +194,8 @@ def _split_of(number: int, config: DataConfig) -> Split:
     return Split.VALIDATION if drawn < config.validation_share * 2**64 else Split.TRAIN
 
 
-def _remove_other_shards(folder: Path, index: Index) -> None:
+def _remove_unlisted(folder: Path, index: Index) -> None:
+    """Delete what a build that was killed has left."""
     listed = {file for shards in index.shards.values() for file in shards}
     for file in folder.glob("*.tokens"):
         if file.name not in listed:

@@ -3,10 +3,9 @@
 docs/formats/openwafer-token-shard.md describes the bytes.
 """
 
-import json
 import mmap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from openwafer.atomic_file import replacing
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.json_files import Count, JsonMistake, decode, encode
 
 FORMAT = "openwafer-token-shard"
 VERSION = 1
@@ -39,8 +39,8 @@ class ShardHeader:
     """
 
     dtype: str
-    num_tokens: int
-    num_documents: int
+    num_tokens: Count
+    num_documents: Count
     tokenizer: str
     checksum: str
 
@@ -131,27 +131,29 @@ def open_shard(path: Path, *, verify: bool = True) -> Shard:
 
 def _header_bytes(header: ShardHeader) -> bytes:
     content = {"format": FORMAT, "version": VERSION, **asdict(header)}
-    return json.dumps(content).encode().ljust(HEADER_BYTES - 1) + b"\n"
+    return encode(content).ljust(HEADER_BYTES - 1) + b"\n"
+
+
+@dataclass(frozen=True)
+class _FileHeader(ShardHeader):
+    format: str
+    version: int
 
 
 def _parse_header(path: Path, raw: bytes) -> ShardHeader:
     try:
-        content: dict[str, Any] = json.loads(raw)
-    except ValueError:
-        raise _corrupt(path, "header", f"JSON of format {FORMAT}", repr(raw[:40])) from None
+        found = asdict(decode(_FileHeader, raw))
+    except JsonMistake as problem:
+        raise _corrupt(path, "header", f"JSON of format {FORMAT}", str(problem)) from None
     for key, expected in (("format", FORMAT), ("version", VERSION)):
-        if content.get(key) != expected:
-            raise _corrupt(path, key, repr(expected), repr(content.get(key)))
-    expected_keys = [field.name for field in fields(ShardHeader)]
-    found_keys = [key for key in content if key not in ("format", "version")]
-    if found_keys != expected_keys:
-        raise _corrupt(path, "header keys", ", ".join(expected_keys), ", ".join(found_keys))
-    if content["dtype"] not in _DTYPES:
-        raise _corrupt(path, "dtype", " or ".join(_DTYPES), repr(content["dtype"]))
-    return ShardHeader(**{key: content[key] for key in expected_keys})
+        if (value := found.pop(key)) != expected:
+            raise _corrupt(path, key, repr(expected), repr(value))
+    if found["dtype"] not in _DTYPES:
+        raise _corrupt(path, "dtype", " or ".join(_DTYPES), repr(found["dtype"]))
+    return ShardHeader(**found)
 
 
-_REMEDY = "delete dataset.json in its folder; the next run tokenises the source again"
+_REMEDY = "delete dataset.json beside it; the next run tokenises the source again"
 
 
 def _corrupt(path: Path, what: str, expected: str, found: str) -> OpenwaferError:

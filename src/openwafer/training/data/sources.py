@@ -1,7 +1,6 @@
 """Where documents come from: the files of a data source, in an order that never changes."""
 
 import glob
-import json
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ import xxhash
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.json_files import JsonMistake, Unchecked, convert, decode, path_named
 
 INSTALLED_PACKAGES = frozenset({"site-packages", "dist-packages"})
 TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
@@ -197,7 +197,7 @@ def _arrow_files(folder: Path) -> list[Path]:
             f"{state_file} reorders its rows by an index table, which is not read here",
             help="load the dataset, call flatten_indices() and save it again",
         )
-    listed = [folder / entry["filename"] for entry in _entry(state_file, "_data_files")]
+    listed = _listed(state_file)
     for file in listed:
         if not file.is_file():
             raise error(
@@ -208,27 +208,38 @@ def _arrow_files(folder: Path) -> list[Path]:
     return listed
 
 
+@dataclass(frozen=True)
+class _DataFile:
+    filename: str
+
+
+def _listed(state_file: Path) -> list[Path]:
+    try:
+        files = convert(tuple[_DataFile, ...], _entry(state_file, "_data_files"))
+    except JsonMistake as problem:
+        raise error(
+            "not-a-saved-dataset", f"{state_file}: _data_files: {problem}", help=_SAVE_AGAIN
+        ) from None
+    return [path_named(file.filename, state_file) for file in files]
+
+
 def _entry(path: Path, key: str) -> Any:
     content = read_json(path)
     if key not in content:
         raise error(
             "not-a-saved-dataset",
             f"{path} has no '{key}'; it has {', '.join(map(repr, content)) or 'nothing'}",
-            help="write the folder with datasets.Dataset.save_to_disk",
+            help=_SAVE_AGAIN,
         )
     return content[key]
+
+
+_SAVE_AGAIN = "write the folder with datasets.Dataset.save_to_disk"
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
     """The object in a JSON file; a file that holds none is a clear error."""
     try:
-        value = json.loads(path.read_bytes())
-    except ValueError as problem:
-        raise error("bad-json", f"{path} is no JSON: {problem}", help="restore the file") from None
-    if not isinstance(value, dict):
-        raise error(
-            "bad-json",
-            f"{path} holds a JSON {type(value).__name__}, expected an object",
-            help="restore the file",
-        )
-    return value
+        return decode(Unchecked, path.read_bytes())
+    except JsonMistake as problem:
+        raise error("bad-json", f"{path}: {problem}", help="restore the file") from None

@@ -1,4 +1,4 @@
-"""Documents to token ids to shards, in bounded memory however long a document is."""
+"""Documents to token ids to shards; in memory are the longest document and a shard at most."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

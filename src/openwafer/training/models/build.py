@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.models.checkpoint_folder import CheckpointFolder, load_checkpoint
+from openwafer.training.models.checkpoint_folder import CheckpointFolder, load_saved_model
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.models.transformers_model import (
     TransformersModel,
@@ -35,7 +35,7 @@ def build(config: ModelConfig, seed: int) -> nn.Module:
         case TransformersModel():
             model = build_transformers_model(config)
         case CheckpointFolder():
-            model = load_checkpoint(config)
+            model = load_saved_model(config)
         case UserModule():
             model = build_user_module(config)
     return model.train()

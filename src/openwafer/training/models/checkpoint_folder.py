@@ -1,6 +1,5 @@
 """Models from a checkpoint folder on this machine, in the Hugging Face layout."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.json_files import JsonMistake, Unchecked, convert, decode, path_named
 from openwafer.training.models.transformers_model import (
     REFUSALS,
     Task,
@@ -44,7 +44,7 @@ class CheckpointFolder:
     task: Task | None = None
 
 
-def load_checkpoint(description: CheckpointFolder) -> nn.Module:
+def load_saved_model(description: CheckpointFolder) -> nn.Module:
     """Build the model and read its weights, in float32.
 
     Raises:
@@ -89,14 +89,14 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     if not path.is_file():
         raise _missing(folder, name)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as cause:
-        raise error("checkpoint-json", f"{path} is not JSON: {cause}", help=SAVE_AGAIN) from cause
-    if not isinstance(content, dict):
-        raise error(
-            "checkpoint-json", f"{path} holds {content!r:.40}, not an object", help=SAVE_AGAIN
-        )
-    return content
+        return decode(Unchecked, path.read_bytes())
+    except JsonMistake as cause:
+        raise error("checkpoint-json", f"{path}: {cause}", help=SAVE_AGAIN) from cause
+
+
+@dataclass(frozen=True)
+class _WeightIndex:
+    weight_map: dict[str, str]
 
 
 def _require_weights(folder: Path) -> None:
@@ -104,13 +104,15 @@ def _require_weights(folder: Path) -> None:
         return
     if not (folder / INDEX_FILE).is_file():
         raise _missing(folder, WEIGHTS_FILE)
-    index = _read_json(folder, INDEX_FILE)
-    if "weight_map" not in index:
+    try:
+        index = convert(_WeightIndex, _read_json(folder, INDEX_FILE))
+    except JsonMistake as cause:
         raise error(
-            "checkpoint-json", f"{folder / INDEX_FILE} has no key 'weight_map'", help=SAVE_AGAIN
-        )
-    for shard in sorted(set(index["weight_map"].values())):
-        if not (folder / shard).is_file():
+            "checkpoint-json", f"{folder / INDEX_FILE}: {cause}", help=SAVE_AGAIN
+        ) from cause
+    for shard in sorted(set(index.weight_map.values())):
+        # The cache of a hub is made of links.
+        if not path_named(shard, folder / INDEX_FILE, may_link=True).is_file():
             raise _missing(folder, shard)
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.data import DataSource, TokenDataset, prepare
-from openwafer.training.data import Progress as Preparation
+from openwafer.training.data import DataSource, Preparation, TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_model,
@@ -173,13 +172,13 @@ def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> To
     place = config.data.folder or folder.data
     _require_same_source(load_config(folder.config).data.source, config.data.source)
     # The tokens of the run, whatever has become of the source since.
-    dataset = TokenDataset.open(place, preparation.sampling)
-    if dataset.fingerprint != saved.state.data:
+    dataset = find_dataset(place, preparation.sampling, saved.state.data)
+    if dataset is None:
         raise error(
             "run-data-changed",
             f"the batches of {place} are not those that the run {folder.path} was trained on",
-            notes=(f"expected {saved.state.data}, found {dataset.fingerprint}",),
-            help=DATA_STAYS,
+            notes=(f"expected the fingerprint {saved.state.data}",),
+            help=f"{DATA_STAYS}; if the tokens were moved or deleted, bring them back",
         )
     return dataset
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.diagnostics import error
-from openwafer.training.store.folder_lock import FolderInUseError, FolderLock
+from openwafer.folder_lock import FolderInUseError, FolderLock
 
 
 def quoted(path: Path) -> str:

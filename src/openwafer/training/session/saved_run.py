@@ -11,6 +11,7 @@ from typing import TypeVar
 from torch import nn
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
+from openwafer.folder_lock import standing_still
 from openwafer.training.session.run_folder import RunFolder, quoted
 from openwafer.training.session.run_state import RunState, parse_run_state
 from openwafer.training.store import (
@@ -23,7 +24,6 @@ from openwafer.training.store import (
 )
 from openwafer.training.store.checkpoint import NOT_WRITTEN, require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME
-from openwafer.training.store.folder_lock import standing_still
 from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
 from openwafer.training.store.part_state import Tier
 from openwafer.training.stream.assemble import (

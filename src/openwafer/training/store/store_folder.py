@@ -6,8 +6,8 @@ from pathlib import Path
 
 from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.folder_lock import FolderInUseError, FolderLock
 from openwafer.training.store.direct_io import FileIo
-from openwafer.training.store.folder_lock import FolderInUseError, FolderLock
 from openwafer.training.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from openwafer.training.store.store_file import FILE_NAME, StoreFile
 

@@ -2,16 +2,20 @@
 
 import fcntl
 import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 LOCK_NAME = "lock"
+POLL_SECONDS = 0.05
 
 # A POSIX lock does not exclude its own process, and closing any descriptor of the file would drop
 # it; so a process also keeps book of what it holds. Unlike flock, it is not inherited by forked
 # data loaders, which may outlive a killed parent.
 _held_here: set[tuple[int, int]] = set()
+_bookkeeping = threading.Lock()
 
 
 class FolderInUseError(Exception):
@@ -27,7 +31,10 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         """Take the lock. Raises FolderInUseError, or OSError where there can be no lock."""
-        path = folder / LOCK_NAME
+        with _bookkeeping:
+            self._take(folder / LOCK_NAME)
+
+    def _take(self, path: Path) -> None:
         if not path.exists():
             path.touch()
         status = path.stat()
@@ -49,8 +56,24 @@ class FolderLock:
 
     def release(self) -> None:
         """Give the folder free."""
-        _held_here.remove(self._identity)
-        os.close(self._descriptor)
+        with _bookkeeping:
+            _held_here.remove(self._identity)
+            os.close(self._descriptor)
+
+
+@contextmanager
+def folder_to_itself(folder: Path) -> Iterator[None]:
+    """Context that holds a folder's lock, after whoever holds it now. Raises OSError."""
+    lock = None
+    while lock is None:
+        try:
+            lock = FolderLock(folder)
+        except FolderInUseError:
+            time.sleep(POLL_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
