@@ -35,8 +35,9 @@ class OptimizerConfig:
     """How parameters are updated.
 
     Attributes:
-        name: adamw, adam, sgd, lion, adafactor or muon; muon takes the hidden matrices and leaves
-            the rest to adamw.
+        name: adamw, adam, sgd, lion, lamb, adafactor, muon, adagrad, adadelta, adamax, nadam,
+            radam, rmsprop, asgd or rprop; muon takes the hidden matrices and leaves the rest to
+            adamw.
         learning_rate: at its peak; the schedule multiplies it.
         weight_decay: of matrices, as vectors (norms, biases) have none; ``None`` is the
             optimizer's own default.

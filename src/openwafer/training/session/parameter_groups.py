@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
-from openwafer.training.store.update_rules import build_optimizer
+from openwafer.training.store.update_rules import build_optimizer, options_of
 
 MUON = "muon"
 BESIDE_MUON = "adamw"
@@ -74,7 +75,19 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig) -> tuple[Optimiz
         _check_options(each)
         params = [trained[name] for name, found in settings.items() if found == each]
         optimizers.setdefault(each.optimizer, []).append({"params": params, **each.torch_options()})
-    return tuple(build_optimizer(name, groups) for name, groups in optimizers.items())
+    return tuple(_build_without_states(name, groups) for name, groups in optimizers.items())
+
+
+def _build_without_states(name: str, groups: Sequence[dict[str, Any]]) -> Optimizer:
+    """An optimizer that has no state yet, as Adagrad would have one as large as the model."""
+    hollow = [
+        {**group, "params": [p.detach().to("meta") for p in group["params"]]} for group in groups
+    ]
+    optimizer = build_optimizer(name, hollow)
+    for held, group in zip(optimizer.param_groups, groups, strict=True):
+        held["params"] = group["params"]
+    optimizer.state.clear()
+    return optimizer
 
 
 def _settings_by_name(
@@ -88,7 +101,8 @@ def _settings_by_name(
         # Muon turns a matrix as a map between features, which a table of embeddings is not.
         if config.name == MUON and (parameter.ndim != 2 or id(parameter) in tables):
             own = replace(own, optimizer=BESIDE_MUON, options={})
-        settings[name] = replace(own, weight_decay=0.0) if parameter.ndim < 2 else own
+        decays = parameter.ndim >= 2 or "weight_decay" not in options_of(own.optimizer)
+        settings[name] = own if decays else replace(own, weight_decay=0.0)
     for group in config.groups:
         for pattern in group.match:
             for name in _matching(pattern, trained, "optimizer.groups"):

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from openwafer.training.store.update_rules import (
     ParamUpdate,
-    from_torch,
+    Translator,
     state_specs,
     update_parameters,
 )
@@ -38,9 +38,9 @@ class SideBySide:
     stored: dict[torch.nn.Parameter, StoredParam] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for rule, group in zip(
-            from_torch(self.optimizer), self.optimizer.param_groups, strict=True
-        ):
+        self.translator = Translator(self.optimizer)
+        rules = self.translator.rules()
+        for rule, group in zip(rules, self.optimizer.param_groups, strict=True):
             for parameter in group["params"]:
                 specs = state_specs(rule, tuple(parameter.shape), parameter.dtype)
                 states = {s.name: torch.full(s.shape, s.fill, dtype=s.dtype) for s in specs}
@@ -50,7 +50,7 @@ class SideBySide:
         self, gradients: Mapping[torch.nn.Parameter, torch.Tensor], scale: float = 1.0
     ) -> None:
         """One step on both sides; parameters without a gradient skip it."""
-        rules = from_torch(self.optimizer)
+        rules = self.translator.rules()
         for parameter in self.stored:
             # Autograd, too, gives a gradient the strides of its parameter.
             gradient = gradients.get(parameter)
@@ -81,7 +81,9 @@ class SideBySide:
     ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         yield "weight", stored.weight, parameter.detach()
         for name, state in stored.states.items():
-            yield name, state, self.optimizer.state[parameter].get(name, torch.zeros_like(state))
+            found = self.optimizer.state[parameter].get(name, torch.zeros_like(state))
+            is_number = not isinstance(found, torch.Tensor)
+            yield name, state, torch.tensor(found, dtype=state.dtype) if is_number else found
 
 
 def parameters(

@@ -4,13 +4,15 @@ import re
 
 import pytest
 import torch
-from torch.optim import LBFGS, Adagrad, Adam, AdamW, Optimizer
+from torch.optim import LBFGS, Adam, AdamW, Optimizer, RMSprop
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import (
+    OPTIMIZERS,
     AdamRule,
     Kernel,
     Lion,
+    OwnStepRule,
     SgdRule,
     build_optimizer,
     build_rule,
@@ -29,10 +31,10 @@ def _weights() -> list[torch.nn.Parameter]:
 @pytest.mark.parametrize(
     ("optimizer", "text"),
     [
-        (LBFGS(_weights()), "knows no update rule for torch.optim.lbfgs.LBFGS"),
-        (LBFGS(_weights()), "note: it knows torch's AdamW, torch's Adam, torch's SGD, openwafer's"),
-        (Adagrad(_weights()), "help: use one of those"),
-        (Tuned(_weights()), "help: pass a AdamW itself; hooks and schedulers need no subclass"),
+        (LBFGS(_weights()), "torch.optim.lbfgs.LBFGS cannot update streamed weights"),
+        (LBFGS(_weights()), "help: use an optimizer whose step treats each parameter by itself"),
+        (RMSprop(_weights(), capturable=True), "RMSprop has capturable=True in parameter group 0"),
+        (Tuned(_weights(), capturable=True), "Tuned has capturable=True in parameter group 0"),
         (Adam(_weights(), capturable=True), "Adam has capturable=True in parameter group 0"),
         (Adam(_weights(), capturable=True), "help: it serves CUDA graphs, and the store updates"),
         (AdamW(_weights(), differentiable=True), "AdamW has differentiable=True in parameter"),
@@ -74,7 +76,12 @@ def test_options_of_a_config_reach_the_rule() -> None:
     assert (rule,) == expected
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "lion", "adafactor", "muon"])
+def test_a_subclass_never_takes_the_rule_of_its_parent() -> None:
+    (rule,) = from_torch(Tuned(_weights()))
+    assert isinstance(rule, OwnStepRule)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_name_builds_an_optimizer_that_can_be_read(name: str) -> None:
     optimizer = build_optimizer(name, _weights(), {"lr": 0.5})
     assert len(from_torch(optimizer)) == 1
@@ -90,7 +97,10 @@ def test_every_name_builds_an_optimizer_that_can_be_read(name: str) -> None:
         ("lion", {"betas": [0.9, 1.5]}, "lion got lr=0.0001, betas=(0.9, 1.5), weight_decay=0.0"),
         ("muon", {"adjust_lr_fn": "x"}, "Adjust learning rate function x is not supported"),
         ("adamw", {"lr": "fast"}, "adamw refuses its options: '<=' not supported between"),
-        ("adam", {"betas": 0.9}, "is not subscriptable\n  = note: betas: 0.9"),
+        ("adam", {"betas": 0.9}, "adam takes 2 values for 'betas', found 0.9\n  = note: betas: 0"),
+        ("adam", {"betas": [0.9]}, "adam takes 2 values for 'betas', found 1 value\n"),
+        ("rprop", {"etas": [1, 2, 3]}, "rprop takes 2 values for 'etas', found 3 values\n"),
+        ("lamb", {"eps": -1.0}, "lamb got lr=0.001, betas=(0.9, 0.999), eps=-1.0"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(

@@ -2,12 +2,18 @@
 
 from openwafer.training.store.update_rules.adafactor import AdafactorRule
 from openwafer.training.store.update_rules.adam import AdamRule
-from openwafer.training.store.update_rules.build import OPTIMIZERS, build_optimizer, build_rule
+from openwafer.training.store.update_rules.build import (
+    OPTIMIZERS,
+    build_optimizer,
+    build_rule,
+    options_of,
+)
 from openwafer.training.store.update_rules.clipping import (
     clip_coefficient,
     tensor_norms,
     total_norm,
 )
+from openwafer.training.store.update_rules.lamb import Lamb
 from openwafer.training.store.update_rules.lion import Lion, LionRule
 from openwafer.training.store.update_rules.master_weights import (
     LOW_BITS,
@@ -17,9 +23,10 @@ from openwafer.training.store.update_rules.master_weights import (
     split_master,
 )
 from openwafer.training.store.update_rules.muon import MuonRule
+from openwafer.training.store.update_rules.own_step import MASTER, OwnStepRule
 from openwafer.training.store.update_rules.rule import Cutting, Kernel, StateSpec, UpdateRule
 from openwafer.training.store.update_rules.sgd import SgdRule
-from openwafer.training.store.update_rules.translation import from_torch
+from openwafer.training.store.update_rules.translation import Translator, from_torch
 from openwafer.training.store.update_rules.update_pass import (
     AVERAGE,
     Averaging,
@@ -31,6 +38,7 @@ from openwafer.training.store.update_rules.update_pass import (
 __all__ = [
     "AVERAGE",
     "LOW_BITS",
+    "MASTER",
     "OPTIMIZERS",
     "TIE_BITS",
     "AdafactorRule",
@@ -38,19 +46,23 @@ __all__ = [
     "Averaging",
     "Cutting",
     "Kernel",
+    "Lamb",
     "Lion",
     "LionRule",
     "MuonRule",
+    "OwnStepRule",
     "ParamUpdate",
     "SgdRule",
     "SplitMaster",
     "StateSpec",
+    "Translator",
     "UpdateRule",
     "build_optimizer",
     "build_rule",
     "clip_coefficient",
     "from_torch",
     "join_master",
+    "options_of",
     "split_master",
     "state_specs",
     "tensor_norms",

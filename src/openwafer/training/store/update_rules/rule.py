@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import torch
 
 Scalar = float | torch.Tensor
 """A hyper-parameter: torch takes a tensor of one element where it takes a number."""
+
+NUMBER_DTYPES: Mapping[type, torch.dtype] = MappingProxyType(
+    {bool: torch.bool, int: torch.int64, float: torch.float64}
+)
+"""In what the store keeps a number, whose bits all fit."""
 
 # One array takes 1 MiB: it stays in cache, and a kernel's call costs little beside it.
 RUN_ELEMENTS = 1 << 18
@@ -39,12 +45,36 @@ class Cutting(Enum):
 
 @dataclass(frozen=True)
 class StateSpec:
-    """An array kept for a parameter: `shape` in elements of `dtype`, at first all `fill`."""
+    """An array kept for a parameter: `shape` in elements of `dtype`, at first all `fill`.
+
+    With `is_number` the optimizer has a Python number where the store has the array: an int of
+    int64, a float of float64, a bool of bool.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
     fill: float = 0.0
+    is_number: bool = False
+
+    def fits(self, value: object) -> bool:
+        """Whether the array can keep the value, to the bit."""
+        if self.is_number:
+            return NUMBER_DTYPES.get(type(value)) is self.dtype
+        if not isinstance(value, torch.Tensor):
+            return False
+        return (tuple(value.shape), value.dtype) == (self.shape, self.dtype)
+
+    def write(self, array: torch.Tensor, value: Any) -> None:
+        """Keep a value that fits, in an array of this kind."""
+        if self.is_number:
+            array.fill_(value)
+        else:
+            array.copy_(value)
+
+    def read(self, array: torch.Tensor) -> Any:
+        """The number that is kept, or the array itself."""
+        return array.item() if self.is_number else array
 
 
 class UpdateRule(Protocol):

@@ -8,13 +8,21 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import error
 from openwafer.training.store.update_rules.adafactor import AdafactorRule
 from openwafer.training.store.update_rules.adam import AdamRule
 from openwafer.training.store.update_rules.lion import Lion, LionRule
 from openwafer.training.store.update_rules.muon import MuonRule
+from openwafer.training.store.update_rules.own_step import (
+    ELEMENTWISE,
+    KnownStates,
+    OwnStepRule,
+    Snapshot,
+    hyper_parameters,
+)
 from openwafer.training.store.update_rules.rule import Kernel, UpdateRule
 from openwafer.training.store.update_rules.sgd import SgdRule
+from openwafer.training.store.update_rules.trial import require_separable
 
 RuleClass = type[AdamRule | SgdRule | LionRule | AdafactorRule | MuonRule]
 
@@ -28,7 +36,7 @@ RULE_CLASSES: Mapping[type[Optimizer], RuleClass] = MappingProxyType(
         torch.optim.Muon: MuonRule,
     }
 )
-"""Optimizers whose updates the parameter store can make."""
+"""Optimizers that are written here as rules; every other takes its own step."""
 
 _REMEDIES = MappingProxyType(
     {
@@ -38,17 +46,52 @@ _REMEDIES = MappingProxyType(
 )
 
 
-def from_torch(optimizer: Optimizer) -> tuple[UpdateRule, ...]:
-    """The rule of each parameter group with the hyper-parameters of this moment.
+class Translator:
+    """Reads the rules of an optimizer, step after step.
 
-    Call it once a step, where the plain loop has `optimizer.step()`: later changes by a scheduler
-    do not reach the rules. Raises `optimizer-unsupported` for a class whose algorithm the store
-    does not know, subclasses included, and for a flag that it cannot honour.
+    Args:
+        optimizer: stays the loop's; it is only read.
+        keeps_masters: whether its bf16 weights are updated as fp32 masters.
     """
-    # A subclass may override anything, so that only the classes themselves are known.
-    rule_class = RULE_CLASSES.get(type(optimizer))
-    if rule_class is None:
-        raise _unsupported_class(type(optimizer))
+
+    def __init__(self, optimizer: Optimizer, *, keeps_masters: bool = False) -> None:
+        self._optimizer = optimizer
+        self._keeps_masters = keeps_masters
+        # A subclass may override anything, so that only the classes themselves are known.
+        self._rule_class = RULE_CLASSES.get(type(optimizer))
+        self._is_known = self._rule_class is not None or type(optimizer) in ELEMENTWISE
+        self._tried: set[object] = set()
+        self._states: KnownStates = {}
+
+    def rules(self) -> tuple[UpdateRule, ...]:
+        """The rule of each parameter group with the hyper-parameters of this moment.
+
+        Call it once a step, where the plain loop has `optimizer.step()`: later changes by a
+        scheduler do not reach the rules. Raises `optimizer-unsupported` for a flag that the store
+        cannot honour, and for an optimizer that cannot update one parameter at a time, which is
+        tried at first and whenever options change that may decide it.
+        """
+        optimizer = self._optimizer
+        _require_no_flags(optimizer)
+        if self._rule_class is not None:
+            return tuple(_read(self._rule_class, group) for group in optimizer.param_groups)
+        options = tuple(_switches(hyper_parameters(group)) for group in optimizer.param_groups)
+        if not self._is_known and options not in self._tried:
+            require_separable(optimizer, keeps_masters=self._keeps_masters)
+            self._tried.add(options)
+        snapshot = Snapshot.of(optimizer)
+        return tuple(
+            OwnStepRule(snapshot, number, self._states)
+            for number in range(len(optimizer.param_groups))
+        )
+
+
+def from_torch(optimizer: Optimizer) -> tuple[UpdateRule, ...]:
+    """The rule of each parameter group at this moment; see :meth:`Translator.rules`."""
+    return Translator(optimizer).rules()
+
+
+def _require_no_flags(optimizer: Optimizer) -> None:
     for number, group in enumerate(optimizer.param_groups):
         for flag, remedy in _REMEDIES.items():
             if group.get(flag, False):
@@ -57,7 +100,19 @@ def from_torch(optimizer: Optimizer) -> tuple[UpdateRule, ...]:
                     f"{type(optimizer).__name__} has {flag}=True in parameter group {number}",
                     help=remedy,
                 )
-    return tuple(_read(rule_class, group) for group in optimizer.param_groups)
+
+
+def _switches(value: Any) -> object:
+    """What of an option may change the course of a step: of a number, whether it is zero."""
+    if isinstance(value, Mapping):
+        return tuple((name, _switches(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_switches, value))
+    if isinstance(value, bool | str | None):
+        return value
+    if isinstance(value, int | float):
+        return type(value), value == 0
+    return type(value)
 
 
 def _read(rule_class: RuleClass, group: Mapping[str, Any]) -> UpdateRule:
@@ -77,17 +132,3 @@ def _snapshot(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_snapshot(item) for item in value)
     return value
-
-
-def _unsupported_class(found: type[Optimizer]) -> OpenwaferError:
-    known = [f"{known.__module__.split('.')[0]}'s {known.__name__}" for known in RULE_CLASSES]
-    parents = [parent for parent in RULE_CLASSES if issubclass(found, parent)]
-    help_text = "use one of those"
-    if parents:
-        help_text = f"pass a {parents[0].__name__} itself; hooks and schedulers need no subclass"
-    return error(
-        "optimizer-unsupported",
-        f"the parameter store knows no update rule for {found.__module__}.{found.__qualname__}",
-        notes=(f"it knows {', '.join(known)}",),
-        help=help_text,
-    )

@@ -150,6 +150,8 @@ class _Pass:
             self._update_run(run)
 
     def _is_cut(self, update: ParamUpdate) -> bool:
+        if not update.weight.ndim:
+            return False
         if self.rule.cutting is Cutting.AT_NEED:
             is_extended = self.averaging is not None or _is_split(update)
             return is_extended or not self._is_ready(update.gradient, update.weight)
@@ -232,12 +234,23 @@ def _runs(update: ParamUpdate, num_elements: int) -> Iterator[ParamUpdate]:
     if update.gradient is not None:
         gradients = update.gradient.reshape(-1).split(num_elements)
     states = {
-        name: state.view(-1).split(num_elements // (TIES_PER_WORD if name == TIE_BITS else 1))
-        for name, state in update.states.items()
+        name: _cut(name, state, num_elements, len(weights)) for name, state in update.states.items()
     }
     for number, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
         pieces = {name: cut[number] for name, cut in states.items()}
         yield ParamUpdate(weight, gradient, pieces, update.num_updates)
+
+
+def _cut(
+    name: str, state: torch.Tensor, num_elements: int, num_runs: int
+) -> Sequence[torch.Tensor]:
+    """A state's piece for each run; of a count that all runs share, the last one moves on."""
+    if not state.ndim:
+        return [*(state.clone() for _ in range(num_runs - 1)), state]
+    pieces: Sequence[torch.Tensor] = state.view(-1).split(
+        num_elements // (TIES_PER_WORD if name == TIE_BITS else 1)
+    )
+    return pieces
 
 
 def _state_error(

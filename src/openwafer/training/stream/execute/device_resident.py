@@ -9,6 +9,7 @@ from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.execute.execution import ResidentExecution
+from openwafer.training.stream.link.optimizer_states import STEP
 from openwafer.training.stream.records import state_name
 
 
@@ -46,14 +47,17 @@ class DeviceResidentExecution(ResidentExecution):
         count = self.updater.counts.num_updates.get(name, 0)
         if not count:
             return
-        states = {
-            state: self._on_device(loan.tensor(state_name(state, name), Part.STATES))
-            for state in states_kept
-        }
         optimizer, group = self._owners[id(parameter)]
-        # torch counts on the device for its fused kernels, and in host memory for the others.
-        where = parameter.device if group.get("fused") else torch.device("cpu")
-        states["step"] = torch.tensor(float(count), dtype=torch.float32, device=where)
+        kept = {state: loan.tensor(state_name(state, name), Part.STATES) for state in states_kept}
+        # torch counts on the device for its fused kernels and ASGD, and in host memory otherwise.
+        counts_on_device = group.get("fused") or isinstance(optimizer, torch.optim.ASGD)
+        states = {
+            state: self._on_device(array) if array.ndim or counts_on_device else array.clone()
+            for state, array in kept.items()
+        }
+        if STEP not in states:
+            where = parameter.device if counts_on_device else torch.device("cpu")
+            states[STEP] = torch.tensor(float(count), dtype=torch.float32, device=where)
         optimizer.state[parameter] = states
 
     def _bring_average(self, name: str, loan: Loan) -> None:
@@ -114,8 +118,11 @@ class DeviceResidentExecution(ResidentExecution):
         for record, layout in self.store.layouts.items():
             with self.store.lent(record, layout.kept_parts) as loan:
                 for place in layout.parts[Part.WEIGHTS]:
-                    for on_device, on_host in self._copies(place.spec.name, loan):
-                        self.device.download(on_device, on_host, after).wait()
+                    for held, on_host in self._copies(place.spec.name, loan):
+                        if held.device.type == "cpu":
+                            on_host.copy_(held)
+                        else:
+                            self.device.download(held, on_host, after).wait()
         self._is_store_behind = False
         self.on_updates_applied()
 

@@ -12,10 +12,13 @@ from openwafer.training.store.layout import ArraySpec, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import (
     LOW_BITS,
+    MASTER,
     TIE_BITS,
     AdafactorRule,
     AdamRule,
+    OwnStepRule,
     StateSpec,
+    UpdateRule,
 )
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import (
@@ -30,8 +33,6 @@ State = Mapping[str, Any]
 # The optimizers that count a parameter's updates in its state.
 COUNTING: Final = (AdamRule, AdafactorRule)
 STEP: Final = "step"
-# An fp32 tensor beside the states of a parameter whose weights are bf16.
-MASTER: Final = "master"
 
 
 def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, State]) -> None:
@@ -55,7 +56,10 @@ def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, St
                 state, specs = states[weight.name], _specs(updater, weight)
                 if has_master(layout, weight.name):
                     _take_master(loan, weight.name, state)
-                updater.counts.num_updates[weight.name] = _take(loan, weight.name, state, specs)
+                _require_no_more(weight.name, state, specs, updater.rule_of(weight.name))
+                has_begun = _take(loan, weight.name, state, specs)
+                count = _count_in(state, updater.rule_of(weight.name)) if has_begun else 0
+                updater.counts.num_updates[weight.name] = count
 
 
 def _parts(updater: Updater) -> tuple[Part, ...]:
@@ -94,8 +98,25 @@ def _take_master(loan: Loan, name: str, state: State) -> None:
     write_weight(loan, name, master, keeps_master=True)
 
 
-def _take(loan: Loan, name: str, state: State, specs: Sequence[StateSpec]) -> int:
-    """Write one parameter's state; returns how many updates it has had."""
+def _require_no_more(name: str, state: State, specs: Sequence[StateSpec], rule: UpdateRule) -> None:
+    """Of a rule that this program does not know, a state too many is not to be passed over."""
+    more = set(state) - {spec.name for spec in specs} - {MASTER}
+    if isinstance(rule, OwnStepRule) and more:
+        raise error(
+            "optimizer-state-mismatch",
+            f"{name!r} has the state {min(more)!r}, and the optimizer keeps "
+            f"{', '.join(spec.name for spec in specs) or 'none'}",
+            help="load the state of the same optimizer over the same model",
+        )
+
+
+def _count_in(state: State, rule: UpdateRule) -> int:
+    """How many updates a state has had, where that matters; else at least one."""
+    return int(state[STEP]) if isinstance(rule, COUNTING) and STEP in state else 1
+
+
+def _take(loan: Loan, name: str, state: State, specs: Sequence[StateSpec]) -> bool:
+    """Write one parameter's state; returns whether there is any."""
     has_begun = any(state.get(spec.name) is not None for spec in specs)
     with torch.no_grad():
         for spec in specs:
@@ -103,17 +124,23 @@ def _take(loan: Loan, name: str, state: State, specs: Sequence[StateSpec]) -> in
             value = state.get(spec.name)
             if not has_begun:
                 kept.fill_(spec.fill)
-            elif isinstance(value, torch.Tensor) and _shape(value) == (spec.shape, spec.dtype):
-                kept.copy_(value)
+            elif spec.fits(value):
+                spec.write(kept, value)
             else:
-                found = "absent" if value is None else f"{tuple(value.shape)} {value.dtype}"
+                found = "absent" if value is None else _described(value)
                 raise error(
                     "optimizer-state-mismatch",
                     f"the state {spec.name!r} of {name!r} is {found}, and the optimizer keeps "
                     f"{spec.shape} {spec.dtype}",
                     help="load the state of the same optimizer over the same model",
                 )
-    return int(state.get(STEP, 1)) if has_begun else 0
+    return has_begun
+
+
+def _described(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{tuple(value.shape)} {value.dtype}"
+    return f"the {type(value).__name__} {value!r:.40}"
 
 
 def _shape(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.dtype]:
@@ -147,7 +174,7 @@ def _given(loan: Loan, weight: ArraySpec, updater: Updater) -> dict[str, Any]:
     state: dict[str, Any] = {STEP: torch.tensor(float(count))} if is_counting else {}
     for spec in _specs(updater, weight):
         kept = loan.tensor(state_name(spec.name, weight.name), Part.STATES)
-        state[spec.name] = kept.clone()
+        state[spec.name] = spec.read(kept.clone())
     return state
 
 

@@ -14,8 +14,8 @@ from openwafer.training.store.update_rules import (
     Averaging,
     ParamUpdate,
     StateSpec,
+    Translator,
     UpdateRule,
-    from_torch,
     state_specs,
     update_parameters,
 )
@@ -97,6 +97,9 @@ class Updater:
             for index, group in enumerate(groups)
             for parameter in group["params"]
         }
+        self._translators = [
+            Translator(optimizer, keeps_masters=keeps_masters) for optimizer in self.optimizers
+        ]
         self._first_rules = self._rules()
 
     @property
@@ -128,7 +131,7 @@ class Updater:
             )
 
     def _rules(self) -> tuple[UpdateRule, ...]:
-        return tuple(rule for optimizer in self.optimizers for rule in from_torch(optimizer))
+        return tuple(rule for translator in self._translators for rule in translator.rules())
 
     def rule_of(self, name: str) -> UpdateRule:
         """The rule of a trained parameter, with the hyper-parameters of the beginning."""

@@ -1,5 +1,6 @@
 """Ties a loop's model and optimizers to the execution that streams their weights."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -166,8 +167,9 @@ class LoopHooks:
         self.ledger.step(optimizer)
         self.ledger.is_stepping = True
 
-    def _end_step(self, *_: object) -> None:
-        self.ledger.is_stepping = False
+    def _end_step(self, optimizer: Optimizer, *_: object) -> None:
+        if not is_in_own_step(optimizer):
+            self.ledger.is_stepping = False
 
     def _fill_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         self._execution.settle()
@@ -185,6 +187,20 @@ class LoopHooks:
         begun = {name: state for name, state in states.items() if state or counts.get(name)}
         take_states(self._execution.store, self._execution.updater, begun)
         optimizer.state.clear()
+
+
+def is_in_own_step(optimizer: Optimizer) -> bool:
+    """Whether the step whose hook asks was called by an overridden step of the same optimizer.
+
+    torch calls the hooks again where a subclass calls ``super().step()``. The stack knows that also
+    after a step that has raised, of which no hook tells the end.
+    """
+    hooked = type(optimizer).step.__code__
+    steps, frame = 0, inspect.currentframe()
+    while frame is not None and steps < 2:
+        steps += frame.f_code is hooked and frame.f_locals.get("self") is optimizer
+        frame = frame.f_back
+    return steps == 2
 
 
 def copied(model: nn.Module) -> OpenwaferError:

@@ -35,7 +35,7 @@ from openwafer.training.stream.execute.random_state import keeping_random_state
 from openwafer.training.stream.execute.stand_ins import Function, StandIn
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.loop.hooks import LoopHooks, copied
+from openwafer.training.stream.loop.hooks import LoopHooks, copied, is_in_own_step
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
 
@@ -185,9 +185,9 @@ class StreamedLoop:
             self._model.forward = self._own_forward
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
         workload = Workload(self._model, [(args, kwargs)], _loss_of)
         with keeping_random_state(), self._unwrapped():
+            updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
             planned = plan_run(workload, updater, self._options, folder=self._folder)
         if planned.plan.mode is Mode.STREAMED:
             execution = assemble(self._model, planned, folder=self._folder)
@@ -216,6 +216,8 @@ class StreamedLoop:
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if is_in_own_step(optimizer):
+            return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         loss = None
         if closure is not None:

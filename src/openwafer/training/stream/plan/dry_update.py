@@ -34,6 +34,9 @@ class _HollowRecord:
 
 def _empty(spec: ArraySpec) -> torch.Tensor:
     # Bits that stand for elements must not stand for others than there are.
+    if not spec.shape:
+        # A count that a rule may compute with, on the host.
+        return torch.ones((), dtype=spec.dtype)
     make = torch.empty if spec.dtype.is_floating_point else torch.zeros
     return make(spec.shape, dtype=spec.dtype)
 

@@ -1,0 +1,249 @@
+"""Any optimizer's own step, taken on one parameter at a time in the memory of the store.
+
+The step runs on an optimizer of the same class that holds one parameter: the store's weight, with
+the gradient, and the state that the store keeps. So the arithmetic is the optimizer's, whoever
+wrote it. Whether that is the same as one step on all parameters is what :mod:`.trial` finds out.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import Optimizer
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.update_rules.master_weights import LOW_BITS, TIE_BITS
+from openwafer.training.store.update_rules.rule import NUMBER_DTYPES, Cutting, StateSpec
+from openwafer.training.store.update_rules.update_pass import AVERAGE
+
+MASTER: Final = "master"
+"""The state in which an optimizer holds the fp32 master of a bf16 weight."""
+_RESERVED: Final = frozenset({AVERAGE, LOW_BITS, TIE_BITS, MASTER})
+# torch's classes that treat every element by itself, so that tensors may be cut.
+ELEMENTWISE: Final = frozenset(
+    {
+        torch.optim.Adadelta,
+        torch.optim.Adagrad,
+        torch.optim.Adamax,
+        torch.optim.ASGD,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.RMSprop,
+        torch.optim.Rprop,
+    }
+)
+_HOME: Final = "home"  # where a streamed parameter is; set by the stream, not by its user
+
+KnownStates = MutableMapping[tuple[int, tuple[int, ...], torch.dtype], tuple[StateSpec, ...]]
+
+
+class LoneParameter(nn.Parameter):
+    """A weight of the store as a parameter, without what its user has written on the model's."""
+
+    foreign_attributes: frozenset[str] = frozenset()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.foreign_attributes:
+            raise error(
+                "optimizer-unsupported",
+                f"the optimizer's step reads the attribute '{name}' of a parameter, which the "
+                "weights in the parameter store do not have",
+                help="make parameter groups of the parameters that differ, and read the group",
+            )
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An optimizer as it stands at one step, less its parameters and their states.
+
+    Attributes:
+        kind: its class.
+        attributes: what it has beside parameter groups and states.
+        groups: hyper-parameters of its parameter groups.
+        foreign_attributes: names of the attributes that its user has given its parameters.
+    """
+
+    kind: type[Optimizer]
+    attributes: Mapping[str, Any]
+    groups: tuple[Mapping[str, Any], ...]
+    foreign_attributes: frozenset[str]
+
+    @classmethod
+    def of(cls, optimizer: Optimizer) -> "Snapshot":
+        """Copies of everything, so that nobody can change it any more."""
+        written = [vars(p) for group in optimizer.param_groups for p in group["params"]]
+        return cls(
+            type(optimizer),
+            copy.deepcopy(own_attributes(optimizer)),
+            tuple(copy.deepcopy(hyper_parameters(group)) for group in optimizer.param_groups),
+            frozenset().union(*written) - {_HOME},
+        )
+
+    def over(self, params: Mapping[int, Sequence[nn.Parameter]]) -> Optimizer:
+        """An optimizer over other parameters, by number of their group, without hooks."""
+        groups = [
+            {**copy.deepcopy(self.groups[number]), "params": list(held)}
+            for number, held in params.items()
+        ]
+        made = self.kind.__new__(self.kind)
+        state: dict[nn.Parameter, dict[str, Any]] = defaultdict(dict)
+        attributes = copy.deepcopy(self.attributes)
+        Optimizer.__setstate__(made, {**attributes, "state": state, "param_groups": groups})
+        return made
+
+
+def own_attributes(optimizer: Optimizer) -> dict[str, Any]:
+    """What an optimizer has beside groups, states, hooks and wrappers around its methods."""
+    return {
+        name: value
+        for name, value in vars(optimizer).items()
+        if name not in ("state", "param_groups")
+        and not name.startswith("_optimizer_")
+        and not hasattr(Optimizer, name)
+    }
+
+
+def hyper_parameters(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter group without its parameters."""
+    return {name: value for name, value in group.items() if name not in ("params", "param_names")}
+
+
+def take_step(optimizer: Optimizer) -> None:
+    """The step itself, without the hooks that torch calls around it."""
+    step = type(optimizer).step
+    inner = step.__wrapped__ if getattr(step, "hooked", False) else step  # type: ignore[attr-defined]
+    with torch.no_grad():
+        inner(optimizer)
+
+
+@dataclass(frozen=True)
+class OwnStepRule:
+    """The step of an optimizer that this program need not know.
+
+    Attributes:
+        snapshot: the optimizer at that step.
+        group: number of the parameter group.
+        known: what it keeps for the parameters met so far.
+    """
+
+    snapshot: Snapshot
+    group: int
+    known: KnownStates = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def cutting(self) -> Cutting:
+        """Who knows what a foreign step sums over."""
+        return Cutting.ALWAYS if self.snapshot.kind in ELEMENTWISE else Cutting.NEVER
+
+    def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
+        """What the first step makes. Raises `optimizer-unsupported` for what no array can hold."""
+        key = (self.group, shape, dtype)
+        if key not in self.known:
+            self.known[key] = self._found(shape, dtype)
+        return self.known[key]
+
+    def _found(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
+        if self.snapshot.kind in ELEMENTWISE:
+            specs = self._made_for(torch.zeros(2, dtype=dtype))
+            return tuple(replace(spec, shape=shape if spec.shape else ()) for spec in specs)
+        try:
+            return self._made_for(torch.empty(shape, dtype=dtype, device="meta"))
+        except (RuntimeError, TypeError, ValueError):
+            # The step looks at values, so that it takes a parameter that has some.
+            return self._made_for(torch.zeros(shape, dtype=dtype))
+
+    def _made_for(self, weight: torch.Tensor) -> tuple[StateSpec, ...]:
+        state = self._stepped(weight, torch.ones_like(weight), {})[1]
+        return tuple(_spec_of(self.snapshot.kind, name, value) for name, value in state.items())
+
+    def _stepped(
+        self, weight: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any]
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """The weight and the state after a step; they may be those before it, changed."""
+        parameter = LoneParameter(weight)
+        parameter.foreign_attributes = self.snapshot.foreign_attributes
+        parameter.grad = gradient
+        optimizer = self.snapshot.over({self.group: [parameter]})
+        if state:
+            optimizer.state[parameter] = state
+        take_step(optimizer)
+        return parameter.detach(), optimizer.state.get(parameter, {})
+
+    def apply(
+        self,
+        weight: torch.Tensor,
+        gradient: torch.Tensor,
+        states: Mapping[str, torch.Tensor],
+        num_updates: int,
+    ) -> None:
+        """Update weight and states in place; at 0 updates the step makes its own first states."""
+        # Of tensors without values, nothing can be read: a first step needs none.
+        if isinstance(weight, FakeTensor):
+            self._stepped(weight, gradient.clone(), {})
+            return
+        specs = self.states(tuple(weight.shape), weight.dtype)
+        before = {spec.name: spec.read(states[spec.name]) for spec in specs if num_updates}
+        # A step may use its gradient as scratch memory.
+        stepped, state = self._stepped(weight, gradient.clone(), before)
+        _require_same_names(self.snapshot.kind, state, specs)
+        for spec in specs:
+            if not spec.fits(state[spec.name]):
+                raise _changed(self.snapshot.kind, spec, state[spec.name])
+            if state[spec.name] is not states[spec.name]:
+                spec.write(states[spec.name], state[spec.name])
+        if stepped.data_ptr() != weight.data_ptr():
+            weight.copy_(stepped)
+
+
+def _spec_of(kind: type[Optimizer], name: object, value: object) -> StateSpec:
+    if not isinstance(name, str) or name in _RESERVED:
+        raise unsupported(kind, f"its state {name!r} has a name that the store needs for itself")
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return StateSpec(name, tuple(value.shape), value.dtype)
+    if type(value) in NUMBER_DTYPES:
+        return StateSpec(name, (), NUMBER_DTYPES[type(value)], is_number=True)
+    raise unsupported(
+        kind, f"its state '{name}' is of {type(value).__name__}, neither a tensor nor a number"
+    )
+
+
+def _require_same_names(
+    kind: type[Optimizer], state: Mapping[str, object], specs: Sequence[StateSpec]
+) -> None:
+    planned = [spec.name for spec in specs]
+    if sorted(state) != sorted(planned):
+        raise error(
+            "optimizer-state-changed",
+            f"{kind.__name__} has the states {', '.join(sorted(state))} after this step, and "
+            f"{', '.join(sorted(planned)) or 'none'} when the parameter store was laid out",
+            help="keep the options by which it decides on states as they were at the first step",
+        )
+
+
+def _changed(kind: type[Optimizer], spec: StateSpec, value: object) -> OpenwaferError:
+    found = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        found = f"{tuple(value.shape)} {value.dtype}"
+    return error(
+        "optimizer-state-changed",
+        f"the state '{spec.name}' of {kind.__name__} is {found} after this step, and the "
+        f"parameter store was laid out for {spec.shape} {spec.dtype}",
+        help="keep the options by which it decides on states as they were at the first step",
+    )
+
+
+def unsupported(kind: type[Optimizer], why: str, *, help_text: str | None = None) -> OpenwaferError:
+    """The error of an optimizer that cannot update one parameter at a time."""
+    return error(
+        "optimizer-unsupported",
+        f"{kind.__module__}.{kind.__qualname__} cannot update streamed weights: {why}",
+        help=help_text
+        or "use an optimizer whose step treats each parameter by itself, such as AdamW, or give "
+        "the model the memory to stay whole",
+    )
