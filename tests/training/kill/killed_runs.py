@@ -4,15 +4,20 @@ import multiprocessing
 import random
 import re
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from openwafer.training.session import RunConfig, Session
+from openwafer.training.store import list_checkpoints, read_checkpoint
+from tests.training.kill.power_loss import Disk
 from tests.training.session.tiny_runs import quiet
 
+NUM_STEPS = 12
 POLL_SECONDS = 0.0005
 MAX_DELAY_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0
@@ -46,15 +51,31 @@ def train_or_resume(config: RunConfig) -> None:
         session.train()
 
 
+def train_keeping_flushes(config: RunConfig, disk: Disk) -> None:
+    """As :func:`train_or_resume`, keeping what the process makes durable."""
+    disk.keep_flushes()
+    train_or_resume(config)
+
+
+def final_arrays(config: RunConfig) -> Mapping[str, torch.Tensor]:
+    last = list_checkpoints(config.path / "checkpoints")[-1]
+    shards = [load_file(last / shard) for shard in read_checkpoint(last).shards]
+    return {name: array for arrays in shards for name, array in arrays.items()}
+
+
 def run_to_the_end(config: RunConfig) -> None:
-    process = _start(config)
+    process = _start(train_or_resume, config)
     process.join(PATIENCE_SECONDS)
     assert process.exitcode == 0, f"exit code {process.exitcode}"
 
 
-def kill_at(config: RunConfig, moment: Moment) -> int:
+def kill_at(config: RunConfig, moment: Moment, disk: Disk | None = None) -> int:
     """Start a run, kill it, and return how many steps it had told of."""
-    process = _start(config)
+    process = (
+        _start(train_or_resume, config)
+        if disk is None
+        else _start(train_keeping_flushes, config, disk)
+    )
     deadline = time.monotonic() + PATIENCE_SECONDS
     while num_rows(config.path) < moment.num_steps and process.is_alive():
         assert time.monotonic() < deadline
@@ -77,7 +98,7 @@ def first_steps(run: Path) -> list[int]:
     return [int(step) for step in re.findall(r"training from step (\d+)", log)]
 
 
-def _start(config: RunConfig) -> BaseProcess:
-    process = processes.Process(target=train_or_resume, args=(config,))
+def _start(work: Callable[..., None], *arguments: object) -> BaseProcess:
+    process = processes.Process(target=work, args=arguments)
     process.start()
     return process
