@@ -111,11 +111,21 @@ def test_the_gradients_of_a_step_can_be_read(loop: Streamed) -> None:
     assert differing(dict(loop.streamed.gradients()), expected) == []
 
 
-def test_a_gradient_read_from_its_parameter_is_refused(loop: Streamed) -> None:
-    loop.backward(step=0)
-    with pytest.raises(OpenwaferError, match=r"not in parameter\.grad") as caught:
-        clip_grad_norm_(loop.model.parameters(), MAX_NORM)
-    assert "clip with streamed.clip_grad_norm_(max_norm)" in str(caught.value)
+def test_torch_clips_what_is_in_the_store(loop: Streamed) -> None:
+    loop.clip = loop.clip_plainly
+    assert loop.run().norms == Loop().run().norms
+    assert differing(loop.weights(), Loop().run().weights()) == []
+
+
+def test_a_step_that_was_not_taken_is_taken_after_the_stream(loop: Streamed) -> None:
+    plain = Loop()
+    for each in (loop, plain):
+        each.backward(step=0)
+        each.clip(MAX_NORM)
+    loop.streamed.close()
+    for each in (loop, plain):
+        each.optimizer.step()
+    assert differing(loop.weights(), plain.weights()) == []
 
 
 def test_closing_gives_the_model_its_weights_back(loop: Streamed) -> None:

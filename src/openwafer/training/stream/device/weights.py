@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import get_ident
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -11,6 +12,9 @@ from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
 from openwafer.training.stream.layers import PINNED
+
+# The attribute of an ordinary parameter, which a released one hides.
+OWN_DATA: Final[Any] = torch.Tensor.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class DeviceWeights:
         for name, view in self.views(record).items():
             if self._released_class is not None:
                 self.parameters[name].__class__ = self._own_classes[name]
-            self.parameters[name].data = view
+            OWN_DATA.__set__(self.parameters[name], view)
 
     def views(self, record: str) -> dict[str, torch.Tensor]:
         """The record's slot as its weights, by parameter name."""
@@ -143,6 +147,21 @@ class DeviceWeights:
         self._released_class = None
         for name, parameter in self.parameters.items():
             parameter.__class__ = self._own_classes[name]
+
+    def hide(self) -> None:
+        """Let bound parameters look released to others than the model's own code."""
+        self._set_classes_of_bound(self._released_class)
+
+    def show(self) -> None:
+        """Undo :meth:`hide`."""
+        self._set_classes_of_bound(None)
+
+    def _set_classes_of_bound(self, kind: type[nn.Parameter] | None) -> None:
+        if self._released_class is not None:
+            for record in self._by_storage.values():
+                for place in self._layouts[record].parts[Part.WEIGHTS]:
+                    name = place.spec.name
+                    self.parameters[name].__class__ = kind or self._own_classes[name]
 
     def release_as(self, kind: type[nn.Parameter]) -> None:
         """Parameters are of that class while their weights are away."""
@@ -170,7 +189,7 @@ class DeviceWeights:
         """Leave the record's parameters with their shapes and without memory."""
         for place in self._layouts[record].parts[Part.WEIGHTS]:
             parameter = self.parameters[place.spec.name]
-            parameter.data = self._nothing[place.spec.name]
+            OWN_DATA.__set__(parameter, self._nothing[place.spec.name])
             if self._released_class is not None:
                 parameter.__class__ = self._released_class
 
@@ -182,7 +201,9 @@ class DeviceWeights:
         """The handle of a tensor that is a weight, a view of one, or a cast of one."""
         if tensor.layout is not torch.strided:
             return None
-        record = self._by_storage.get(tensor.untyped_storage()._cdata)
+        # As every tensor has it: a weight that is read outside its layer hides its own.
+        storage = torch.Tensor.untyped_storage(tensor)
+        record = self._by_storage.get(storage._cdata)
         if record is not None:
             return WeightHandle(record, None, Geometry.of(tensor))
         made = cast_of_leaf(tensor)

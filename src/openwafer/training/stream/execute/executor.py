@@ -35,7 +35,6 @@ from openwafer.training.stream.execute.accumulators import before_accumulation, 
 from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.execute.attachment import attach
-from openwafer.training.stream.execute.followed_schedule import check_followed
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
@@ -75,8 +74,8 @@ class Executor:
         gradients: those that have arrived and are not pushed.
         nested: records of layers inside others.
         states: what the layers see beside their arguments.
-        on_leave, on_backward: called when a layer's forward has ended, when a backward begins.
-        checks_schedule: whether every pass is compared with its schedule.
+        on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
+            ended, when a backward begins.
         pause: what happens where a layer begins; the rotation of micro-batches replaces it.
     """
 
@@ -101,10 +100,10 @@ class Executor:
         self.log = PassLog()
         self.gradients = ArrivingGradients(split, weights.parameters, device)
         self.nested = NestedRecords(split, weights, self.release)
+        self.on_begin_pass: Callable[[], None] = lambda: None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_backward: Callable[[], None] = lambda: None
         self.pause: Callable[[Layer], int] | None = None
-        self.checks_schedule = False
         self._phase = Phase.IDLE
         self._walk = Walk()
         self._layers = {layer.name: layer for layer in split.layers}
@@ -117,7 +116,6 @@ class Executor:
         self._unplanned_records: set[str] = set()
         modules = dict(model.named_modules(remove_duplicate=False))
         self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
-        link.on_update = self._note_update
         self._undo = attach(self, model, split, weights.parameters)
 
     def detach(self) -> None:
@@ -142,6 +140,7 @@ class Executor:
         """
         if self.is_in_pass:
             self.end_pass()
+        self.on_begin_pass()
         self.log = PassLog()
         self._num_micro_batches = num_micro_batches
         self._micro_batch = 0
@@ -160,7 +159,7 @@ class Executor:
         self.link.begin_pass(self._walk.actions)
         self._run_to_compute()
 
-    def _join_backward(self) -> None:
+    def _join_backward(self, where: str) -> None:
         """See that a pass is open until the backward under way ends.
 
         A graph may outlive its pass: backward is called a second time, or another forward has
@@ -168,40 +167,34 @@ class Executor:
         ends nothing.
         """
         match self._phase:
-            case Phase.BACKWARD | Phase.RECOMPUTE | Phase.LAYER:
+            case Phase.RECOMPUTE | Phase.LAYER:
+                return
+            case _ if torch.is_grad_enabled():
+                raise _graph_of_backward(where)
+            case Phase.BACKWARD:
                 return
             case Phase.IDLE:
                 self._open(Phase.BACKWARD, None)
             case Phase.FORWARD:
                 self._phase = Phase.BACKWARD
+                self.weights.show()
         self.on_backward()
         torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
 
     def end_pass(self) -> None:
         """Finish a pass: push what is left, release everything but the pinned record."""
-        for record in self.gradients.begun:
-            self._push(record)
         for action in self._walk.rest():
             if action.kind is Kind.RELEASE:
                 self._do(action)
+        for record in self.gradients.begun:
+            self._push(record)
         for record in self.split.records:
             if record != PINNED and self.weights.holds(record):
                 self.release(record)
         self._leave_pass()
         self.link.end_pass()
-        self._check_schedule()
         if PINNED in self.split.records and self.weights.holds(PINNED):
             self.release(PINNED)
-
-    def _check_schedule(self) -> None:
-        schedule, log = self.schedule, self.log
-        was_followed = bool(self._walk.actions) and not log.unplanned
-        if schedule is None or not was_followed or not self.checks_schedule:
-            return
-        num_backwards = sum(action.kind is Kind.BACKWARD for action in schedule.actions)
-        if len(log.backward) == num_backwards and not self.nested:
-            records_of = {name: layer.records for name, layer in self._layers.items()}
-            check_followed(schedule, log.executed, records_of)
 
     def _leave_pass(self) -> None:
         self._phase = Phase.IDLE
@@ -267,9 +260,7 @@ class Executor:
 
     def begin_backward(self, log: PassLog, visit: int, micro_batch: int) -> None:
         """The backward pass has come to a visit of a pass, mostly of the one that is open."""
-        if torch.is_grad_enabled():
-            raise _graph_of_backward(log.visits[visit])
-        self._join_backward()
+        self._join_backward(f"layer {log.visits[visit]!r}")
         self._mark(micro_batch)
         last = self._backward_visit
         if last is not None:
@@ -284,7 +275,6 @@ class Executor:
             self._run_to_compute()
             self._reach(Kind.BACKWARD, layer)
         else:
-            self.log.unplanned.append(layer.name)
             self._bring(layer)
         self.recorder.begin_backward(layer.name)
 
@@ -368,7 +358,7 @@ class Executor:
 
     def _use_saved(self, record: str) -> None:
         """Bring back a record whose weights the backward pass wants."""
-        self._join_backward()
+        self._join_backward(f"record {record!r}")
         if record in self.nested:
             self.use_nested(record)
         else:
@@ -386,13 +376,10 @@ class Executor:
 
     def take_gradient(self, name: str, _parameter: torch.Tensor) -> None:
         """A gradient has been added to a parameter: push its record if that was the last."""
-        self._join_backward()
+        self._join_backward(f"weight {name!r}")
         record = self.gradients.note(name)
         if record is not None:
             self._push(record)
-
-    def _note_update(self, record: str) -> None:
-        self.log.executed.append((Kind.UPDATE, record))
 
     def _push(self, record: str) -> None:
         gradients = self.gradients.take(record)
@@ -480,7 +467,9 @@ class Executor:
         if torch.is_grad_enabled():
             # For what runs beside layers: pinned weights, which may move before backward.
             with Frame(self.weights, self._use_saved).hooks():
-                return function(*args, **kwargs)
+                out = function(*args, **kwargs)
+            self.weights.hide()
+            return out
         out = function(*args, **kwargs)
         self.end_pass()
         return out
@@ -503,10 +492,10 @@ def _inner_layers(split: Partition) -> dict[str, list[Layer]]:
     return inner
 
 
-def _graph_of_backward(layer: str) -> OpenwaferError:
+def _graph_of_backward(where: str) -> OpenwaferError:
     return error(
         "backward-of-backward",
-        f"backward(create_graph=True) came to the streamed layer {layer!r}: its graph would keep "
-        "weights that leave the device",
+        f"backward(create_graph=True) came to the streamed {where}: its graph would keep weights "
+        "that leave the device",
         help="leave create_graph out, or give a device memory in which the whole model is resident",
     )

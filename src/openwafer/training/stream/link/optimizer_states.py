@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import ArraySpec, Part
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import (
     LOW_BITS,
@@ -156,15 +156,30 @@ def give_states(store: ParameterStore, updater: Updater) -> Iterator[tuple[str, 
     """
     for layout, loan in borrowed_parts(store, *_parts(updater)):
         for place in layout.parts[Part.WEIGHTS]:
-            name = place.spec.name
-            count = updater.counts.num_updates.get(name, 0)
-            state = _given(loan, place.spec, updater) if count else {}
-            if has_master(layout, name):
-                master = master_of(loan, name)
-                if count or not torch.equal(master, loan.tensor(name, Part.WEIGHTS).float()):
-                    state[MASTER] = master
-            if count or state:
-                yield name, state
+            state = _state_of(loan, layout, place.spec, updater)
+            if state:
+                yield place.spec.name, state
+
+
+def state_of(store: ParameterStore, updater: Updater, record: str, name: str) -> dict[str, Any]:
+    """A copy of one parameter's state, as :func:`give_states` gives it; empty before its first."""
+    layout = store.layouts[record]
+    if not layout.part_bytes(Part.STATES):
+        return {}
+    with store.lent(record, _parts(updater), read_only=True) as loan:
+        return _state_of(loan, layout, layout.place(name, Part.WEIGHTS).spec, updater)
+
+
+def _state_of(
+    loan: Loan, layout: RecordLayout, weight: ArraySpec, updater: Updater
+) -> dict[str, Any]:
+    count = updater.counts.num_updates.get(weight.name, 0)
+    state = _given(loan, weight, updater) if count else {}
+    if has_master(layout, weight.name):
+        master = master_of(loan, weight.name)
+        if count or not torch.equal(master, loan.tensor(weight.name, Part.WEIGHTS).float()):
+            state[MASTER] = master
+    return state
 
 
 def _given(loan: Loan, weight: ArraySpec, updater: Updater) -> dict[str, Any]:

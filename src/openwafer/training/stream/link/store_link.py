@@ -6,8 +6,9 @@ record's next fetch. On a device that copies by itself the host work runs on thr
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -91,8 +92,7 @@ class StoreLink:
         self._device = device
         self._timing = timing
         self._recorder = recorder
-        self.on_update: Callable[[str], None] = lambda record: None
-        self._updates = PendingUpdates(updater, recorder, self._has_updated)
+        self._updates = PendingUpdates(updater, recorder)
         self._idle = IdleLoans(self._borrow)
         self._next_fetches: Sequence[str] = ()
         self._foreseen_parts: frozenset[Part] = frozenset()
@@ -105,9 +105,6 @@ class StoreLink:
         self._pushes: deque[_Push] = deque()
         self._lent: dict[str, _Lent] = {}
         self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
-
-    def _has_updated(self, record: str) -> None:
-        self.on_update(record)
 
     # Reads ahead.
 
@@ -389,15 +386,38 @@ class StoreLink:
                 self._updates.apply_due(record, loan)
             loan.release(dirty=KEPT if is_due else ())
 
-    def kept_gradients(self, record: str) -> Mapping[str, torch.Tensor]:
-        """Copies of the gradients kept for a record, by parameter name."""
-        loan = self.store.borrow(record, (Part.GRADIENTS,), read_only=True)
+    @contextmanager
+    def lent(self, record: str, part: Part, *, changes: bool = False) -> Iterator[Loan]:
+        """Context in which compute's own thread has a part of a record, in a pass or between two.
+
+        Args:
+            changes: whether the part counts as changed at the end; weights must not be, while the
+                device has them.
+        """
+        loan = self.store.borrow(record, (part,), read_only=not changes)
         self._wait(loan)
         try:
+            yield loan
+        finally:
+            loan.release(dirty=(part,) if changes else ())
+
+    def kept_gradients(self, record: str) -> Mapping[str, torch.Tensor]:
+        """Copies of the gradients kept for a record, by parameter name."""
+        with self.lent(record, Part.GRADIENTS) as loan:
             kept = self._updates.gradients(record, loan)
             return {name: gradient.clone() for name, gradient in kept.items()}
-        finally:
-            loan.release()
+
+    def keep_gradient(self, record: str, name: str, gradient: torch.Tensor) -> None:
+        """Keep a gradient in the place of the one that is kept, if one is; no update is due."""
+        names = self._updates.names(record)
+        with self.lent(record, Part.GRADIENTS, changes=True) as loan, torch.no_grad():
+            loan.tensor(name, Part.GRADIENTS).copy_(gradient)
+        if name not in names:
+            names.append(name)
+
+    def keep_again(self, record: str, name: str) -> None:
+        """A gradient that was applied, and is not overwritten yet, is one to be applied."""
+        self._updates.names(record).append(name)
 
     def close(self) -> None:
         """Give every loan back and end the threads."""

@@ -1,83 +1,192 @@
 """What a plain loop would find in ``parameter.grad``, while the gradients are in the store."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
+from openwafer.training.store.layout import Part
+from openwafer.training.store.parameter_store import Loan
 from openwafer.training.stream.execute.execution import StreamedExecution
 
 
 class GradientLedger:
-    """Follows the gradients of a loop from backward to the update, and refuses what differs.
-
-    The store applies a step's gradients once and keeps none of them. A loop that would see them
-    again, because it does not zero them, is told so instead of being computed otherwise.
+    """Follows the gradients of a loop, which outlive the update until somebody zeroes them.
 
     Args:
         execution: keeps gradients until a step is completed.
         names: of the parameters of each optimizer.
 
     Attributes:
-        coefficient: by which the step under way is clipped; ``None`` until it is.
-        is_stepping: whether an optimizer's own step runs, which may look and finds nothing.
+        looks_empty: whether code runs that may look and is to find nothing, as an optimizer's step.
     """
 
     def __init__(
         self, execution: StreamedExecution, names: Mapping[Optimizer, Sequence[str]]
     ) -> None:
-        self.coefficient: float | None = None
-        self.is_stepping = False
+        self.looks_empty = False
         self._execution = execution
+        self._link = execution.link
+        self._record_of = execution.executor.split.record_of
         self._names = {optimizer: frozenset(held) for optimizer, held in names.items()}
         self._trained = frozenset().union(*self._names.values())
+        # Gradients that were applied, and whose bytes are still in the store.
         self._applied: set[str] = set()
         self._zeros: set[str] = set()
+        # What gradients in the store are still to be multiplied by: a clip costs no write.
+        self._factors: dict[str, float] = {}
         self._stepped: set[Optimizer] = set()
-        # Applied gradients to which a later backward has added.
-        self._mixed: set[str] = set()
         execution.watch_gradients(self._note)
 
-    def check_read(self, name: str) -> None:
-        """Raise ``streamed-gradient-read`` where a plain loop would find a gradient."""
-        record = self._execution.executor.split.record_of[name]
-        is_kept = self._execution.link.keeps_gradient(record, name)
-        if self.is_stepping or not (is_kept or name in self._applied):
-            return
-        raise error(
-            "streamed-gradient-read",
-            "the gradients of this step are in the parameter store, not in parameter.grad",
-            help="clip with streamed.clip_grad_norm_(max_norm); read them with "
-            "streamed.gradients(); for fp16 with a loss scale, which GradScaler cannot do here, "
-            "take openwafer.Session",
-        )
+    @property
+    def names(self) -> set[str]:
+        """Parameters that have a gradient."""
+        return self._link.kept_names | self._applied | self._zeros
+
+    def has_gradient(self, name: str) -> bool:
+        """Whether a plain loop would find a gradient."""
+        if self.looks_empty:
+            return False
+        if torch._C._current_graph_task_id() != -1:  # noqa: SLF001 - no public name
+            raise error(
+                "streamed-gradient-read",
+                f"the gradient of {name!r} is asked for while the backward pass runs, and what of "
+                "it has come is on its way into the parameter store",
+                help="read gradients after backward, or from the argument of a hook made with "
+                "parameter.register_hook",
+            )
+        self.collect()
+        is_kept = self._link.keeps_gradient(self._record_of[name], name)
+        return is_kept or name in self._applied or name in self._zeros
+
+    def collect(self) -> None:
+        """Take up what a backward pass that failed has left in parameters."""
+        if self._execution.executor.gradients.begun:
+            self._execution.end_open_pass()
+
+    # Values.
+
+    def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and copies of all gradients, record by record."""
+        for record, names in self._execution.executor.split.records.items():
+            held = [name for name in names if name in self.names]
+            if held:
+                with self._link.lent(record, Part.GRADIENTS) as loan:
+                    yield from [(name, self._copy(loan, name)) for name in held]
+
+    def read(self, name: str) -> torch.Tensor:
+        """A copy of a gradient, on the device."""
+        device = self._execution.device.torch_device
+        with self._link.lent(self._record_of[name], Part.GRADIENTS) as loan:
+            return self._copy(loan, name).to(device)
+
+    def _copy(self, loan: Loan, name: str) -> torch.Tensor:
+        gradient = loan.tensor(name, Part.GRADIENTS).clone()
+        if name in self._zeros:
+            return gradient.zero_()
+        return gradient.mul_(self._factors.get(name, 1.0))
+
+    def write(self, name: str, gradient: torch.Tensor) -> None:
+        """Give a parameter another gradient."""
+        record = self._record_of[name]
+        places = self._execution.store.layouts[record].parts[Part.GRADIENTS]
+        if all(place.spec.name != name for place in places):
+            raise error(
+                "gradient-without-room",
+                f"{name!r} did not require a gradient when the run was planned, so that there is "
+                "no room for one",
+                help="call streamed.close(), unfreeze, and stream the model anew",
+            )
+        self._recall()
+        self._link.keep_gradient(record, name, gradient)
+        self._factors.pop(name, None)
+        self._zeros.discard(name)
+
+    def scale(self, name: str, factor: float) -> bool:
+        """Multiply a gradient when it is applied or read; whether that is as good as at once."""
+        if self._execution.updater.keeps_masters:
+            # A bf16 gradient would be rounded; on its way to an fp32 master it is not.
+            return False
+        self.multiply((name,), factor)
+        return True
+
+    def multiply(self, names: Iterable[str], factor: float) -> None:
+        """Multiply gradients when they are applied or read."""
+        self._recall()
+        if factor != 1.0:
+            self._write_factors(names)
+            self._factors.update(dict.fromkeys(names, factor))
+
+    def unscale(self, optimizer: Optimizer, scale: float) -> None:
+        """Divide the gradients of an optimizer by the scale of its loss."""
+        held = self._names[optimizer] & self._link.kept_names
+        if math.frexp(scale)[0] == 0.5:
+            # The quotient by a power of two is the product with its inverse, bit for bit.
+            self.multiply(held, 1.0 / scale)
+        else:
+            for name in held:
+                self.write(name, self.read(name).div_(scale))
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether gradients of the step under way are still to be multiplied."""
+        return any(name not in self._applied for name in self._factors)
+
+    def _write_factors(self, names: Iterable[str]) -> None:
+        by_record: dict[str, list[str]] = {}
+        for name in self._factors.keys() & names:
+            by_record.setdefault(self._record_of[name], []).append(name)
+        for record, held in by_record.items():
+            with self._link.lent(record, Part.GRADIENTS, changes=True) as loan, torch.no_grad():
+                for name in held:
+                    loan.tensor(name, Part.GRADIENTS).mul_(self._factors.pop(name))
+
+    def _recall(self) -> None:
+        """Let gradients that were applied be as those that were not; no update is due then."""
+        self._execution.flush()
+        for name in self._applied:
+            self._link.keep_again(self._record_of[name], name)
+        self._applied.clear()
+
+    # What the loop does.
 
     def forget(self, name: str) -> None:
         """``parameter.grad = None``."""
-        self._execution.link.discard_gradients({name})
-        for names in (self._applied, self._mixed, self._zeros):
-            names.discard(name)
+        self._link.discard_gradients({name})
+        self._applied.discard(name)
+        self._zeros.discard(name)
+        self._factors.pop(name, None)
 
-    def zero(self, optimizer: Optimizer | None, *, leaves_zeros: bool) -> None:
-        """``zero_grad`` of an optimizer or, for ``None``, of the model."""
-        link = self._execution.link
-        names = self._trained | link.kept_names if optimizer is None else self._names[optimizer]
-        had = (link.kept_names | self._applied) & names
-        self._zeros = self._zeros | had if leaves_zeros else self._zeros - names
-        link.discard_gradients(names)
-        self._applied -= names
-        self._mixed -= names
-        self.coefficient = None
+    def zeroed_by(self, optimizer: Optimizer | None) -> set[str]:
+        """Parameters whose gradients ``zero_grad`` of an optimizer, or of the model, zeroes."""
+        return self.names & (self.names if optimizer is None else self._names[optimizer])
 
-    def _note(self, gradients: Mapping[str, torch.Tensor]) -> None:
-        self._mixed |= self._applied.intersection(gradients)
-        if self.coefficient is not None:
+    def zero(self, names: Iterable[str], *, leaves_zeros: bool) -> None:
+        """``zero_grad``."""
+        zeroed = set(names)
+        self._link.discard_gradients(zeroed)
+        self._applied -= zeroed
+        self._zeros = self._zeros | zeroed if leaves_zeros else self._zeros - zeroed
+        for name in self._factors.keys() & zeroed:
+            del self._factors[name]
+
+    def begin_backward(self) -> None:
+        """Gradients of before are in the store when others come to be added to them."""
+        self.looks_empty = False
+        self._recall()
+        if self._factors and self._execution.updater.keeps_masters:
             raise error(
                 "gradient-after-clip",
-                f"a gradient of {next(iter(gradients))!r} arrived after the step's were clipped",
+                "a backward has come after the gradients of this step were clipped, and fp32 "
+                "masters are updated by gradients that are multiplied once",
                 help="call clip_grad_norm_ after the last backward of a step",
             )
+        self._write_factors(tuple(self._factors))
+
+    def _note(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        self._zeros.difference_update(gradients)
         if self._stepped:
             raise error(
                 "optimizers-apart",
@@ -87,43 +196,24 @@ class GradientLedger:
                 "parts that are streamed each with its own optimizer",
             )
 
+    def fill_zeros(self) -> None:
+        """Gradients of zeros that ``zero_grad`` left are gradients like others from now on."""
+        for name in sorted(self._zeros):
+            place = self._execution.executor.weights.parameters[name]
+            self.write(name, torch.zeros(place.shape, dtype=place.dtype))
+
     def step(self, optimizer: Optimizer) -> None:
         """Complete a step with the last of its optimizers."""
         self._stepped.add(optimizer)
         if len(self._stepped) < len(self._names):
             return
         self._stepped.clear()
-        kept = self._execution.link.kept_names
-        self._check_step(kept)
+        self._recall()
+        self.fill_zeros()
+        kept = self._link.kept_names
         if kept:
-            self._execution.complete_step(1.0 if self.coefficient is None else self.coefficient)
-            self._applied |= kept & self._trained
-        self.coefficient = None
-
-    def check_sums(self) -> None:
-        """Raise ``gradient-not-zeroed`` where a plain loop has summed gradients of two steps."""
-        if self._mixed:
-            raise error(
-                "gradient-not-zeroed",
-                f"the gradient of {min(self._mixed)!r} was applied and not zeroed, and a backward "
-                "has added to it",
-                help="call optimizer.zero_grad() between optimizer.step() and the next backward",
-            )
-
-    def _check_step(self, kept: set[str]) -> None:
-        self.check_sums()
-        missing = sorted(self._zeros - kept)
-        if missing:
-            raise error(
-                "zero-gradients",
-                f"{missing[0]!r} got no gradient in this step, and zero_grad(set_to_none=False) "
-                "left it one of zeros, by which a plain loop would update it",
-                help="call optimizer.zero_grad(), which sets gradients to None",
-            )
-        if not kept and self._applied:
-            raise error(
-                "step-without-gradients",
-                f"the gradients of {len(self._applied)} parameters were applied before and are "
-                "not kept to be applied again",
-                help="call backward between two optimizer steps",
-            )
+            factors = {self._factors.get(name, 1.0) for name in kept & self._trained}
+            if len(factors) > 1:
+                self._write_factors(kept)
+            self._execution.complete_step(factors.pop() if len(factors) == 1 else 1.0)
+            self._applied = kept

@@ -1,6 +1,7 @@
 """Ties a loop's model and optimizers to the execution that streams their weights."""
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -12,12 +13,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.link.optimizer_states import give_states, take_states
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
 from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
-from openwafer.training.stream.records import has_master, weights_of, write_weight
+from openwafer.training.stream.loop.stored_states import StoredStates
+from openwafer.training.stream.loop.stored_values import StoredValues
+from openwafer.training.stream.records import weights_of
+
+
+class _NoStates(defaultdict[Any, Any]):
+    """What an optimizer's own step finds, which has no gradients to use states with."""
 
 
 class LoopHooks:
@@ -44,6 +49,11 @@ class LoopHooks:
             for optimizer in execution.updater.optimizers
         }
         self.ledger = GradientLedger(execution, self._names)
+        self._values = StoredValues(execution, self._parameters, self.ledger)
+        self._states = {
+            optimizer: StoredStates(execution, {name: self._parameters[name] for name in held})
+            for optimizer, held in self._names.items()
+        }
 
     def attach(self) -> None:
         """Take the optimizers' states into the store, and let the loop's calls reach it.
@@ -57,6 +67,8 @@ class LoopHooks:
             self._attach_optimizer(optimizer)
         self._attach_model()
         self._release_parameters()
+        self._execution.executor.on_begin_pass = self._values.take_weights
+        self._execution.executor.on_backward = self.ledger.begin_backward
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise copied(self._model)
@@ -67,15 +79,25 @@ class LoopHooks:
         for parameter in self._parameters.values():
             home_of(parameter, None)
         self._undo.close()
+        for optimizer, states in self._states.items():
+            if isinstance(optimizer.state, StoredStates):
+                optimizer.state = defaultdict(dict, states.others)
 
-    def give_back(self) -> None:
-        """Copy weights and optimizer states out of the store, for a loop that goes on plainly."""
-        store, updater = self._execution.store, self._execution.updater
-        for name, weight in weights_of(store):
-            self._parameters[name].data = weight.clone()
-        owners = {name: optimizer for optimizer, held in self._names.items() for name in held}
-        for name, state in give_states(store, updater):
-            owners[name].state[self._parameters[name]] = state
+    def give_back(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Copy weights and states out of the store, for a loop that goes on plainly.
+
+        Args:
+            gradients: those of a step that was not taken.
+        """
+        for name, weight in weights_of(self._execution.store):
+            self._parameters[name].data = self._values.given_memory(name, weight)
+        for name, gradient in gradients.items():
+            self._parameters[name].grad = gradient
+        for optimizer, states in self._states.items():
+            for name, state in states.given():
+                optimizer.state[self._parameters[name]] = state
+            states.end(optimizer.state)
+        self._values.end()
 
     # Parameters.
 
@@ -83,21 +105,16 @@ class LoopHooks:
         for name, parameter in self._parameters.items():
             home = Home(
                 name,
-                self._write,
-                self.ledger.check_read,
-                self.ledger.forget,
+                self._values.weights,
+                self._values.write_weights,
+                self._values.replace_weights,
+                self._values.gradient,
+                self._values.set_gradient,
                 lambda: self._saving is not None,
+                partial(copied, self._model),
             )
             home_of(parameter, home)
         self._execution.executor.weights.release_as(ReleasedParameter)
-
-    def _write(self, name: str, value: torch.Tensor) -> None:
-        self._execution.settle()
-        store, record = self._execution.store, self._execution.executor.split.record_of[name]
-        keeps_master = has_master(store.layouts[record], name)
-        changed = KEPT_PARTS if keeps_master else (Part.WEIGHTS,)
-        with store.lent(record, changed) as loan, torch.no_grad():
-            write_weight(loan, name, value, keeps_master=keeps_master)
 
     # The model.
 
@@ -146,6 +163,7 @@ class LoopHooks:
     def _attach_optimizer(self, optimizer: Optimizer) -> None:
         for handle in (
             optimizer.register_step_post_hook(self._end_step),
+            optimizer.register_state_dict_pre_hook(self._begin_saving_states),
             optimizer.register_state_dict_post_hook(self._fill_optimizer_state),
             optimizer.register_load_state_dict_post_hook(self._take_states),
         ):
@@ -157,36 +175,64 @@ class LoopHooks:
         self._undo.callback(owner.__dict__.pop, name, None)
 
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
-        self.ledger.zero(optimizer, leaves_zeros=not set_to_none)
+        self.ledger.collect()
+        names = self.ledger.zeroed_by(optimizer)
+        self._values.leave_gradients(names, as_zeros=not set_to_none)
+        self.ledger.zero(names, leaves_zeros=not set_to_none)
         owner = self._model if optimizer is None else optimizer
-        type(owner).zero_grad(owner)  # type: ignore[arg-type]
+        self.ledger.looks_empty = True
+        try:
+            type(owner).zero_grad(owner)  # type: ignore[arg-type]
+        finally:
+            self.ledger.looks_empty = False
 
     def begin_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
         self._execution.end_open_pass()
-        self.ledger.step(optimizer)
-        self.ledger.is_stepping = True
+        self._take_states(optimizer)
+        self._values.take_weights()
+        self._values.take_gradients()
+        if not self._is_overflown(optimizer):
+            self.ledger.unscale(optimizer, _number(optimizer, "grad_scale", 1.0))
+            self.ledger.step(optimizer)
+            self._values.give_weights()
+        self.ledger.looks_empty = True
+        optimizer.state = _NoStates(dict)
+
+    def _is_overflown(self, optimizer: Optimizer) -> bool:
+        """Whether a ``GradScaler`` has told a fused optimizer to leave this step out."""
+        is_overflown = _number(optimizer, "found_inf", 0.0) != 0.0
+        if is_overflown and len(self._names) > 1:
+            raise error(
+                "optimizers-apart",
+                f"a GradScaler leaves out the step of one of {len(self._names)} optimizers, and a "
+                "step is taken by all of them or by none",
+                help="call scaler.unscale_ for each optimizer, and step them all or none",
+            )
+        return is_overflown
 
     def _end_step(self, optimizer: Optimizer, *_: object) -> None:
         if not is_in_own_step(optimizer):
-            self.ledger.is_stepping = False
+            self.ledger.looks_empty = False
+            self._take_states(optimizer)
+
+    def _begin_saving_states(self, optimizer: Optimizer) -> None:
+        self._take_states(optimizer)
+        self._states[optimizer].is_saving = True
 
     def _fill_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        self._execution.settle()
+        self._states[optimizer].is_saving = False
         order = {name: index for index, name in enumerate(self._names[optimizer])}
-        for name, state in give_states(self._execution.store, self._execution.updater):
-            if name in order:
-                state_dict["state"][order[name]] = state
+        for name, state in self._states[optimizer].given():
+            state_dict["state"][order[name]] = state
 
     def _take_states(self, optimizer: Optimizer) -> None:
-        self._execution.settle()
-        counts = self._execution.updater.counts.num_updates
-        states = {
-            name: optimizer.state.get(self._parameters[name], {}) for name in self._names[optimizer]
-        }
-        begun = {name: state for name, state in states.items() if state or counts.get(name)}
-        take_states(self._execution.store, self._execution.updater, begun)
-        optimizer.state.clear()
+        """Let the optimizer's states be in the store, if the loop has given it others, those."""
+        given = optimizer.state
+        if not isinstance(given, StoredStates):
+            if not isinstance(given, _NoStates):
+                self._states[optimizer].take_all(given)
+            optimizer.state = self._states[optimizer]  # type: ignore[assignment]
 
 
 def is_in_own_step(optimizer: Optimizer) -> bool:
@@ -211,6 +257,12 @@ def copied(model: nn.Module) -> OpenwaferError:
         "or pickled with it",
         help="copy the model before stream_weights; save model.state_dict()",
     )
+
+
+def _number(optimizer: Optimizer, name: str, default: float) -> float:
+    """What a ``GradScaler`` has set on a fused optimizer for the time of its step."""
+    value = vars(optimizer).get(name)
+    return default if value is None else float(value)
 
 
 def _parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:

@@ -235,10 +235,8 @@ class StreamedLoop:
                     yield name, parameter.grad
             return
         self._execution.end_open_pass()
-        if self._hooks is not None:
-            self._hooks.ledger.check_sums()
-        for record in self._execution.store.layouts:
-            yield from self._execution.link.kept_gradients(record).items()
+        assert self._hooks is not None
+        yield from self._hooks.ledger.gradients()
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and copies of the weights after the last step, record by record."""
@@ -280,24 +278,25 @@ class StreamedLoop:
             return nn.utils.clip_grad_norm_(
                 self._model.parameters(), max_norm, norm_type, error_if_nonfinite
             )
-        ledger = self._hooks.ledger
-        if ledger.coefficient is not None:
+        assert self._execution is not None
+        ledger, updater = self._hooks.ledger, self._execution.updater
+        if updater.keeps_masters and ledger.is_clipped:
             raise error(
                 "clipped-twice",
-                "the gradients of this step are clipped already",
+                "the gradients of this step are clipped already, and fp32 masters are updated by "
+                "gradients that are multiplied once",
                 help="call streamed.clip_grad_norm_ once between backward and optimizer.step()",
             )
-        assert self._execution is not None
-        dtype = self._execution.updater.norm_dtype
+        ledger.fill_zeros()
         norms = {
-            name: tensor_norms([gradient], norm_type, dtype=dtype)[0]
+            name: tensor_norms([gradient], norm_type, dtype=updater.norm_dtype)[0]
             for name, gradient in self.gradients()
         }
         order = [name for name, _ in self._model.named_parameters() if name in norms]
         total = total_norm(
             [norms[name] for name in order], norm_type, error_if_nonfinite=error_if_nonfinite
         )
-        ledger.coefficient = clip_coefficient(total, max_norm)
+        ledger.multiply(order, clip_coefficient(total, max_norm))
         return total
 
     def close(self) -> None:
@@ -319,12 +318,14 @@ class StreamedLoop:
 def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
     """End the stream: weights and states go back, and the store is closed however it goes."""
     with closing(execution.store):
+        gradients: dict[str, torch.Tensor] = {}
         try:
             execution.settle()
+            gradients |= hooks.ledger.gradients()
         finally:
             execution.close()
             hooks.detach()
-        hooks.give_back()
+        hooks.give_back(gradients)
 
 
 def _function_of(model: nn.Module) -> Function:

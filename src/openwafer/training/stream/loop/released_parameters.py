@@ -1,35 +1,52 @@
-"""Parameters whose weights are away in the parameter store: a use of them says so."""
+"""Parameters whose weights are away in the parameter store, and that are used all the same.
+
+An operator that uses a released parameter is given a :class:`StoredTensor` in its place. While
+autograd records, that tensor is the output of a node that hands its gradient to the parameter, so
+that a loss over weights adds to their gradients where it would in a plain loop.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 from torch.utils import _pytree as pytree
 
-from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.stream.execute.arriving_gradients import OWN_GRAD
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.stream.loop.stored_tensor import Place, StoredTensor, without_memory
 
 _READABLE: Final = (
     *("shape", "dtype", "device", "layout", "ndim", "nbytes", "itemsize", "requires_grad"),
     *("grad", "grad_fn", "is_leaf", "is_cpu", "is_cuda", "is_meta", "is_sparse", "is_quantized"),
     *("is_nested", "is_mkldnn", "output_nr", "retains_grad", "_version", "_backward_hooks"),
-    "_post_accumulate_grad_hooks",
+    *("_post_accumulate_grad_hooks", "is_xla", "is_mps", "is_xpu", "is_sparse_csr"),
 )
 _WRITABLE: Final = (
     *("data", "grad", "requires_grad", "_backward_hooks", "_post_accumulate_grad_hooks"),
 )
 _CALLABLE: Final = (
-    *("size", "dim", "numel", "nelement", "ndimension", "element_size", "stride", "get_device"),
-    *("is_floating_point", "is_complex", "is_contiguous", "requires_grad_", "register_hook"),
-    "register_post_accumulate_grad_hook",
+    *("size", "dim", "numel", "nelement", "ndimension", "element_size", "get_device"),
+    *("is_floating_point", "is_complex", "requires_grad_", "register_hook", "is_shared"),
+    *("register_post_accumulate_grad_hook", "is_inference", "is_conj", "is_neg", "retain_grad"),
 )
 NEEDS_NO_WEIGHTS: Final = frozenset(
     [getattr(torch.Tensor, name).__get__ for name in _READABLE]
     + [getattr(torch.Tensor, name).__set__ for name in _WRITABLE]
     + [getattr(torch.Tensor, name) for name in _CALLABLE]
     + [torch.is_floating_point, torch.is_complex, torch.numel]
+    + [torch._has_compatible_shallow_copy_type]  # noqa: SLF001 - what Module.to asks
+)
+# Alike for every contiguous tensor, which released parameters are and do not look.
+_OF_GEOMETRY: Final = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("stride", "is_contiguous", "storage_offset", "dim_order")
+)
+_LEAVES_GRAPH: Final = frozenset([torch.Tensor.detach, torch.detach])
+_NEEDS_MEMORY: Final = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("data_ptr", "storage", "untyped_storage", "share_memory_", "set_", "resize_")
 )
 
 
@@ -39,47 +56,55 @@ class Home:
 
     Attributes:
         name: of the parameter.
-        write: gives it other weights.
-        check_gradient: raises when its gradient is there and not in the parameter.
-        forget_gradient: forgets the gradient that is there.
+        weights: the place of its weights.
+        copy_weights: gives it other values, as ``load_state_dict`` does.
+        replace_weights: gives it another tensor.
+        gradient: its gradient, or ``None``.
+        set_gradient: gives it another, or none.
         is_saving: whether ``state_dict`` asks, whose tensors are filled in afterwards.
+        copied: the error of who copies it.
     """
 
     name: str
-    write: Callable[[str, torch.Tensor], None]
-    check_gradient: Callable[[str], None]
-    forget_gradient: Callable[[str], None]
+    weights: Callable[[str], Place]
+    copy_weights: Callable[[str, torch.Tensor], None]
+    replace_weights: Callable[[str, torch.Tensor], None]
+    gradient: Callable[[str], torch.Tensor | None]
+    set_gradient: Callable[[str, torch.Tensor | None], None]
     is_saving: Callable[[], bool]
+    copied: Callable[[], OpenwaferError]
 
 
 class ReleasedParameter(nn.Parameter):
-    """A parameter that knows its shape and not its weights.
-
-    Only copies *into* it reach the store, which is how ``load_state_dict`` writes. Every other use
-    of its weights is the error ``streamed-weight-read``.
-    """
+    """A parameter that knows its shape, and finds its weights and its gradient in the store."""
 
     home: Home
 
     @property
+    def data(self) -> torch.Tensor:
+        return self.home.weights(self.home.name).whole()
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if value is not self:
+            self.home.replace_weights(self.home.name, value)
+
+    @property
     def grad(self) -> torch.Tensor | None:
-        self.home.check_gradient(self.home.name)
-        return OWN_GRAD.__get__(self)  # type: ignore[no-any-return]
+        return self.home.gradient(self.home.name)
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
-        if value is not None:
-            raise error(
-                "streamed-gradient-set",
-                f"the gradient of {self.home.name!r} cannot be set: it belongs in the parameter "
-                "store, not in parameter.grad",
-                help="make gradients by backward, and change them with hooks on the parameter",
-            )
-        self.home.forget_gradient(self.home.name)
-        OWN_GRAD.__set__(self, None)
+        self.home.set_gradient(self.home.name, value)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"{self.home.name}: {tuple(self.shape)} {self.dtype}, in the parameter store"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise self.home.copied()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise self.home.copied()
 
     @classmethod
     def __torch_function__(
@@ -89,30 +114,91 @@ class ReleasedParameter(nn.Parameter):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        kwargs = kwargs or {}
         if func in NEEDS_NO_WEIGHTS or _is_saved(func, args):
             # What runs for an ordinary parameter.
-            return nn.Parameter.__torch_function__(func, types, args, kwargs or {})
-        released = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, cls)]
-        if func is torch.Tensor.copy_ and len(released) == 1 and args[0] is released[0]:
-            released[0].home.write(released[0].home.name, args[1])
-            return released[0]
-        raise _read_of(released[0])
+            return nn.Parameter.__torch_function__(func, types, args, kwargs)
+        if func in _OF_GEOMETRY:
+            like = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
+            return func(like, *args[1:], **kwargs)
+        if func in _NEEDS_MEMORY:
+            raise without_memory(f"the weight {args[0].home.name!r}")
+        if func is torch.autograd.grad:
+            return _differentiate(*args, **kwargs)
+        if func is torch.Tensor.copy_ and isinstance(args[0], cls) and not torch.is_grad_enabled():
+            args[0].home.copy_weights(args[0].home.name, _without_released(args[1]))
+            return args[0]
+        return _call(func, args, kwargs)
+
+
+class _Read(torch.autograd.Function):
+    """Stands between a parameter and what is computed of its weights outside its layer."""
+
+    @staticmethod
+    def forward(_ctx: Any, parameter: ReleasedParameter) -> torch.Tensor:
+        return _stored(parameter, is_in_graph=True)
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def _stored(parameter: ReleasedParameter, *, is_in_graph: bool) -> StoredTensor:
+    place = parameter.home.weights(parameter.home.name)
+    geometry = torch.empty(place.shape, dtype=place.dtype, device="meta")
+    return StoredTensor(place, geometry, is_in_graph=is_in_graph)
+
+
+def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    # What initialises weights is asked before it says that nothing is to be recorded.
+    is_recorded = (
+        func not in _LEAVES_GRAPH and getattr(func, "__module__", None) != nn.init.__name__
+    )
+    records = torch.is_grad_enabled() and is_recorded
+    given: dict[int, ReleasedParameter] = {}
+
+    def stand_in(parameter: ReleasedParameter) -> torch.Tensor:
+        if records and parameter.requires_grad:
+            made: torch.Tensor = _Read.apply(parameter)  # type: ignore[no-untyped-call]
+        else:
+            made = _stored(parameter, is_in_graph=False)
+        given[id(made)] = parameter
+        return made
+
+    real_args, real_kwargs = pytree.tree_map_only(
+        ReleasedParameter, stand_in, (tuple(args), dict(kwargs))
+    )
+    out = func(*real_args, **real_kwargs)
+    return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), out)
+
+
+def _without_released(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().clone() if isinstance(value, (ReleasedParameter, StoredTensor)) else value
+
+
+def _differentiate(
+    outputs: Any, inputs: Any, *args: Any, materialize_grads: bool = False, **kwargs: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """``torch.autograd.grad``, which would look for weights in the parameters."""
+    wanted: list[Any] = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public name
+        edges: list[Any] = [
+            get_gradient_edge(one) if isinstance(one, ReleasedParameter) else one for one in wanted
+        ]
+    if not materialize_grads:
+        return torch.autograd.grad(outputs, edges, *args, **kwargs)
+    found: Sequence[torch.Tensor | None] = torch.autograd.grad(
+        outputs, edges, *args, **{**kwargs, "allow_unused": True}
+    )
+    return tuple(
+        torch.zeros(one.shape, dtype=one.dtype, device=one.device) if gradient is None else gradient
+        for one, gradient in zip(wanted, found, strict=True)
+    )
 
 
 def _is_saved(func: Callable[..., Any], args: Sequence[Any]) -> bool:
     is_detach = func is torch.Tensor.detach and isinstance(args[0], ReleasedParameter)
     return is_detach and args[0].home.is_saving()
-
-
-def _read_of(parameter: ReleasedParameter) -> OpenwaferError:
-    return error(
-        "streamed-weight-read",
-        f"the weights of {parameter.home.name!r} are in the parameter store, and on the device "
-        "only while their layer runs",
-        help="read weights with streamed.weights() or model.state_dict(), write them with "
-        "model.load_state_dict(); make copies of the model, losses over its weights and changes "
-        "of its dtype before it is streamed, or after streamed.close()",
-    )
 
 
 def home_of(parameter: nn.Parameter, home: Home | None) -> None:

@@ -1,0 +1,191 @@
+"""``optimizer.state`` of an optimizer whose states are in the parameter store."""
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import partial, wraps
+from typing import Any, NoReturn
+from weakref import WeakValueDictionary
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.link.optimizer_states import (
+    give_states,
+    state_of,
+    take_states,
+)
+from openwafer.training.stream.loop.stored_tensor import Place, StoredTensor, Values
+
+
+def _then_stored(method: Callable[..., Any]) -> Any:
+    @wraps(method)
+    def change(self: "StoredState", *args: Any, **kwargs: Any) -> Any:
+        out = method(self, *args, **kwargs)
+        self.store()
+        return out
+
+    return change
+
+
+class StoredState(dict[str, Any]):
+    """The state of one parameter: what is put into it goes to the store.
+
+    Args:
+        entries: tensors that read the store, and numbers.
+        write: takes the state after a change; without it, this is a dict like others.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Any] | None = None,
+        write: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(entries or {})
+        self._write = write
+
+    def store(self) -> None:
+        """Write what the state is now, and read it from the store from now on."""
+        if self._write is not None:
+            dict.update(self, self._write(dict(self)))
+
+    __setitem__ = _then_stored(dict.__setitem__)
+    __delitem__ = _then_stored(dict.__delitem__)
+    __ior__ = _then_stored(dict.__ior__)
+    pop = _then_stored(dict.pop)
+    popitem = _then_stored(dict.popitem)
+    clear = _then_stored(dict.clear)
+    update = _then_stored(dict.update)
+    setdefault = _then_stored(dict.setdefault)
+
+
+class StoredStates(MutableMapping[Any, Any]):
+    """Parameters with their states; what is no parameter of the optimizer is kept beside.
+
+    Args:
+        execution: has the states in its store.
+        parameters: those of the optimizer, by name.
+    """
+
+    def __init__(
+        self, execution: StreamedExecution, parameters: Mapping[str, nn.Parameter]
+    ) -> None:
+        self.is_saving = False
+        self.others: dict[Any, Any] = {}
+        self._execution = execution
+        self._parameters = parameters
+        self._name_of = {id(parameter): name for name, parameter in parameters.items()}
+        # What somebody holds.
+        self._places: WeakValueDictionary[tuple[str, str], Place] = WeakValueDictionary()
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise error(
+            "streamed-states-copied",
+            "the states of this optimizer are in the parameter store, which cannot be copied or "
+            "pickled with it",
+            help="copy or save optimizer.state_dict()",
+        )
+
+    # A mapping of parameters.
+
+    def __getitem__(self, key: Any) -> Any:
+        name = self._name_of.get(id(key))
+        if name is None:
+            return self.others.setdefault(key, {})
+        return StoredState(self._entries(name, self._read(name)), partial(self._write, name))
+
+    def __setitem__(self, key: Any, state: Any) -> None:
+        name = self._name_of.get(id(key))
+        if name is None:
+            self.others[key] = state
+        else:
+            self._write(name, state)
+
+    def __delitem__(self, key: Any) -> None:
+        name = self._name_of.get(id(key))
+        if name is None:
+            del self.others[key]
+        else:
+            self._write(name, {})
+
+    def __contains__(self, key: object) -> bool:
+        name = self._name_of.get(id(key))
+        return key in self.others if name is None else bool(self._read(name))
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.is_saving:
+            for name, parameter in self._parameters.items():
+                if self._read(name):
+                    yield parameter
+        yield from self.others
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    # States.
+
+    def _read(self, name: str) -> dict[str, Any]:
+        self._execution.settle()
+        record = self._execution.executor.split.record_of[name]
+        return state_of(self._execution.store, self._execution.updater, record, name)
+
+    def _entries(self, name: str, state: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: self._place(name, key, value).whole() if isinstance(value, torch.Tensor) else value
+            for key, value in state.items()
+        }
+
+    def _place(self, name: str, key: str, like: torch.Tensor) -> Place:
+        place = self._places.get((name, key))
+        if place is None:
+            values = Values(
+                lambda: self._read(name)[key],
+                lambda value: self._take(name, {**self._read(name), key: value}),
+            )
+            place = self._places[name, key] = Place(f"the state {key!r} of {name!r}", like, values)
+        return place
+
+    def _write(self, name: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        before = self._read(name)
+        written = dict(state)
+        for key, value in state.items():
+            if isinstance(value, StoredTensor):
+                written[key] = value.detach().clone()
+        for key in before:
+            place = self._places.get((name, key))
+            value = state.get(key)
+            if place is not None and not (isinstance(value, StoredTensor) and value.place is place):
+                place.leave()
+                del self._places[name, key]
+        self._take(name, written)
+        return self._entries(name, self._read(name))
+
+    def _take(self, name: str, state: Mapping[str, Any]) -> None:
+        self._execution.settle()
+        take_states(self._execution.store, self._execution.updater, {name: state})
+
+    def take_all(self, states: Mapping[Any, Any]) -> None:
+        """Take the states of all parameters from a mapping; those that it lacks begin anew."""
+        self._execution.settle()
+        counts = self._execution.updater.counts.num_updates
+        found = {name: states.get(parameter, {}) for name, parameter in self._parameters.items()}
+        begun = {name: state for name, state in found.items() if state or counts.get(name)}
+        for name, key in list(self._places):
+            place = self._places.get((name, key))
+            if place is not None and name in begun:
+                place.leave()
+                del self._places[name, key]
+        take_states(self._execution.store, self._execution.updater, begun)
+        self.others = {key: state for key, state in states.items() if id(key) not in self._name_of}
+
+    def given(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Names and copies of all states."""
+        self._execution.settle()
+        for name, state in give_states(self._execution.store, self._execution.updater):
+            if name in self._parameters:
+                yield name, state
+
+    def end(self, states: Mapping[Any, Any]) -> None:
+        """The states are ordinary ones again, and so are those that somebody holds."""
+        for (name, key), place in self._places.items():
+            place.leave(states[self._parameters[name]][key])

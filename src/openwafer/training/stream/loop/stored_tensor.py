@@ -1,0 +1,249 @@
+"""Tensors of a loop whose values are at home in the parameter store.
+
+A :class:`StoredTensor` has a shape and no memory. An operator that uses one is given the values,
+and what it writes goes back; an operator that only changes the geometry returns another one of the
+same place. So code that was written for ordinary tensors, torch's own included, reads and changes
+weights, gradients and optimizer states that are not there, with the bits it would get from memory.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from openwafer.diagnostics import error
+
+
+@dataclass(frozen=True)
+class Values:
+    """How the values of a place are reached.
+
+    Attributes:
+        read: returns a copy, contiguous, of the place's shape and dtype.
+        write: takes other values of that shape and dtype.
+        scale: multiplies them by a number without reading them, or returns False.
+    """
+
+    read: Callable[[], torch.Tensor]
+    write: Callable[[torch.Tensor], None]
+    scale: Callable[[float], bool] = lambda factor: False
+
+
+class Place:
+    """What a plain loop would hold as one tensor, and what its views share.
+
+    Args:
+        name: what errors call it.
+        like: has its shape, dtype and device, and perhaps no memory.
+        values: where they are until the loop puts another tensor in the place of this one.
+    """
+
+    def __init__(self, name: str, like: torch.Tensor, values: Values) -> None:
+        self.name = name
+        self.shape, self.dtype, self.device = like.shape, like.dtype, like.device
+        self._values = values
+        self._own: torch.Tensor | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the values are in the store, and not in a tensor that nobody else has."""
+        return self._own is None
+
+    def tensor(self) -> torch.Tensor:
+        """The values, contiguous; a change of them is to be told to :meth:`changed`."""
+        return self._values.read() if self._own is None else self._own
+
+    def changed(self, tensor: torch.Tensor) -> None:
+        """Take the values of a tensor that :meth:`tensor` returned and that was written to."""
+        if self._own is None:
+            self._values.write(tensor)
+
+    def scale(self, factor: float) -> bool:
+        """Multiply the values without reading them; whether that was possible."""
+        return self._own is None and self._values.scale(factor)
+
+    def leave(self, tensor: torch.Tensor | None = None) -> None:
+        """Let the values be those of a tensor; without one, a copy of what they are now."""
+        self._own = self.tensor() if tensor is None else tensor
+
+    def whole(self) -> "StoredTensor":
+        """All of it, as a tensor that may be written to."""
+        return StoredTensor(self, torch.empty(self.shape, dtype=self.dtype, device="meta"))
+
+
+class StoredTensor(torch.Tensor):
+    """A view of a place; see the module.
+
+    Args:
+        place: where its values are.
+        geometry: a tensor on the meta device: shape, strides, offset and dtype.
+        is_in_graph: whether it stands for a leaf that requires a gradient, in operators that
+            autograd records; like the leaf, it is not written to.
+    """
+
+    place: Place
+    is_in_graph: bool
+
+    def __new__(cls, place: Place, geometry: torch.Tensor, *, is_in_graph: bool = False) -> Self:
+        """A tensor without memory."""
+        made = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - no public name
+            cls,
+            geometry.size(),
+            strides=geometry.stride(),
+            storage_offset=geometry.storage_offset(),
+            dtype=geometry.dtype,
+            device=place.device,
+        )
+        made.place, made.is_in_graph = place, is_in_graph
+        return made
+
+    # As an ordinary parameter has it.
+    __torch_function__ = nn.Parameter.__torch_function__
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator; see the module."""
+        if func is torch.ops.aten.mul_.Tensor and _is_scaled(args[0], args[1]):
+            return args[0]
+        if func.is_view or func is torch.ops.aten.detach.default:
+            return _view(func, args, kwargs or {})
+        if "_foreach_" in func.name():
+            return _one_by_one(func, args, kwargs or {})
+        return _compute(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"{self.place.name}, in the parameter store: {_values_of(self)!r}"
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """A copy, read-only, for what is written to it would not reach the store."""
+        array: np.ndarray[Any, Any] = _values_of(self).numpy(force=force)
+        array.flags.writeable = False
+        return array
+
+    def __array__(self, dtype: Any = None) -> Any:
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def tolist(self) -> Any:
+        """The values as numbers in lists."""
+        return _values_of(self).tolist()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _values_of(self).__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        memo[id(self)] = copied = _values_of(self)
+        return copied
+
+    def _without_memory(self, *_: object, **__: object) -> NoReturn:
+        raise without_memory(self.place.name)
+
+    data_ptr = storage = untyped_storage = share_memory_ = resize_ = set_ = _without_memory
+    __dlpack__ = pin_memory = _without_memory
+
+
+def without_memory(name: str) -> Exception:
+    """The error of who asks for the memory of values that have none."""
+    return error(
+        "streamed-without-memory",
+        f"{name} is in the parameter store, and has no memory of its own to point to or to share",
+        help="take a copy with .clone() first, or call streamed.close()",
+    )
+
+
+def _is_scaled(tensor: torch.Tensor, factor: object) -> bool:
+    """Whether a multiplication of a whole place by a number could be left to the place."""
+    if isinstance(factor, torch.Tensor):
+        factor = None if factor.dim() or isinstance(factor, StoredTensor) else factor.item()
+    return (
+        isinstance(tensor, StoredTensor)
+        and tensor.numel() == tensor.place.shape.numel()
+        and tensor.dtype is tensor.place.dtype
+        and tensor.dtype.is_floating_point
+        and isinstance(factor, (int, float))
+        and tensor.place.scale(float(factor))
+    )
+
+
+def _view(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    tensor = next(leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, StoredTensor))
+    meta = pytree.tree_map_only(StoredTensor, _geometry, args)
+    return pytree.tree_map_only(
+        torch.Tensor,
+        lambda geometry: StoredTensor(tensor.place, geometry, is_in_graph=tensor.is_in_graph),
+        func(*meta, **kwargs),
+    )
+
+
+def _geometry(tensor: StoredTensor) -> torch.Tensor:
+    num_bytes = tensor.place.shape.numel() * tensor.place.dtype.itemsize
+    base = torch.empty(num_bytes // tensor.dtype.itemsize, dtype=tensor.dtype, device="meta")
+    return base.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def _one_by_one(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """An operator over lists, one index after the other: no two values need to be there."""
+    length = next(len(arg) for arg in args if isinstance(arg, (list, tuple)))
+    outs = []
+    for index in range(length):
+        single = [[arg[index]] if isinstance(arg, (list, tuple)) else arg for arg in args]
+        outs.append(_compute(func, single, kwargs))
+    return None if outs[0] is None else [out[0] for out in outs]
+
+
+def _compute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    leaves = pytree.arg_tree_leaves(*args, **kwargs)
+    places = {leaf.place for leaf in leaves if isinstance(leaf, StoredTensor)}
+    values = {place: place.tensor().reshape(-1) for place in places}
+    given: dict[int, StoredTensor] = {}
+
+    def view(tensor: StoredTensor) -> torch.Tensor:
+        flat = values[tensor.place].view(tensor.dtype)
+        made = flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        given[id(made)] = tensor
+        return made
+
+    real_args, real_kwargs = pytree.tree_map_only(StoredTensor, view, (tuple(args), dict(kwargs)))
+    written = dict.fromkeys(_written(func, args, kwargs))
+    for tensor in written:
+        _check_writable(tensor)
+    out = func(*real_args, **real_kwargs)
+    for place in dict.fromkeys(tensor.place for tensor in written):
+        place.changed(values[place].view(place.shape))
+    return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), out)
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[StoredTensor]:
+    """The arguments that an operator writes to."""
+    return [
+        leaf
+        for index, argument in enumerate(func._schema.arguments)  # noqa: SLF001 - no public name
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for leaf in pytree.tree_leaves(
+            args[index] if index < len(args) else kwargs.get(argument.name)
+        )
+        if isinstance(leaf, StoredTensor)
+    ]
+
+
+def _check_writable(tensor: StoredTensor) -> None:
+    if tensor.is_in_graph:
+        raise error(
+            "streamed-leaf-written",
+            f"{tensor.place.name} requires a gradient, and is written in place while autograd "
+            "records",
+            help="write under torch.no_grad(), or to parameter.data",
+        )
+
+
+def _values_of(tensor: StoredTensor) -> torch.Tensor:
+    return tensor.detach().clone()

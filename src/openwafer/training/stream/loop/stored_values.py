@@ -1,0 +1,204 @@
+"""What a loop would find in its parameters, as places in the parameter store."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from weakref import WeakValueDictionary
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.store.layout import KEPT_PARTS, Part
+from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.loop.gradient_ledger import GradientLedger
+from openwafer.training.stream.loop.memory_alias import Aliases
+from openwafer.training.stream.loop.stored_tensor import Place, StoredTensor, Values
+from openwafer.training.stream.records import has_master, write_weight
+
+
+class StoredValues:
+    """Reads and writes weights and gradients where they are, one tensor at a time.
+
+    A tensor that the loop puts in the place of weights or of a gradient is copied into the store;
+    as long as the loop holds its memory the two are kept equal, as in a plain loop they are one.
+
+    Args:
+        execution: streams the weights.
+        parameters: by name.
+        ledger: knows the gradients.
+    """
+
+    def __init__(
+        self,
+        execution: StreamedExecution,
+        parameters: Mapping[str, nn.Parameter],
+        ledger: GradientLedger,
+    ) -> None:
+        self._execution = execution
+        self._parameters = parameters
+        self._ledger = ledger
+        self._record_of = execution.executor.split.record_of
+        # What somebody holds.
+        self._weights: WeakValueDictionary[str, Place] = WeakValueDictionary()
+        self._gradients: WeakValueDictionary[str, Place] = WeakValueDictionary()
+        self._weight_aliases = Aliases()
+        self._gradient_aliases = Aliases()
+
+    def end(self) -> None:
+        """Weights and gradients are in the parameters again, and what somebody holds is, too."""
+        for name, place in self._weights.items():
+            place.leave(self._parameters[name].detach())
+        for name, place in self._gradients.items():
+            gradient = self._parameters[name].grad
+            assert gradient is not None
+            place.leave(gradient)
+
+    def given_memory(self, name: str, weights: torch.Tensor) -> torch.Tensor:
+        """Memory for weights that leave the store: what the loop gave for them, or new."""
+        alias = self._weight_aliases.get(name)
+        return weights.clone() if alias is None else alias
+
+    # Weights.
+
+    def weights(self, name: str) -> Place:
+        """The weights of a parameter."""
+        place = self._weights.get(name)
+        if place is None:
+            values = Values(partial(self._read_weights, name), partial(self.write_weights, name))
+            place = Place(f"the weight {name!r}", self._parameters[name], values)
+            self._weights[name] = place
+        return place
+
+    def _read_weights(self, name: str) -> torch.Tensor:
+        alias = self._weight_aliases.get(name)
+        return self._stored_weights(name) if alias is None else alias
+
+    def _stored_weights(self, name: str) -> torch.Tensor:
+        self._execution.flush()
+        with self._execution.link.lent(self._record_of[name], Part.WEIGHTS) as loan:
+            weights = loan.tensor(name, Part.WEIGHTS)
+            return weights.to(self._execution.device.torch_device, copy=True)
+
+    def write_weights(self, name: str, value: torch.Tensor) -> None:
+        """Give a parameter other weights; fp32 ones are the master, where there is one."""
+        alias = self._weight_aliases.get(name)
+        if alias is not None:
+            alias.copy_(value)
+        self._execution.settle()
+        store, record = self._execution.store, self._record_of[name]
+        keeps_master = has_master(store.layouts[record], name)
+        changed = KEPT_PARTS if keeps_master else (Part.WEIGHTS,)
+        with store.lent(record, changed) as loan, torch.no_grad():
+            write_weight(loan, name, value, keeps_master=keeps_master)
+
+    def replace_weights(self, name: str, value: torch.Tensor) -> None:
+        """``parameter.data = value``: whoever holds the weights of before keeps them."""
+        held = self._weights.get(name)
+        if isinstance(value, StoredTensor):
+            if value.place is held:
+                return
+            value = _own_memory(value)
+        _check_like(f"{name}.data", self._parameters[name], value)
+        if held is not None:
+            held.leave()
+            del self._weights[name]
+        self._weight_aliases.drop(name)
+        self.write_weights(name, value)
+        self._weight_aliases.add(name, value)
+
+    def take_weights(self) -> None:
+        """Weights are about to be used: they are what the loop has made of tensors that it gave."""
+        for name, alias in self._weight_aliases:
+            self.write_weights(name, alias)
+
+    def give_weights(self) -> None:
+        """Weights are updated, and so are the tensors that the loop gave for them."""
+        for name, alias in self._weight_aliases:
+            alias.copy_(self._stored_weights(name))
+
+    # Gradients.
+
+    def gradient(self, name: str) -> StoredTensor | None:
+        """``parameter.grad``."""
+        if not self._ledger.has_gradient(name):
+            return None
+        place = self._gradients.get(name)
+        if place is None:
+            values = Values(
+                partial(self._read_gradient, name),
+                partial(self._write_gradient, name),
+                partial(self._scale_gradient, name),
+            )
+            place = Place(f"the gradient of {name!r}", self._parameters[name], values)
+            self._gradients[name] = place
+        return place.whole()
+
+    def _read_gradient(self, name: str) -> torch.Tensor:
+        alias = self._gradient_aliases.get(name)
+        return self._ledger.read(name) if alias is None else alias
+
+    def _write_gradient(self, name: str, value: torch.Tensor) -> None:
+        alias = self._gradient_aliases.get(name)
+        if alias is not None:
+            alias.copy_(value)
+        self._ledger.write(name, value)
+
+    def _scale_gradient(self, name: str, factor: float) -> bool:
+        return self._gradient_aliases.get(name) is None and self._ledger.scale(name, factor)
+
+    def set_gradient(self, name: str, gradient: torch.Tensor | None) -> None:
+        """``parameter.grad = gradient``."""
+        if isinstance(gradient, StoredTensor):
+            if gradient.place is self._gradients.get(name):
+                return
+            gradient = _own_memory(gradient)
+        if gradient is not None:
+            _check_like(f"{name}.grad", self._parameters[name], gradient)
+        self.leave_gradients((name,))
+        self._ledger.forget(name)
+        if gradient is not None:
+            self._ledger.write(name, gradient)
+            self._gradient_aliases.add(name, gradient)
+
+    def take_gradients(self) -> None:
+        """Gradients are about to be used: they are what the loop has made of those that it gave."""
+        for name, alias in self._gradient_aliases:
+            self._ledger.write(name, alias)
+
+    def leave_gradients(self, names: Iterable[str], *, as_zeros: bool = False) -> None:
+        """Gradients are about to be forgotten: who holds one keeps it, or finds zeros in it."""
+        for name in names:
+            place = self._gradients.get(name)
+            if place is not None:
+                place.leave(torch.zeros_like(place.tensor()) if as_zeros else None)
+                del self._gradients[name]
+            self._gradient_aliases.drop(name)
+
+
+def _own_memory(value: StoredTensor) -> torch.Tensor:
+    if value.place.is_stored:
+        raise error(
+            "streamed-memory-shared",
+            f"{value.place.name} is in the parameter store, and shares memory with nothing",
+            help="give a copy, with .clone()",
+        )
+    own = value.place.tensor().view(-1).view(value.dtype)
+    return own.as_strided(value.size(), value.stride(), value.storage_offset())
+
+
+def _check_like(what: str, parameter: nn.Parameter, value: torch.Tensor) -> None:
+    found = tuple(value.shape), value.dtype, value.device, value.is_contiguous()
+    wanted = tuple(parameter.shape), parameter.dtype, parameter.device, True
+    if found != wanted:
+        raise error(
+            "streamed-value-unlike",
+            f"{what} was given {_shown(*found)}, and the parameter store keeps {_shown(*wanted)}",
+            help="give a contiguous tensor of that kind, or call streamed.close(), change "
+            "the model, and stream it anew",
+        )
+
+
+def _shown(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, is_contiguous: bool
+) -> str:
+    return f"{shape} {dtype} on {device}{'' if is_contiguous else ', not contiguous'}"

@@ -1,0 +1,127 @@
+"""One model, one loop's own lines, twice: plainly and with streamed weights."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from _pytest.mark.structures import ParameterSet
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from openwafer.training.stream import StreamedLoop, stream_weights
+from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.plan.placement import StoreTier
+from tests.training.stream.both_loops import STREAMED
+
+SIZE = 32
+CAP = "200KiB"
+
+
+class Small(nn.Module):
+    """Three layers with dropout between two others, and a pinned scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inlet = nn.Linear(SIZE, SIZE)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(SIZE, SIZE), nn.LayerNorm(SIZE), nn.Dropout(0.1))
+            for _ in range(3)
+        )
+        self.scale = nn.Parameter(torch.tensor([1.5, 0.5]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inlet(x)
+        for layer in self.layers:
+            x = layer(x).tanh()
+        return x * self.scale[0] + self.scale[1]
+
+
+@dataclass
+class Loop:
+    """What a loop has in hand, and what it has seen."""
+
+    model: nn.Module
+    optimizer: Optimizer
+
+    def loss(self, step: int) -> Tensor:
+        torch.manual_seed(step)
+        loss: Tensor = self.model(torch.randn(4, SIZE)).pow(2).mean()
+        return loss
+
+    def backward(self, step: int = 0) -> None:
+        self.loss(step).backward()
+
+    def step(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def train(self, num_steps: int = 2) -> None:
+        for step in range(num_steps):
+            self.backward(step)
+            self.step()
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.model.parameters())
+
+
+Lines = Callable[[Loop], Any]
+
+
+def on_both_tiers(table: list[Lines]) -> list[ParameterSet]:
+    """Every case in DRAM and on disk: one of the two by default, in turns, the other as slow."""
+    return [
+        pytest.param(
+            lines,
+            is_on_disk,
+            id=f"{lines.__name__}-{'disk' if is_on_disk else 'dram'}",
+            marks=() if is_on_disk is bool(number % 2) else pytest.mark.slow,
+        )
+        for number, lines in enumerate(table)
+        for is_on_disk in (False, True)
+    ]
+
+
+def adamw(model: nn.Module) -> Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+
+
+def new_loop(build: Callable[[], nn.Module] = Small) -> Loop:
+    torch.manual_seed(0)
+    model = build()
+    return Loop(model, adamw(model))
+
+
+def on(tier: StoreTier) -> StreamOptions:
+    return replace(STREAMED, tier=tier, host_memory_bytes=100_000)
+
+
+def stream(
+    loop: Loop, tier: StoreTier = StoreTier.DRAM, folder: Path | None = None
+) -> StreamedLoop:
+    options = on(tier) if folder is not None else STREAMED
+    return stream_weights(
+        loop.model, loop.optimizer, device_memory=CAP, folder=folder, options=options
+    )
+
+
+def outcome(lines: Lines, *, folder: Path | None = None, streams: bool = True) -> list[Tensor]:
+    """All that a loop has seen, and all that it leaves in model and optimizer."""
+    loop = new_loop()
+    streamed = nullcontext() if not streams else stream(loop, StoreTier.DISK, folder)
+    with streamed:
+        loop.train(1)
+        seen = lines(loop)
+        loop.train(1)
+        left = seen, loop.model.state_dict(), loop.optimizer.state_dict()["state"]
+        leaves = [leaf for leaf in pytree.tree_leaves(left) if leaf is not None]
+        return [torch.as_tensor(leaf).clone() for leaf in leaves]
+
+
+def are_equal(found: list[Tensor], expected: list[Tensor]) -> bool:
+    return len(found) == len(expected) and all(map(torch.equal, found, expected))
