@@ -12,6 +12,7 @@ from tests.golden_text import GoldenTexts
 # Processes of tests measure what the command line starts, which need not start itself anew here.
 os.environ.update({**DEFAULTS, **os.environ})
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OPENWAFER_CHECK_SCHEDULE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -18,6 +18,7 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.followed_schedule import is_checking
 from openwafer.training.stream.execute.gradient_watchers import (
     GradientWatchers,
     MicroBatchWatcher,
@@ -148,6 +149,7 @@ class StreamedExecution:
         self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
         self.executor.schedule = plan.schedule
         self.executor.forward_schedule = plan.forward_schedule
+        self.executor.checks_schedule = is_checking()
         self.executor.policies = plan.policies
         self.executor.nested.capacity_bytes = plan.nested_capacity_bytes
         self.executor.gradients.expect(plan.received)

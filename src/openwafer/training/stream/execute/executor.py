@@ -35,6 +35,7 @@ from openwafer.training.stream.execute.accumulators import before_accumulation, 
 from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.execute.attachment import attach
+from openwafer.training.stream.execute.followed_schedule import check_followed
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
@@ -76,6 +77,7 @@ class Executor:
         states: what the layers see beside their arguments.
         on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
             ended, when a backward begins.
+        checks_schedule: whether every pass is compared with its schedule.
         pause: what happens where a layer begins; the rotation of micro-batches replaces it.
     """
 
@@ -104,6 +106,7 @@ class Executor:
         self.on_leave: Callable[[], None] = lambda: None
         self.on_backward: Callable[[], None] = lambda: None
         self.pause: Callable[[Layer], int] | None = None
+        self.checks_schedule = False
         self._phase = Phase.IDLE
         self._walk = Walk()
         self._layers = {layer.name: layer for layer in split.layers}
@@ -116,6 +119,7 @@ class Executor:
         self._unplanned_records: set[str] = set()
         modules = dict(model.named_modules(remove_duplicate=False))
         self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
+        link.on_update = self._note_update
         self._undo = attach(self, model, split, weights.parameters)
 
     def detach(self) -> None:
@@ -183,18 +187,29 @@ class Executor:
 
     def end_pass(self) -> None:
         """Finish a pass: push what is left, release everything but the pinned record."""
+        for record in self.gradients.begun:
+            self._push(record)
         for action in self._walk.rest():
             if action.kind is Kind.RELEASE:
                 self._do(action)
-        for record in self.gradients.begun:
-            self._push(record)
         for record in self.split.records:
             if record != PINNED and self.weights.holds(record):
                 self.release(record)
         self._leave_pass()
         self.link.end_pass()
+        self._check_schedule()
         if PINNED in self.split.records and self.weights.holds(PINNED):
             self.release(PINNED)
+
+    def _check_schedule(self) -> None:
+        schedule, log = self.schedule, self.log
+        was_followed = bool(self._walk.actions) and not log.unplanned
+        if schedule is None or not was_followed or not self.checks_schedule:
+            return
+        num_backwards = sum(action.kind is Kind.BACKWARD for action in schedule.actions)
+        if len(log.backward) == num_backwards and not self.nested:
+            records_of = {name: layer.records for name, layer in self._layers.items()}
+            check_followed(schedule, log.executed, records_of)
 
     def _leave_pass(self) -> None:
         self._phase = Phase.IDLE
@@ -275,6 +290,7 @@ class Executor:
             self._run_to_compute()
             self._reach(Kind.BACKWARD, layer)
         else:
+            self.log.unplanned.append(layer.name)
             self._bring(layer)
         self.recorder.begin_backward(layer.name)
 
@@ -380,6 +396,9 @@ class Executor:
         record = self.gradients.note(name)
         if record is not None:
             self._push(record)
+
+    def _note_update(self, record: str) -> None:
+        self.log.executed.append((Kind.UPDATE, record))
 
     def _push(self, record: str) -> None:
         gradients = self.gradients.take(record)

@@ -27,6 +27,9 @@ class NestedRecords:
         self._held: dict[str, None] = {}
         self._names = _records_of(split, is_nested=True) - _records_of(split, is_nested=False)
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def __contains__(self, record: str) -> bool:
         return record in self._names
 

@@ -14,7 +14,7 @@ class PassLog:
         visits: layer calls in forward order, by layer name.
         first_visits: index of the first visit that had a record, by record.
         backward: indices of the visits that the backward pass reached.
-        unplanned: layers served on demand although a schedule was there.
+        unplanned: layers that no schedule foresaw, or of an earlier pass: served on demand.
         executed: kind and target of everything done, in the order in which the compute lane did it.
     """
 

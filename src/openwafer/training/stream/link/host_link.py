@@ -1,7 +1,7 @@
 """What the executor asks of the host side, and the stand-in that plans use."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -17,9 +17,11 @@ class HostLink(Protocol):
 
     Attributes:
         lends_memory: whether the device can use weights where the host has them.
+        on_update: called when a record has been updated, in the thread that does it.
     """
 
     lends_memory: bool
+    on_update: Callable[[str], None]
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """A pass over these actions begins; reads may run ahead of them."""
@@ -67,6 +69,7 @@ class DryLink:
         self, weights: DeviceWeights, *, fills_weights: bool = False, overlaps: bool = False
     ) -> None:
         self.lends_memory = not overlaps
+        self.on_update: Callable[[str], None] = lambda record: None
         self.received: list[str] = []
         self._weights = weights
         self._fills_weights = fills_weights

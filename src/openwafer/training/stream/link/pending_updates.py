@@ -1,6 +1,6 @@
 """Updates of records: made at once, or once the step that their gradients are of is complete."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
@@ -17,9 +17,13 @@ class PendingUpdates:
     Args:
         updater: applies the update rules.
         recorder: receives the spans of updates.
+        on_update: called when a record has been updated.
     """
 
-    def __init__(self, updater: Updater, recorder: Recorder) -> None:
+    def __init__(
+        self, updater: Updater, recorder: Recorder, on_update: Callable[[str], None]
+    ) -> None:
+        self._on_update = on_update
         self._updater = updater
         self._recorder = recorder
         # Parameters that have a gradient in the store, by record, and how to apply them; None until
@@ -102,3 +106,4 @@ class PendingUpdates:
     ) -> None:
         with self._recorder.host("update", record, 0), torch.no_grad():
             self._updater.apply(loan, gradients, step)
+        self._on_update(record)

@@ -92,7 +92,8 @@ class StoreLink:
         self._device = device
         self._timing = timing
         self._recorder = recorder
-        self._updates = PendingUpdates(updater, recorder)
+        self.on_update: Callable[[str], None] = lambda record: None
+        self._updates = PendingUpdates(updater, recorder, self._has_updated)
         self._idle = IdleLoans(self._borrow)
         self._next_fetches: Sequence[str] = ()
         self._foreseen_parts: frozenset[Part] = frozenset()
@@ -105,6 +106,9 @@ class StoreLink:
         self._pushes: deque[_Push] = deque()
         self._lent: dict[str, _Lent] = {}
         self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
+
+    def _has_updated(self, record: str) -> None:
+        self.on_update(record)
 
     # Reads ahead.
 
