@@ -11,6 +11,7 @@ from rich.console import Console
 
 from openwafer.training.metrics import RunRecord, load_run
 from openwafer.training.metrics.report import write_report
+from openwafer.training.metrics.step_metrics import measured_peaks
 from openwafer.training.metrics.units import format_bytes
 from openwafer.training.session import Sampling, Session
 
@@ -81,7 +82,7 @@ def _sum_up(run: RunRecord, console: Console) -> None:
     weights = sum(layer.weights_bytes for layer in run.plan.layers)
     states = sum(layer.states_bytes for layer in run.plan.layers)
     rows = run.metrics.rows
-    most_held = max(row.device_bytes_peak for row in rows)
+    most_held = max(measured_peaks(rows).values())
     losses = f"loss {rows[0].loss:.2f} to {rows[-1].loss:.2f}"
     if run.validation is not None:
         losses += f", {run.validation.rows[-1].loss:.2f} on held-out text"

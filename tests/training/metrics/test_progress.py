@@ -61,6 +61,11 @@ def test_a_run_that_never_touches_the_disk_does_not_speak_of_it() -> None:
     assert not any("disk" in text for text in describe_progress(state))
 
 
+def test_the_peak_shown_is_that_of_the_last_step_that_was_metered() -> None:
+    unmetered = replace(METRICS, step=1, device_bytes_peak=None)
+    assert "device 48.0 MiB of 64.0 MiB" in describe_progress(state_after(1).after(unmetered))
+
+
 def test_before_the_first_step_the_time_left_is_unknown() -> None:
     assert format_progress(state_after(0)) == "step 0/100  ? left"
 

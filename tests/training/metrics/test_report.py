@@ -157,6 +157,16 @@ def test_memory_is_shown_against_budget_and_prediction(page: str) -> None:
         assert "predicted peak 61.0 MiB" in words
 
 
+def test_only_metered_steps_have_a_peak(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "sampled", num_layers=3, num_steps=5)
+    rows = [replace(make_metrics(step, 3), device_bytes_peak=None) for step in range(4)]
+    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
+        for row in [*rows, make_metrics(4, 3)]:
+            writer.append(row)
+    words = text_of(figure(write_report(folder).read_text(encoding="utf-8"), "peak-memory"))
+    assert "each of the 1 steps that were metered, of 5" in words
+
+
 def test_a_budget_far_above_all_that_is_used_does_not_flatten_the_charts(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "roomy", num_layers=3, num_steps=5)
     change_plan(folder, device_budget_bytes=24 << 30)

@@ -36,7 +36,20 @@ def test_rows_come_back_as_written(path: Path) -> None:
 
 def test_the_first_line_is_the_format_and_its_version(path: Path) -> None:
     header = path.read_text().splitlines()[0]
-    assert header == '{"format": "openwafer-metrics", "version": 1}'
+    assert header == '{"format": "openwafer-metrics", "version": 2}'
+
+
+def test_rows_of_version_1_are_read_too(path: Path) -> None:
+    path.write_text(path.read_text().replace('"version": 2', '"version": 1', 1))
+    assert steps_in(path) == [*range(6)]
+
+
+def test_a_step_that_was_not_metered_has_null_for_its_peak(path: Path) -> None:
+    row = replace(make_metrics(0, 4), device_bytes_peak=None)
+    with StepWriter(path, METRICS_FORMAT) as writer:
+        writer.append(row)
+    assert '"device_bytes_peak": null' in path.read_text()
+    assert read_lines(path, METRICS_FORMAT).rows == (row,)
 
 
 def test_a_row_can_be_read_before_the_file_is_closed(path: Path) -> None:
@@ -157,9 +170,9 @@ def test_a_key_from_a_later_release_is_ignored(path: Path) -> None:
 
 
 def test_another_version_is_refused_with_both_versions(path: Path) -> None:
-    path.write_text('{"format": "openwafer-metrics", "version": 2}\n')
+    path.write_text('{"format": "openwafer-metrics", "version": 3}\n')
     with pytest.raises(
-        OpenwaferError, match=r":1: expected [^$]* version 1, found [^$]* version 2"
+        OpenwaferError, match=r":1: expected [^$]* version 2, found [^$]* version 3"
     ):
         read_lines(path, METRICS_FORMAT)
 

@@ -154,6 +154,13 @@ class StreamedRun:
         self.execution.flush()
         return {name: weight.clone() for name, weight in weights_of(self.execution.store)}
 
+    @property
+    def peak_bytes(self) -> int:
+        """Most device bytes of the passes that were metered."""
+        peak = self.execution.device.peak_bytes
+        assert peak is not None
+        return peak
+
     def close(self) -> None:
         with ExitStack() as stack:
             stack.callback(self.execution.store.close)

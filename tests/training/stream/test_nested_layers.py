@@ -73,7 +73,7 @@ def streamed(run: Run, policy: Activations) -> tuple[Parameters, int]:
     budget = planned.plan.predicted_peak_bytes
     capped = replace(planned, options=replace(planned.options, device_memory_bytes=budget))
     trained = train_streamed(run, capped)
-    found = trained.parameters(), trained.execution.device.peak_bytes
+    found = trained.parameters(), trained.peak_bytes
     trained.close()
     return found
 

@@ -152,7 +152,7 @@ def outcome(
         streamed.unplanned,
         planned.plan.predicted_peak_bytes,
         planned.options.device_memory_bytes or 0,
-        streamed.execution.device.peak_bytes,
+        streamed.peak_bytes,
         len(streamed.losses),
     )
     streamed.close()

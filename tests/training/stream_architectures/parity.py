@@ -65,7 +65,9 @@ def compare(
         execution.complete_step(1.0)
     streamed = {name: weight.clone() for name, weight in weights_of(execution.store)}
     streamed |= dict(model.named_buffers())
-    peak = execution.device.peak_bytes / planned.plan.predicted_peak_bytes
+    peak_bytes = execution.device.peak_bytes
+    assert peak_bytes is not None
+    peak = peak_bytes / planned.plan.predicted_peak_bytes
     execution.close()
     execution.store.close()
     differing = [name for name, value in plain.items() if not torch.equal(value, streamed[name])]

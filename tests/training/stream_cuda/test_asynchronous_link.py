@@ -142,4 +142,4 @@ def test_parameters_are_those_of_the_plain_loop(trained: tuple[Case, StreamedRun
 
 def test_copies_hold_no_more_of_the_device_than_planned(trained: tuple[Case, StreamedRun]) -> None:
     _, streamed = trained
-    assert streamed.execution.device.peak_bytes <= streamed.planned.plan.predicted_peak_bytes
+    assert streamed.peak_bytes <= streamed.planned.plan.predicted_peak_bytes

@@ -160,7 +160,7 @@ def test_the_peak_is_the_predicted_one_and_under_the_budget() -> None:
     budget = 1 << 30
     planned = plan(wide_run(), replace(ON_GPU, mode=None, device_memory_bytes=budget))
     streamed = train_streamed(wide_run(), planned)
-    peak = streamed.execution.device.peak_bytes
+    peak = streamed.peak_bytes
     streamed.close()
     assert peak <= budget
     assert peak == pytest.approx(planned.plan.predicted_peak_bytes, rel=0.05)

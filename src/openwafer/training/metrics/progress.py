@@ -24,13 +24,17 @@ _RECENT_STEPS = 20
 
 @dataclass(frozen=True)
 class ProgressState:
-    """What is known of a run so far; rates and time left are means over the last 20 steps."""
+    """What is known of a run so far; rates and time left are means over the last 20 steps.
+
+    The peak is that of the last step that was metered, None until one was.
+    """
 
     total_steps: int
     device_budget_bytes: int
     steps_done: int = 0
     streamed_bytes: int = 0
     recent: tuple[StepMetrics, ...] = ()
+    device_bytes_peak: int | None = None
 
     def after(self, metrics: StepMetrics) -> "ProgressState":
         """The state once the step of `metrics` is done."""
@@ -39,6 +43,9 @@ class ProgressState:
             steps_done=metrics.step + 1,
             streamed_bytes=self.streamed_bytes + metrics.fetch_bytes + metrics.push_bytes,
             recent=(*self.recent, metrics)[-_RECENT_STEPS:],
+            device_bytes_peak=self.device_bytes_peak
+            if metrics.device_bytes_peak is None
+            else metrics.device_bytes_peak,
         )
 
     @property
@@ -70,13 +77,13 @@ def describe_progress(state: ProgressState) -> tuple[str, ...]:
     latest = state.recent[-1]
     disk_rate = state.disk_bytes_per_second
     stream_rate = format_rate(state.stream_bytes_per_second)
-    peak, budget = format_bytes(latest.device_bytes_peak), format_bytes(state.device_budget_bytes)
+    peak, budget = state.device_bytes_peak, format_bytes(state.device_budget_bytes)
     return (
         f"loss {latest.loss:.4f}",
         f"{format_count(latest.tokens_per_second)} tokens/s",
         f"streamed {format_bytes(state.streamed_bytes)} at {stream_rate}",
         *([f"disk {format_rate(disk_rate)}"] if disk_rate else []),
-        f"device {peak} of {budget}",
+        *([f"device {format_bytes(peak)} of {budget}"] if peak is not None else []),
         f"host {format_bytes(latest.host_bytes)}",
     )
 

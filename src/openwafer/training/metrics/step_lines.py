@@ -6,7 +6,7 @@ kill can leave a torn last line, which is no error: the reader sets it apart.
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,14 +36,26 @@ Row = TypeVar("Row", bound=StepRow)
 
 @dataclass(frozen=True)
 class LineFormat(Generic[Row]):
-    """A kind of file: its name, its version, and the dataclass of its rows."""
+    """A kind of file: its name, its version, and the dataclass of its rows.
+
+    `oldest` is the first version whose rows that dataclass holds, too; None if only this one's.
+    """
 
     name: str
     version: int
     row: type[Row]
+    oldest: int | None = None
 
     def header(self) -> str:
         return json.dumps({"format": self.name, "version": self.version})
+
+    def check(self, header: Mapping[str, object], place: str) -> None:
+        """Refuse a file of another kind, or of a version whose rows cannot be read."""
+        found, oldest = header.get("version"), self.oldest or self.version
+        known = self.version
+        if isinstance(found, int) and oldest <= found < self.version:
+            known = found
+        check_format(header, self.name, known, place)
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ def read_lines(path: Path, file_format: LineFormat[Row]) -> StepLines[Row]:
     if not lines:
         raise corrupt(f"{path}:1", "missing header line")
     header = parse_json(lines[0], f"{path}:1")
-    check_format(header, file_format.name, file_format.version, f"{path}:1")
+    file_format.check(header, f"{path}:1")
     rows = tuple(
         parse_record(file_format.row, parse_json(line, f"{path}:{number}"), f"{path}:{number}")
         for number, line in enumerate(lines[1:], start=2)

@@ -1,5 +1,6 @@
 """The rows of metrics.jsonl and validation.jsonl in a run folder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ class StepMetrics:
     `step` counts from 0. `grad_norm` is the global norm before clipping, None when it was not
     computed. `tokens` were trained on in this step, in `seconds` of wall time. Fetch and push
     bytes crossed the link between store and device; `host_bytes` is the resident set.
+    `device_bytes_peak` is None where the step was not metered.
     """
 
     step: int
@@ -26,8 +28,13 @@ class StepMetrics:
     push_bytes: int
     disk_read_bytes: int
     disk_write_bytes: int
-    device_bytes_peak: int
+    device_bytes_peak: int | None
     host_bytes: int
+
+
+def measured_peaks(metrics: Sequence[StepMetrics]) -> dict[int, int]:
+    """The highest device memory by step, of the steps that were metered."""
+    return {row.step: row.device_bytes_peak for row in metrics if row.device_bytes_peak is not None}
 
 
 @dataclass(frozen=True)
@@ -38,5 +45,5 @@ class ValidationPoint:
     loss: float
 
 
-METRICS_FORMAT: Final = LineFormat("openwafer-metrics", 1, StepMetrics)
+METRICS_FORMAT: Final = LineFormat("openwafer-metrics", 2, StepMetrics, oldest=1)
 VALIDATION_FORMAT: Final = LineFormat("openwafer-validation", 1, ValidationPoint)

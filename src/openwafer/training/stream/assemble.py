@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.stream.device.cuda import CudaDevice
 from openwafer.training.stream.device.device import CpuDevice, Device
+from openwafer.training.stream.execute.call_kinds import call_kind
 from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execute.execution import (
     Execution,
@@ -25,12 +26,15 @@ from openwafer.training.stream.execute.execution import (
     StepContext,
     StreamedExecution,
 )
+from openwafer.training.stream.execute.pass_watch import ROOT
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan.report import report_of
-from openwafer.training.stream.plan.search import PlanRequest, StreamPlan, make_plan
+from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
+from openwafer.training.stream.plan.splits import make_plan
 from openwafer.training.stream.plan.step_time import predict
 from openwafer.training.stream.plan.traffic import traffic_of
 from openwafer.training.stream.records import lay_out_records, write_weights
@@ -94,6 +98,7 @@ class Planned:
         options: what was asked for.
         workload: what a step does.
         folder: where a disk tier would be.
+        request: what the plan was asked for, with a copy of the model that has no weights.
     """
 
     plan: StreamPlan
@@ -103,6 +108,7 @@ class Planned:
     options: StreamOptions
     workload: Workload
     folder: Path | None
+    request: PlanRequest
 
     @cached_property
     def report(self) -> PlanRecord:
@@ -116,6 +122,19 @@ class Planned:
         predicted = predict(plan, traffic, self.updater, device, allocation, self.folder)
         model = self.workload.model
         return report_of(plan, self.placement, model, device, traffic.step, predicted)
+
+    def has_room_for(self, args: object, kwargs: object) -> bool:
+        """Whether a call of the model is within those that the plan was made for."""
+        model, device = self.workload.model, self.device.torch_device
+        kind = call_kind(model, ROOT, args, kwargs, device)
+        return any(kind.fits_in(planned) for planned in self.plan.dry.kinds)
+
+    @contextmanager
+    def metering(self, held: Iterable[torch.Tensor]) -> Iterator[None]:
+        """Context in which the device counts every byte, beside the tensors that it holds."""
+        with self.device.forward_only():
+            self.device.watch(held)
+            yield
 
     @property
     def uses_disk(self) -> bool:
@@ -158,35 +177,32 @@ def plan_run(
         state_arrays=updater.state_arrays,
         keeps_gradients=options.keeps_gradients,
     )
-    budget = options.device_memory_bytes
-    split = partition(
-        model,
-        patterns=options.layers,
-        max_layer_bytes=None if budget is None else budget // 3,
-        min_layer_bytes=options.min_layer_bytes,
+    split_at = partial(
+        partition, model, patterns=options.layers, min_layer_bytes=options.min_layer_bytes
     )
+    split = split_at()
     layouts: Mapping[str, RecordLayout] = lay_out(split)
-    plan = make_plan(
-        PlanRequest(
-            workload=workload,
-            split=split,
-            lay_out=lay_out,
-            torch_device=device.torch_device,
-            budget_bytes=budget,
-            timing=options.timing,
-            resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device),
-            overhead_bytes=device.overhead_bytes,
-            overlaps=device.is_asynchronous,
-            mode=_mode(options, updater, device),
-            activations=options.activations,
-            default_activations=options.default_activations,
-            prefetch_layers=options.prefetch_layers,
-        )
+    request = PlanRequest(
+        workload=workload,
+        split=split,
+        lay_out=lay_out,
+        torch_device=device.torch_device,
+        budget_bytes=options.device_memory_bytes,
+        timing=options.timing,
+        resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device),
+        overhead_bytes=device.overhead_bytes,
+        overlaps=device.is_asynchronous,
+        mode=_mode(options, updater, device),
+        activations=options.activations,
+        default_activations=options.default_activations,
+        prefetch_layers=options.prefetch_layers,
     )
+    plan = make_plan(request, split_at)
     if plan.mode is Mode.STREAMED:
         _check_forward_writes_no_weights(model)
     placement = place(plan.layouts, _host_budget(options, plan, folder))
-    return Planned(plan, placement, updater, device, options, workload, folder)
+    again = replace(request, workload=replace(workload, model=bare_copy(model)))
+    return Planned(plan, placement, updater, device, options, workload, folder, again)
 
 
 def _check_forward_writes_no_weights(model: nn.Module) -> None:
@@ -268,9 +284,20 @@ def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execut
             # The same tensor object, so that whoever holds it sees the values of training.
             buffer.data = buffer.to(planned.device.torch_device)
     if planned.plan.mode is Mode.STREAMED:
-        return StreamedExecution(
+        execution = StreamedExecution(
             model, planned.plan, store, planned.updater, planned.device, context
         )
+        watch, dry = execution.executor.watch, planned.plan.dry
+        watch.depends_on_values = dry.depends_on_values
+        copied = planned.request.workload.model
+
+        def adopt(plan: StreamPlan) -> None:
+            execution.executor.follow(plan)
+            watch.planned, watch.planned_peak_bytes = plan.dry.kinds, plan.predicted_peak_bytes
+
+        adopt(planned.plan)
+        watch.admit = Admission(copied, planned.request, planned.plan, adopt)
+        return execution
     kind = DeviceResidentExecution if _has_own_memory(planned.device) else ResidentExecution
     return kind(model, store, planned.updater, planned.device, context)
 

@@ -18,7 +18,11 @@ from openwafer.training.metrics.report.drawing import (
     draw_figure,
 )
 from openwafer.training.metrics.report.series import Series, finite_points, moving_mean, thin
-from openwafer.training.metrics.step_metrics import StepMetrics, ValidationPoint
+from openwafer.training.metrics.step_metrics import (
+    StepMetrics,
+    ValidationPoint,
+    measured_peaks,
+)
 from openwafer.training.metrics.step_trace import StepTrace
 from openwafer.training.metrics.units import (
     Scale,
@@ -86,17 +90,28 @@ def draw_throughput(metrics: Sequence[StepMetrics]) -> Figure:
 
 
 def draw_peak_memory(metrics: Sequence[StepMetrics], plan: PlanRecord) -> Figure:
-    """The highest device memory of each step, against the budget and the prediction."""
-    peaks = [row.device_bytes_peak for row in metrics]
-    most, budget = max(peaks), plan.device_budget_bytes
+    """The highest device memory of each metered step, against the budget and the prediction.
+
+    At least one step must have been metered.
+    """
+    peaks = measured_peaks(metrics)
+    most, budget = max(peaks.values()), plan.device_budget_bytes
     caption = (
-        f"The most bytes held on the device in each step. The highest is {format_bytes(most)}, "
+        f"The most bytes held on the device in each of the {len(peaks)} steps that were metered, "
+        f"of {len(metrics)}. The highest is {format_bytes(most)}, "
         f"{format_share(most / budget)} of the budget."
     )
     levels = memory_levels(plan, most)
     words = Words("Peak device memory", caption, tuple(level.key for level in levels))
     scale = byte_scale(max(most, *(level.value for level in levels)))
-    return _draw_steps("peak-memory", words, metrics, peaks, scale, levels)
+    x, y = thin(*finite_points(peaks.items()))
+
+    def paint(canvas: Any, size: Size) -> None:
+        axes = _prepare_axes(canvas, size, scale)
+        axes.plot(x, y / scale.divisor, "o", color=Color.ACCENT.value, markersize=3)
+        _finish_from_zero(axes, scale, levels)
+
+    return _draw("peak-memory", words, paint)
 
 
 def draw_host_memory(metrics: Sequence[StepMetrics]) -> Figure:

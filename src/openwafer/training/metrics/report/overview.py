@@ -8,7 +8,7 @@ from openwafer.training.metrics.compute_share import compute_share
 from openwafer.training.metrics.plan_record import Mode, PlannedLayer, PlanRecord, Tier
 from openwafer.training.metrics.report import html
 from openwafer.training.metrics.run_record import RunRecord
-from openwafer.training.metrics.step_metrics import StepMetrics
+from openwafer.training.metrics.step_metrics import StepMetrics, measured_peaks
 from openwafer.training.metrics.step_trace import StepTrace
 from openwafer.training.metrics.units import (
     format_bytes,
@@ -54,14 +54,13 @@ def describe_home(plan: PlanRecord) -> str:
 def list_tiles(run: RunRecord, step: StepTrace | None) -> list[Tile]:
     """Name, number, and what to hold it against; at least one step is needed."""
     rows, plan = run.metrics.rows, run.plan
-    peak = max(row.device_bytes_peak for row in rows)
     streamed = median(row.fetch_bytes + row.push_bytes for row in rows)
     return [
         ("Loss at the last step", f"{rows[-1].loss:.3f}", f"from {rows[0].loss:.3f}"),
         ("Tokens a second", format_count(median(r.tokens_per_second for r in rows)), "median"),
         ("Step", format_duration(median(row.seconds for row in rows)), _predicted(plan)),
         *_tile_compute(step),
-        ("Peak on the device", format_bytes(peak), f"of {format_bytes(plan.device_budget_bytes)}"),
+        *_tile_peak(rows, plan),
         (
             "Streamed a step",
             format_bytes(streamed),
@@ -70,6 +69,12 @@ def list_tiles(run: RunRecord, step: StepTrace | None) -> list[Tile]:
         *_tile_disk(rows, plan.disk_limit_bytes_per_second),
         ("Host memory", format_bytes(max(row.host_bytes for row in rows)), "resident, highest"),
     ]
+
+
+def _tile_peak(rows: Sequence[StepMetrics], plan: PlanRecord) -> list[Tile]:
+    peaks = measured_peaks(rows).values()
+    budget = f"of {format_bytes(plan.device_budget_bytes)}"
+    return [("Peak on the device", format_bytes(max(peaks)), budget)] if peaks else []
 
 
 def _predicted(plan: PlanRecord) -> str:

@@ -13,6 +13,7 @@ from openwafer.training.metrics.report.overview import show_overview
 from openwafer.training.metrics.report.timeline import draw_timeline
 from openwafer.training.metrics.report.traffic import draw_traffic, list_traffic
 from openwafer.training.metrics.run_record import RunRecord, load_run
+from openwafer.training.metrics.step_metrics import measured_peaks
 from openwafer.training.metrics.step_trace import StepTrace, trace_step_missing
 
 
@@ -60,7 +61,8 @@ def _show_steps(run: RunRecord) -> Iterator[str]:
         return
     yield from _show_loss(run)
     yield html.figure(curves.draw_throughput(rows))
-    yield html.figure(curves.draw_peak_memory(rows, run.plan))
+    if measured_peaks(rows):
+        yield html.figure(curves.draw_peak_memory(rows, run.plan))
 
 
 def _show_loss(run: RunRecord) -> Iterator[str]:

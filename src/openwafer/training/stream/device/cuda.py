@@ -7,7 +7,7 @@ host never waits for the GPU on behalf of weights.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -151,6 +151,13 @@ class CudaDevice:
             help="raise the device budget, lower the micro-batch size or the sequence length, or "
             "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         )
+
+    def forward_only(self) -> AbstractContextManager[object]:
+        """See ``Device``. A cap of the process would be one of the loop's own tensors, too."""
+        return nullcontext()
+
+    def watch(self, held: Iterable[torch.Tensor] = ()) -> None:
+        """See ``Device``. The allocator knows its bytes at all times."""
 
     def host_section(self) -> AbstractContextManager[object]:
         """See :class:`~openwafer.training.stream.device.device.Device`."""

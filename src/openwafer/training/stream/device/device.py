@@ -6,9 +6,9 @@ and, for measurements, a link of a stated rate; :class:`~openwafer.training.stre
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Final, Protocol, TypeAlias
 
 import psutil
@@ -20,6 +20,7 @@ Submitted: TypeAlias = torch.cuda.Event | None
 """A point behind all compute submitted so far; ``None`` where compute is done when it returns."""
 
 
+# Passes that are metered although nothing asks for it: they show that a kind takes what it took.
 ALWAYS_METERED: Final = 3
 METERED_EVERY: Final = 100
 
@@ -55,10 +56,20 @@ class Device(Protocol):
     link_bytes_per_second: float | None
 
     def active(self, *, is_watched: bool = False) -> AbstractContextManager[object]:
-        """Context in which tensors made by the calling thread belong to the device.
+        """Context of a pass: tensors made in it by the calling thread belong to the device.
 
         Args:
             is_watched: asks for the bytes of this very pass, where they are not read every time.
+        """
+
+    def forward_only(self) -> AbstractContextManager[object]:
+        """Context of a forward whose backward, if any, is called by somebody else, elsewhere."""
+
+    def watch(self, held: Iterable[torch.Tensor] = ()) -> None:
+        """Ask for the bytes of the pass whose context is open, from here to its end.
+
+        Args:
+            held: tensors that are on the device already.
         """
 
     def host_section(self) -> AbstractContextManager[object]:
@@ -91,8 +102,8 @@ class Device(Protocol):
         """Bytes held now."""
 
     @property
-    def peak_bytes(self) -> int:
-        """Most bytes held since :meth:`reset_peak`."""
+    def peak_bytes(self) -> int | None:
+        """Most bytes held since :meth:`reset_peak`; ``None`` where they were not read."""
 
     def reset_peak(self) -> None:
         """Start a new peak."""
@@ -131,8 +142,8 @@ class HostTransfer:
 class CpuDevice:
     """Host memory as a device: metered, with an optional cap and an optional slow link.
 
-    The meter slows small operators down, and a step needs the same memory every time, so the
-    first passes are metered, then one in a hundred and those that are watched.
+    The meter slows small operators down, so a pass is metered where somebody asks for it; the
+    first passes and one in a hundred are, in any case.
 
     Args:
         budget_bytes: cap; passing it is the error ``device-budget-exceeded``.
@@ -150,7 +161,9 @@ class CpuDevice:
         self.overhead_bytes = 0
         self.meter = MemoryMeter(budget_bytes)
         self._num_passes = 0
-        self._wants_new_peak = False
+        self._wants_new_peak = True
+        self._pass: ExitStack | None = None
+        self._is_metering = False
         self.link_bytes_per_second = link_bytes_per_second
         self._links: dict[str, ThreadPoolExecutor] = {}
         self._last_download = NO_TRANSFER
@@ -158,16 +171,36 @@ class CpuDevice:
     @contextmanager
     def active(self, *, is_watched: bool = False) -> Iterator[None]:
         """See :class:`Device`."""
+        if self._pass is not None:
+            yield
+            return
         number = self._num_passes
         self._num_passes += 1
-        if not is_watched and number >= ALWAYS_METERED and number % METERED_EVERY:
+        with ExitStack() as self._pass:
+            self._pass.callback(self._end_pass)
+            if is_watched or number < ALWAYS_METERED or number % METERED_EVERY == 0:
+                self.watch()
             yield
+
+    def _end_pass(self) -> None:
+        self._pass = None
+        self._is_metering = False
+
+    def forward_only(self) -> AbstractContextManager[object]:
+        """See :class:`Device`."""
+        return self.active()
+
+    def watch(self, held: Iterable[torch.Tensor] = ()) -> None:
+        """See :class:`Device`."""
+        if self._pass is None or self._is_metering:
             return
         if self._wants_new_peak:
             self.meter.reset_peak()
             self._wants_new_peak = False
-        with self.meter:
-            yield
+        self._is_metering = True
+        self._pass.enter_context(self.meter)
+        for tensor in held:
+            self.meter.count(tensor)
 
     def host_section(self) -> AbstractContextManager[object]:
         """See :class:`Device`."""
@@ -218,12 +251,12 @@ class CpuDevice:
         return self.meter.used_bytes
 
     @property
-    def peak_bytes(self) -> int:
+    def peak_bytes(self) -> int | None:
         """See :class:`Device`."""
-        return self.meter.peak_bytes
+        return None if self._wants_new_peak else self.meter.peak_bytes
 
     def reset_peak(self) -> None:
-        """See :class:`Device`. Takes effect with the next metered pass."""
+        """See :class:`Device`."""
         self._wants_new_peak = True
 
     def synchronize(self) -> None:

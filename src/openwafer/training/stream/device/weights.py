@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from threading import get_ident
 from typing import Any, Final
 
@@ -74,6 +75,10 @@ class DeviceWeights:
     def held_bytes(self) -> int:
         """Bytes of the slots in use."""
         return sum(slot.numel() for slot in self._slots.values())
+
+    def memory(self) -> list[torch.Tensor]:
+        """All memory that weights have on the device, slots without a record included."""
+        return [*self._slots.values(), *chain.from_iterable(self._pool.values())]
 
     def holds(self, record: str) -> bool:
         """Whether the record has a slot, filled or being filled."""

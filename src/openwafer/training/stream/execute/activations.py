@@ -62,9 +62,13 @@ class Frame:
     Args:
         weights: tells weights from activations.
         ensure: brings a record to the device; called before a weight is used in backward.
+
+    Attributes:
+        saved_bytes: bytes of the activations that autograd has saved, whatever becomes of them.
     """
 
     def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None]) -> None:
+        self.saved_bytes = 0
         self._weights = weights
         self._ensure = ensure
 
@@ -77,7 +81,10 @@ class Frame:
 
     def _pack(self, tensor: torch.Tensor) -> object:
         handle = self._weights.handle(tensor)
-        return self._pack_activation(tensor) if handle is None else handle
+        if handle is not None:
+            return handle
+        self.saved_bytes += tensor.nbytes
+        return self._pack_activation(tensor)
 
     def _unpack(self, packed: object) -> torch.Tensor:
         if isinstance(packed, WeightHandle):

@@ -142,17 +142,11 @@ class StreamedExecution:
         weights = DeviceWeights(parameters, plan.layouts, device)
         for record in plan.split.records:
             weights.unbind(record)
-        assert plan.schedule is not None
-        weights.capacity_bytes = plan.schedule.capacity_bytes
         self._autocast = context.autocast
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
         self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
-        self.executor.schedule = plan.schedule
-        self.executor.forward_schedule = plan.forward_schedule
         self.executor.checks_schedule = is_checking()
-        self.executor.policies = plan.policies
-        self.executor.nested.capacity_bytes = plan.nested_capacity_bytes
-        self.executor.gradients.expect(plan.received)
+        self.executor.follow(plan)
         # Gradients that arrive are of the next step, so those of the last must be gone by then.
         self.executor.on_backward = self.flush
 

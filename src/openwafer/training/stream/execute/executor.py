@@ -39,11 +39,13 @@ from openwafer.training.stream.execute.followed_schedule import check_followed
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
+from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
 from openwafer.training.stream.execute.stand_ins import Function
 from openwafer.training.stream.execute.walk import Walk
 from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
+from openwafer.training.stream.step_plan import StepPlan
 
 
 class Phase(Enum):
@@ -75,6 +77,7 @@ class Executor:
         gradients: those that have arrived and are not pushed.
         nested: records of layers inside others.
         states: what the layers see beside their arguments.
+        watch: which passes are metered, and what there is room for.
         on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
             ended, when a backward begins.
         checks_schedule: whether every pass is compared with its schedule.
@@ -102,6 +105,7 @@ class Executor:
         self.log = PassLog()
         self.gradients = ArrivingGradients(split, weights.parameters, device)
         self.nested = NestedRecords(split, weights, self.release)
+        self.watch = PassWatch(model, device, weights)
         self.on_begin_pass: Callable[[], None] = lambda: None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_backward: Callable[[], None] = lambda: None
@@ -122,6 +126,16 @@ class Executor:
         link.on_update = self._note_update
         self._undo = attach(self, model, split, weights.parameters)
 
+    def follow(self, plan: StepPlan) -> None:
+        """Walk a plan from the next pass on."""
+        assert plan.schedule is not None
+        self.schedule = plan.schedule
+        self.forward_schedule = plan.forward_schedule
+        self.policies = plan.policies
+        self.nested.capacity_bytes = plan.nested_capacity_bytes
+        self.weights.capacity_bytes = plan.schedule.capacity_bytes
+        self.gradients.expect(plan.received)
+
     def detach(self) -> None:
         """Give the model its own forward methods back."""
         self._undo.close()
@@ -134,14 +148,16 @@ class Executor:
         """Whether a pass has begun whose backward has not ended."""
         return self._phase is not Phase.IDLE
 
-    def begin_pass(self, num_micro_batches: int = 1, *, is_whole: bool = True) -> None:
-        """Start a pass: forward, and backward where gradients are wanted.
+    def begin_pass(self, num_micro_batches: int = 1) -> None:
+        """Start a pass of the model: forward, and backward where gradients are wanted.
 
         Args:
             num_micro_batches: that take turns in it, each announced by :meth:`begin_micro_batch`.
-            is_whole: whether it is of the model, and not of a part that is called by itself: that
-                gets its weights on demand where no backward follows.
         """
+        self.watch.begin_pass()
+        self._begin_pass(num_micro_batches, is_whole=True)
+
+    def _begin_pass(self, num_micro_batches: int, *, is_whole: bool) -> None:
         if self.is_in_pass:
             self.end_pass()
         self.on_begin_pass()
@@ -151,6 +167,7 @@ class Executor:
         self.gradients.begin(num_micro_batches)
         schedule = self.schedule
         if not torch.is_grad_enabled():
+            # A part that is called by itself gets its weights on demand.
             schedule = self.forward_schedule if is_whole else None
         self._open(Phase.FORWARD, schedule)
 
@@ -425,7 +442,7 @@ class Executor:
         match self._phase:
             case Phase.IDLE:
                 run = partial(self.run_layer, layer, function)
-                return self._run_pass(run, (args, kwargs), {}, is_whole=False)
+                return self._run_pass(run, (args, kwargs), {}, layer.name)
             case Phase.LAYER | Phase.RECOMPUTE:
                 for record in layer.records:
                     self.use_nested(record)
@@ -437,22 +454,25 @@ class Executor:
         pause = self.pause
         visit = self.enter(layer) if pause is None else pause(layer)
         with self._inside_layer(Phase.LAYER), self.recorder.forward(layer.name):
-            out = self._run_framed(layer, function, args, kwargs)
+            out = self._run_framed(layer, visit, function, (args, kwargs))
         if torch.is_grad_enabled():
             self._watch(out, visit)
         if pause is None:
             self.leave()
         return out
 
-    def _run_framed(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
+    def _run_framed(self, layer: Layer, visit: int, function: Function, arguments: Any) -> Any:
+        args, kwargs = arguments
         if not torch.is_grad_enabled():
             return function(*args, **kwargs)
         policy = self.policies.get(layer.name, self.default_policy)
         rerun = partial(self._rerun, layer, function)
         call = Call(layer.name, rerun, args, kwargs, self.states[layer.name])
         frame = frame_for(policy, self.weights, self._use_saved, call)
+        self.watch.begin_layer(frame)
         with frame.hooks():
             out = function(*args, **kwargs)
+        self.watch.end_layer(frame, visit)
         frame.end_forward()
         return out
 
@@ -472,26 +492,33 @@ class Executor:
     def run_root(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the model's own forward: a pass, unless micro-batches rotate in one."""
         if self.pause is not None:
+            self.watch.meet_beside_others(args, kwargs)
             return function(*args, **kwargs)
-        return self._run_pass(function, args, kwargs, is_whole=True)
+        return self._run_pass(function, args, kwargs, ROOT)
 
     def run_part(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the forward of a module beside or around the layers: a pass if called by itself."""
         if self.is_in_pass:
             return function(*args, **kwargs)
-        return self._run_pass(function, args, kwargs, is_whole=False)
+        return self._run_pass(function, args, kwargs, getattr(function, "__qualname__", ""))
 
-    def _run_pass(self, function: Function, args: Any, kwargs: Any, *, is_whole: bool) -> Any:
-        self.begin_pass(is_whole=is_whole)
-        if torch.is_grad_enabled():
-            # For what runs beside layers: pinned weights, which may move before backward.
-            with Frame(self.weights, self._use_saved).hooks():
-                out = function(*args, **kwargs)
-            self.weights.hide()
+    def _run_pass(self, function: Function, args: Any, kwargs: Any, name: str) -> Any:
+        kind = self.watch.admit_call(name, args, kwargs)
+        with self.device.forward_only():
+            self.watch.meet(kind)
+            self._begin_pass(num_micro_batches=1, is_whole=name == ROOT)
+            if torch.is_grad_enabled():
+                # For what runs beside layers: pinned weights, which may move before backward.
+                frame = Frame(self.weights, self._use_saved)
+                self.watch.begin_layer(frame)
+                with frame.hooks():
+                    out = function(*args, **kwargs)
+                self.watch.end_layer(frame, len(self.log.visits))
+                self.weights.hide()
+                return out
+            out = function(*args, **kwargs)
+            self.end_pass()
             return out
-        out = function(*args, **kwargs)
-        self.end_pass()
-        return out
 
     def visits(self) -> tuple[Visit, ...]:
         """The layer calls of the last pass, for a schedule."""

@@ -13,7 +13,7 @@
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
@@ -36,6 +36,7 @@ from openwafer.training.stream.execute.stand_ins import Function, StandIn
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.loop.hooks import LoopHooks, copied, is_in_own_step
+from openwafer.training.stream.plan.admission import loss_of_call
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
 
@@ -152,11 +153,20 @@ class StreamedLoop:
     def _run_forward(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Plan the run at the first forward with gradients; the plan's own runs are of copies."""
-        if not self._is_waiting or args[0] is not self._model or not torch.is_grad_enabled():
+        """Plan the run at the first forward with gradients; the plan's own runs are of copies.
+
+        A resident model is planned again where a call of it may take more than the calls before.
+        """
+        if not self._is_waiting or args[0] is not self._model:
             return function(*args, **kwargs)
+        planned = self._planned
+        if planned is not None and planned.has_room_for(args[1:], kwargs):
+            return function(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            with nullcontext() if planned is None else planned.metering(self._on_device()):
+                return function(*args, **kwargs)
         self._begin(args[1:], dict(kwargs))
-        self._is_waiting = False
+        self._is_waiting = self._execution is None
         if self._execution is None:
             return function(*args, **kwargs)
         run = partial(function, self._model)
@@ -185,7 +195,7 @@ class StreamedLoop:
             self._model.forward = self._own_forward
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        workload = Workload(self._model, [(args, kwargs)], _loss_of)
+        workload = Workload(self._model, [(args, kwargs)], loss_of_call)
         with keeping_random_state(), self._unwrapped():
             updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
             planned = plan_run(workload, updater, self._options, folder=self._folder)
@@ -201,9 +211,16 @@ class StreamedLoop:
             # Not at exit, where the threads end by themselves.
             weakref.finalize(self, execution.store.abandon).atexit = False
             self._execution, self._hooks = execution, hooks
-        else:
-            self._give_forward_back()
         self._planned = planned
+
+    def _on_device(self) -> Iterator[torch.Tensor]:
+        """What a resident model and its optimizers hold."""
+        for parameter in self._model.parameters():
+            yield parameter
+            if parameter.grad is not None:
+                yield parameter.grad
+        for optimizer in self._optimizers:
+            yield from filter(torch.is_tensor, pytree.tree_leaves([*optimizer.state.values()]))
 
     @property
     def plan(self) -> PlanRecord | None:
@@ -341,26 +358,3 @@ def _function_of(model: nn.Module) -> Function:
         return own(*args, **kwargs)
 
     return forward
-
-
-def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:
-    """A scalar from which backward reaches what the loop's own loss can reach."""
-    assert isinstance(batch, tuple)
-    args, kwargs = batch
-    out = model(*args, **kwargs)
-    loss = getattr(out, "loss", None)
-    if isinstance(loss, torch.Tensor):
-        return loss
-    floats = [
-        leaf
-        for leaf in pytree.tree_leaves(out)
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-    ]
-    if not floats:
-        raise error(
-            "output-without-gradient",
-            f"the forward of {type(model).__name__} returned {type(out).__name__}, in which there "
-            "is no tensor with a gradient",
-            help="return a loss, an object with a `loss`, or tensors in tuples, lists and mappings",
-        )
-    return torch.stack([leaf.sum() for leaf in floats]).sum()

@@ -22,6 +22,7 @@ from openwafer.training.metrics.plan_record import Activations
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
 from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batches import run_forward
 from openwafer.training.stream.layers import Partition
@@ -45,6 +46,7 @@ class Workload:
         loss_of: runs the model on a batch and returns its scalar loss.
         autocast_dtype: dtype of the autocast that the step runs under, or ``None``.
         allocation: makes the context in which it allocates.
+        is_graded: whether backward follows, or the batches are only evaluated.
     """
 
     model: nn.Module
@@ -52,6 +54,7 @@ class Workload:
     loss_of: LossOf
     autocast_dtype: torch.dtype | None = None
     allocation: Allocation = nullcontext
+    is_graded: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ class DryRun:
         misused: parameters used outside the layers that hold them.
         activation_bytes: device bytes that each visit's forward leaves behind.
         calls: of operators.
+        kinds: of the model's calls.
+        left_bytes: device bytes that the forward leaves behind, all in all.
+        depends_on_values: whether the step was computed with random weights, so that with others
+            it may need more.
     """
 
     peak_bytes: int
@@ -73,6 +80,9 @@ class DryRun:
     misused: tuple[str, ...]
     activation_bytes: tuple[int, ...]
     calls: StepCalls
+    kinds: tuple[CallKind, ...] = ()
+    left_bytes: int = 0
+    depends_on_values: bool = False
 
 
 class DryDevice(CpuDevice):
@@ -193,6 +203,7 @@ class _Stage:
         torch_device = device.torch_device
         self.model = hollow_copy(workload.model, torch_device)
         self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
+        self.depends_on_values = mode is None
         self.device.meter = self.meter = _WatchingMeter()
         parameters = dict(self.model.named_parameters())
         self.weights = self.meter.weights = DeviceWeights(parameters, layouts, self.device)
@@ -205,7 +216,7 @@ class _Stage:
 
     def treat(self, treatment: Treatment) -> None:
         """Set the executor up."""
-        self.executor.schedule = treatment.schedule
+        self.executor.schedule = self.executor.forward_schedule = treatment.schedule
         self.executor.policies = treatment.policies
         self.executor.default_policy = Activations.RECOMPUTE
         for state in self.executor.states.values():
@@ -222,14 +233,15 @@ class _Stage:
         self.executor.on_leave = lambda: left.append(
             self.meter.used_bytes - self.weights.held_bytes
         )
-        forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
         autocasting = autocast(self.device.torch_device, self.workload.autocast_dtype)
-        with self.device.active():
+        with self.device.active(), torch.set_grad_enabled(self.workload.is_graded):
             with autocasting:
-                losses = run_forward(self.executor, forwards)
+                losses = self._run_forwards()
             forward = self.meter.take_calls()
-            # A run weighs its losses and scales them, which takes scalars of its own.
-            torch.autograd.backward([loss / 2 * 2 for loss in losses])
+            left_bytes = self.meter.used_bytes - self.weights.held_bytes - left[0]
+            if losses:
+                # A run weighs its losses and scales them, which takes scalars of its own.
+                torch.autograd.backward([loss / 2 * 2 for loss in losses])
         return DryRun(
             peak_bytes=self.meter.peak_bytes,
             visits=self.executor.visits(),
@@ -237,7 +249,19 @@ class _Stage:
             misused=tuple(self.meter.misused),
             activation_bytes=tuple(after - before for before, after in pairwise(left)),
             calls=StepCalls(forward, self.meter.take_calls()),
+            kinds=tuple(self.executor.watch.met),
+            left_bytes=left_bytes,
+            depends_on_values=self.depends_on_values,
         )
+
+    def _run_forwards(self) -> list[torch.Tensor]:
+        """Losses, or none where nothing is graded and each forward is a pass by itself."""
+        forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
+        if self.workload.is_graded:
+            return run_forward(self.executor, forwards)
+        for forward in forwards:
+            forward()
+        return []
 
 
 @dataclass(frozen=True)

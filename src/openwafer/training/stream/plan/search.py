@@ -81,32 +81,59 @@ class StreamPlan(StepPlan):
     calls: StepCalls
 
 
-def make_plan(request: PlanRequest) -> StreamPlan:
-    """Choose the fastest plan that fits the budget.
+@dataclass(frozen=True)
+class Shortfall:
+    """The leanest plan, which does not fit.
 
-    Raises:
-        OpenwaferError: ``device-budget-too-small`` when even the leanest plan does not fit, with
-            its peak and what takes the space.
+    Attributes:
+        which: plan.
+        peak_bytes: that it needs.
+        run: of it.
     """
+
+    which: str
+    peak_bytes: int
+    run: DryRun
+
+
+def try_plan(request: PlanRequest) -> StreamPlan | Shortfall:
+    """The fastest plan that fits the budget, or what the leanest would need."""
     search = _Search(request)
+    shortfalls: list[Shortfall] = []
     if request.mode is not Mode.STREAMED:
         resident = resident_run(request.workload, search.names, request.torch_device)
         peak = resident.peak_bytes + request.resident_state_bytes + request.overhead_bytes
         run = replace(search.first, activation_bytes=resident.activation_bytes)
-        if request.mode is Mode.RESIDENT or _fits(peak, request.budget_bytes):
-            if not _fits(peak, request.budget_bytes):
-                raise _too_small(request, peak, "the resident plan", run)
+        if _fits(peak, request.budget_bytes):
             return replace(
                 search.plan(None, {}, run),
                 mode=Mode.RESIDENT,
                 predicted_peak_bytes=peak,
                 calls=resident.calls,
             )
-    return search.streamed()
+        shortfalls.append(Shortfall("the resident plan", peak, run))
+    if request.mode is not Mode.RESIDENT:
+        streamed = search.streamed()
+        if isinstance(streamed, StreamPlan):
+            return streamed
+        shortfalls.append(streamed)
+    return min(shortfalls, key=lambda shortfall: shortfall.peak_bytes)
 
 
 def _fits(peak: int, budget: int | None) -> bool:
     return budget is None or peak <= budget
+
+
+def dry_run_of(request: PlanRequest, plan: StepPlan) -> DryRun:
+    """Walk a plan over the workload of a request, which need not be the one it was made for."""
+    treatment = Treatment(
+        plan.policies,
+        plan.schedule if request.workload.is_graded else plan.forward_schedule,
+        plan.nested_capacity_bytes,
+        request.overlaps,
+        request.overhead_bytes,
+    )
+    return dry_run(request.workload, plan.split, plan.layouts, request.torch_device, treatment)
 
 
 class _Search:
@@ -184,7 +211,7 @@ class _Search:
             prefetch_layers=self.request.prefetch_layers,
         )
 
-    def streamed(self) -> StreamPlan:
+    def streamed(self) -> StreamPlan | Shortfall:
         best: StreamPlan | None = None
         smallest: DryRun | None = None
         for capacity in self.capacities():
@@ -197,8 +224,7 @@ class _Search:
             best = self.plan(schedule, policies, run)
         if best is None:
             assert smallest is not None
-            peak = smallest.peak_bytes
-            raise _too_small(self.request, peak, "the leanest streamed plan", smallest)
+            return Shortfall("the leanest streamed plan", smallest.peak_bytes, smallest)
         return best
 
     def _policies(self, chosen: Sequence[Activations]) -> dict[str, Activations]:
@@ -296,18 +322,3 @@ def record_bytes(
         for record in split.records
         if record != PINNED
     }
-
-
-def _too_small(request: PlanRequest, peak: int, which: str, run: DryRun) -> Exception:
-    budget = request.budget_bytes or 0
-    largest = max(
-        zip(run.activation_bytes, (visit.layer for visit in run.visits), strict=False),
-        default=(0, "none"),
-    )
-    return error(
-        "device-budget-too-small",
-        f"{which} needs {peak:,} bytes on the device, and the budget is {budget:,} bytes "
-        f"({peak - budget:,} short)",
-        notes=(f"the forward of {largest[1]!r} leaves {largest[0]:,} bytes, more than any other",),
-        help="raise the device budget, or lower the micro-batch size or the sequence length",
-    )

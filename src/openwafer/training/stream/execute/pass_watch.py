@@ -1,0 +1,159 @@
+"""Which passes are metered, and what keeps the others within the device budget.
+
+A pass takes the memory that a pass of the same kind has taken before, unless what the model does
+depends on more than its arguments. So a kind is metered when it comes for the first time. In the
+passes after that, the bytes that autograd saves, which the hooks of every layer see, are held
+against those of the metered pass: more of them are judged at once, by what they add to the plan.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from torch import nn
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.execute.activations import Frame
+from openwafer.training.stream.execute.call_kinds import CallKind, call_kind
+
+Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[CallKind]], None]
+"""Makes room for a call, given the kinds of earlier ones whose graphs live, or refuses it."""
+
+ROOT: Final = "forward"
+MAX_KINDS: Final = 10_000
+
+
+class PassWatch:
+    """Follows the passes of one model.
+
+    Args:
+        model: whose passes they are.
+        device: where it runs.
+        weights: what of its weights is there.
+
+    Attributes:
+        planned: kinds of calls that the plan has room for.
+        planned_peak_bytes: device bytes at the peak of a planned step.
+        depends_on_values: whether passes of one kind may differ, so that every one is metered.
+        admit: asked before a call of the model that is not within the planned ones.
+        met: kinds of the calls of the pass under way, or of the last one.
+    """
+
+    def __init__(self, model: nn.Module, device: Device, weights: DeviceWeights) -> None:
+        self.planned: tuple[CallKind, ...] = ()
+        self.planned_peak_bytes = 0
+        self.depends_on_values = False
+        self.admit: Admit | None = None
+        self.met: list[CallKind] = []
+        self._model = model
+        self._device = device
+        self._weights = weights
+        # By the kinds of a pass: bytes saved for backward when each of its visits was over.
+        self._known: dict[tuple[CallKind, ...], list[int]] = {}
+        self._is_learning = False
+        self._saved_bytes = 0
+        self._frames: list[weakref.ref[Frame]] = []
+        self._living: list[tuple[CallKind, list[weakref.ref[Frame]]]] = []
+
+    def admit_call(self, function: str, args: Any, kwargs: Any) -> CallKind:
+        """Make room for a call that is a pass by itself, before anything of it is computed.
+
+        Raises:
+            OpenwaferError: there is no room.
+        """
+        kind = call_kind(self._model, function, args, kwargs, self._device.torch_device)
+        self._note_living()
+        if function == ROOT and self.admit is not None and self._device.budget_bytes is not None:
+            living = [kind for kind, _ in self._living]
+            if living or not self._is_planned(kind):
+                self.admit(kind, args, kwargs, living)
+        return kind
+
+    def _note_living(self) -> None:
+        """Keep the passes in mind whose graphs are there yet."""
+        if self.met and self.met[0].is_graded:
+            self._living.append((self.met[0], self._frames))
+        self.begin_pass()
+        self._living = [
+            (kind, frames) for kind, frames in self._living if any(one() for one in frames)
+        ]
+
+    def _is_planned(self, kind: CallKind) -> bool:
+        return any(kind.fits_in(planned) for planned in self.planned)
+
+    def begin_pass(self) -> None:
+        """A pass begins."""
+        self.met, self._frames = [], []
+        self._is_learning = False
+        self._saved_bytes = 0
+
+    def meet_beside_others(self, args: Any, kwargs: Any) -> None:
+        """A micro-batch calls the model, in a pass that has begun.
+
+        Raises:
+            OpenwaferError: ``batch-larger-than-planned``.
+        """
+        kind = call_kind(self._model, ROOT, args, kwargs, self._device.torch_device)
+        if self._device.budget_bytes is not None and self.planned and not self._is_planned(kind):
+            raise larger_than_planned(kind, self.planned)
+        self.meet(kind)
+
+    def meet(self, kind: CallKind) -> None:
+        """The pass that has begun is of this kind, or of this kind, too."""
+        self.met.append(kind)
+        if self._device.budget_bytes is None:
+            return
+        if len(self._known) > MAX_KINDS:
+            self._known.clear()
+        self._is_learning = tuple(self.met) not in self._known
+        if self._is_learning or self.depends_on_values:
+            self._device.watch(self._weights.memory())
+
+    def begin_layer(self, frame: Frame) -> None:
+        """A layer begins whose saved tensors a frame sees."""
+        self._frames.append(weakref.ref(frame))
+
+    def end_layer(self, frame: Frame, visit: int) -> None:
+        """A layer has saved what it saves.
+
+        Raises:
+            OpenwaferError: ``device-budget-exceeded`` where it is more than there is room for.
+        """
+        self._saved_bytes += frame.saved_bytes
+        if self._device.budget_bytes is None:
+            return
+        known = self._known.setdefault(tuple(self.met), [])
+        most = known[visit] if visit < len(known) else -1
+        if self._saved_bytes <= most:
+            return
+        if not self._is_learning and not self.depends_on_values:
+            self._judge(self._saved_bytes - max(most, known[-1] if known else 0), visit)
+        known.extend([0] * (visit + 1 - len(known)))
+        known[visit] = self._saved_bytes
+
+    def _judge(self, more_bytes: int, visit: int) -> None:
+        budget = self._device.budget_bytes
+        assert budget is not None
+        # What else of its memory is new comes out where the next pass is metered.
+        self.depends_on_values = True
+        if self.planned_peak_bytes + more_bytes > budget:
+            raise error(
+                "device-budget-exceeded",
+                f"visit {visit} of this pass has saved {more_bytes:,} bytes more than in passes of "
+                f"the same arguments before, and the plan needs {self.planned_peak_bytes:,} of "
+                f"{budget:,} bytes",
+                help="raise the device budget, or lower the micro-batch size or the sequence "
+                "length",
+            )
+
+
+def larger_than_planned(kind: CallKind, planned: Sequence[CallKind]) -> OpenwaferError:
+    """The error of a call for which the plan of its step has no room."""
+    return error(
+        "batch-larger-than-planned",
+        f"the model is called with {kind.shapes()}, and the step is planned for "
+        f"{planned[0].shapes()}",
+        help="plan with the largest batch there will be: give it first, or lower the batch size",
+    )
