@@ -32,6 +32,12 @@ def fetches(order: Sequence[int]) -> list[Action]:
     return [Action(Kind.FETCH, str(index), WEIGHT_BYTES) for index in order]
 
 
+def interleaved(order: Sequence[int]) -> list[Action]:
+    """A pass that fetches those records and pushes the gradients of each."""
+    pushes = [Action(Kind.PUSH, fetch.target, WEIGHT_BYTES) for fetch in fetches(order)]
+    return [action for pair in zip(fetches(order), pushes, strict=True) for action in pair]
+
+
 @dataclass
 class SmallLink:
     """Records "0", "1" and "2" on disk, each with a matrix and the momentum of SGD."""

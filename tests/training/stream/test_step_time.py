@@ -53,14 +53,16 @@ def make_plan(timing: UpdateTiming) -> StreamPlan:
 def traffic(timing: UpdateTiming, tier: Tier) -> StepTraffic:
     plan = make_plan(timing)
     tiers = {(name, part): tier for name in NAMES for part in Part}
-    return traffic_of(plan, StorePlacement(tiers, 0, 0), timing, commits_steps=False)
+    return traffic_of(plan, StorePlacement(tiers, 0, 0), timing, ring_bytes=0, commits_steps=False)
 
 
 def written_with_weights_in_dram(*, commits_steps: bool) -> int:
     tiers = {(name, part): Tier.DISK for name in NAMES for part in Part}
     tiers |= {(name, Part.WEIGHTS): Tier.DRAM for name in NAMES}
     plan, placement = make_plan(UpdateTiming.ON_PUSH), StorePlacement(tiers, 0, 0)
-    moved = traffic_of(plan, placement, UpdateTiming.ON_PUSH, commits_steps=commits_steps)
+    moved = traffic_of(
+        plan, placement, UpdateTiming.ON_PUSH, ring_bytes=0, commits_steps=commits_steps
+    )
     return moved.step.disk_write
 
 

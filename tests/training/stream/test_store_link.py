@@ -12,7 +12,7 @@ from openwafer.training.store.layout import Part
 from openwafer.training.store.options import StoreOptions, Transfer
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.faults.failing_io import Call, FailingIo, Fault
-from tests.training.stream.small_link import SmallLink, fetches, reads_of
+from tests.training.stream.small_link import NUM_RECORDS, SmallLink, fetches, interleaved, reads_of
 
 MakeLink = Callable[..., SmallLink]
 
@@ -128,6 +128,28 @@ def test_gradients_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> Non
     small.fetch(0)
     small.push(0, 0.25)
     assert small.link.has_gradients
+
+
+def test_gradients_send_no_reads_away(make_link: MakeLink) -> None:
+    transfers: list[Transfer] = []
+    options = StoreOptions(num_readers=1, on_transfer=transfers.append)
+    small = make_link(ring_records=2 / 3, options=options)
+    small.link.begin_pass(interleaved([2, 1, 0]))
+    for index in (2, 1, 0):
+        small.fetch(index)
+        small.push(index, 0.25)
+    # What comes behind is read for the next pass.
+    assert reads_of(transfers)[:NUM_RECORDS] == ["2", "1", "0"]
+
+
+def test_what_was_foreseen_and_found_no_room_is_not_read_in_the_pass(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1 / 3)
+    loan = small.store.borrow("2", (Part.WEIGHTS,))
+    small.store.foresee([("0", (Part.WEIGHTS,))])
+    small.link.begin_pass([])
+    loan.release()
+    small.store.drain()
+    assert small.store.traffic.num_reads == 1
 
 
 def test_updates_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> None:

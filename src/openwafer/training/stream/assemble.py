@@ -116,7 +116,11 @@ class Planned:
         plan, device = self.plan, self.device
         options = self.options
         traffic = traffic_of(
-            plan, self.placement, options.timing, commits_steps=options.commits_steps
+            plan,
+            self.placement,
+            options.timing,
+            ring_bytes=self.ring_bytes,
+            commits_steps=options.commits_steps,
         )
         allocation = self.workload.allocation
         predicted = predict(plan, traffic, self.updater, device, allocation, self.folder)

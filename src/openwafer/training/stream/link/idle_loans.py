@@ -1,4 +1,7 @@
-"""Loans that lie ready and that nobody waits for: read ahead for the schedule, or kept for a push.
+"""Loans that lie ready and that nobody waits for: asked for ahead, or kept for a push.
+
+Room for gradients that the store is to keep is asked for in the schedule's order too. A push that
+asked for it only when it comes would stand behind all reads ahead, and have to send them away.
 
 The store gives loans room strictly in the order in which they were asked for, so a loan waits for
 those before it. Those in the hands of a thread come back by themselves: a thread that serves
@@ -11,7 +14,7 @@ of the schedule is left or the store's ring has no room for what the schedule ke
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -21,10 +24,12 @@ from openwafer.training.stream.schedule import NEVER, Action, Kind
 
 READ_AHEAD = 8
 
+Borrow = Callable[[Action], Loan]
+
 
 @dataclass
 class _Read:
-    """A read of the pass under way that nobody has taken yet; lent once it is near."""
+    """A loan of the pass under way that nobody has taken yet; asked for once it is near."""
 
     position: int
     action: Action
@@ -39,12 +44,13 @@ class IdleLoans:
     """See the module. The compute thread calls everything; other threads only :meth:`keep`.
 
     Args:
-        borrow: asks the store for what a fetch or read needs, given the record and whether the
-            loan is kept for a push.
+        borrow: asks the store for what a fetch, a read or a push needs.
+        foresees: kinds of actions whose loans are asked for ahead.
     """
 
-    def __init__(self, borrow: Callable[[str, bool], Loan]) -> None:
+    def __init__(self, borrow: Borrow, foresees: Collection[Kind]) -> None:
         self._borrow = borrow
+        self._foresees = foresees
         self._reads: list[_Read] = []
         self._kept: dict[str, Loan] = {}
         self._last_number = 0
@@ -53,11 +59,11 @@ class IdleLoans:
         self._lock = threading.Lock()
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
-        """Foresee the fetches and reads of these actions; ask for nothing yet."""
+        """Foresee the loans of these actions; ask for nothing yet."""
         self._reads = [
             _Read(position, action)
             for position, action in enumerate(actions)
-            if action.kind in (Kind.FETCH, Kind.READ)
+            if action.kind in self._foresees
         ]
 
     def drop_passed(self, position: int) -> None:
@@ -68,13 +74,17 @@ class IdleLoans:
             if passed.loan is not None:
                 passed.loan.release()
 
-    def read_ahead(self, must_wait: Callable[[str], bool]) -> None:
-        """Ask for the next reads, up to the first of a record that must wait."""
-        for read in self._reads[:READ_AHEAD]:
+    def read_ahead(self, must_wait: Callable[[Action], bool]) -> None:
+        """Ask for the next reads, and pushes among them, up to the first that must wait."""
+        num_reads = 0
+        for read in self._reads:
+            num_reads += read.action.kind is not Kind.PUSH
+            if num_reads > READ_AHEAD:
+                break
             if read.loan is None:
-                if must_wait(read.action.target):
+                if must_wait(read.action):
                     break
-                read.loan = self._borrow(read.action.target, read.action.keeps_loan)
+                read.loan = self._borrow(read.action)
 
     @property
     def has_asked_for_all(self) -> bool:
@@ -90,14 +100,15 @@ class IdleLoans:
 
         Fetches are served in their own order, so one may not wait for the loan of a later one.
         """
-        loan = self._take_read(record, keeps_loan)
+        action = Action(Kind.FETCH, record, keeps_loan=keeps_loan)
+        loan = self._take_asked(action)
         if loan is not None and loan.number < self._last_number:
             loan.release()
             loan = None
         if loan is None:
             # Out of the schedule's order; those read ahead would come before this one.
             self._withdraw_reads(NEVER)
-            loan = self._borrow(record, keeps_loan)
+            loan = self._borrow(action)
         self._last_number = loan.number
         return loan
 
@@ -105,13 +116,22 @@ class IdleLoans:
         """The loan of a push: kept by its fetch, or read ahead, or borrowed here."""
         with self._lock:
             loan = self._kept.pop(record, None)
-        return loan or self._take_read(record, True) or self._borrow(record, True)
+        action = Action(Kind.READ, record, keeps_loan=True)
+        return loan or self._take_asked(action) or self._borrow(action)
 
-    def _take_read(self, record: str, keeps_loan: bool) -> Loan | None:
+    def take_push(self, record: str) -> Loan:
+        """The loan in which a push keeps gradients: asked for ahead, or borrowed here."""
+        action = Action(Kind.PUSH, record)
+        return self._take_asked(action) or self._borrow(action)
+
+    def _take_asked(self, action: Action) -> Loan | None:
+        """The loan of the next fetch, or of a read or push that comes before it."""
+        is_push = action.kind is Kind.PUSH
         for index, read in enumerate(self._reads):
-            if read.action.target == record:
+            is_push_too = read.action.kind is Kind.PUSH
+            if read.action.target == action.target and is_push is is_push_too:
                 del self._reads[index]
-                return read.loan or self._borrow(record, keeps_loan)
+                return read.loan or self._borrow(action)
             if read.is_fetch:
                 break
         return None

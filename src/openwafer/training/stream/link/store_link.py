@@ -27,6 +27,7 @@ from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 
 KEPT = frozenset(KEPT_PARTS)
 ALL = frozenset(Part)
+FORESEEN = frozenset({Kind.FETCH, Kind.READ})
 
 _Take = Callable[[str, Mapping[str, torch.Tensor], Submitted], None]
 
@@ -94,7 +95,10 @@ class StoreLink:
         self._recorder = recorder
         self.on_update: Callable[[str], None] = lambda record: None
         self._updates = PendingUpdates(updater, recorder, self._has_updated)
-        self._idle = IdleLoans(self._borrow)
+        keeps_gradients = timing is UpdateTiming.ON_FETCH
+        self._idle = IdleLoans(
+            self._borrow, FORESEEN | {Kind.PUSH} if keeps_gradients else FORESEEN
+        )
         self._next_fetches: Sequence[str] = ()
         self._foreseen_parts: frozenset[Part] = frozenset()
         self._queue: deque[_Fetch] = deque()
@@ -119,7 +123,9 @@ class StoreLink:
         self._next_fetches = fetches[:READ_AHEAD]
         is_updated = any(action.kind is Kind.UPDATE for action in actions)
         wants_states = is_updated and self._timing is UpdateTiming.ON_FETCH
-        self._foreseen_parts = KEPT if wants_states else frozenset((Part.WEIGHTS,))
+        self._foreseen_parts = ALL if wants_states else frozenset((Part.WEIGHTS,))
+        # What was foreseen and is not read yet is about to be borrowed; later it would be in vain.
+        self.store.foresee(())
         self.advance(0)
 
     def advance(self, position: int) -> None:
@@ -136,16 +142,23 @@ class StoreLink:
         self.store.foresee([(record, self._foreseen_parts) for record in self._next_fetches])
         self._next_fetches = ()
 
-    def _must_wait(self, record: str) -> bool:
+    def _must_wait(self, action: Action) -> bool:
         """Whether a loan for the record's update is out, so that the next one is to follow it."""
-        is_lent = self._idle.is_lent(record)
+        record = action.target
+        if not self._updates.is_due(record):
+            return False
         is_queued = any(fetch.record == record for fetch in self._queue)
-        return self._updates.is_due(record) and (is_lent or is_queued)
+        return action.kind is Kind.PUSH or is_queued or self._idle.is_lent(record)
 
-    def _borrow(self, record: str, keeps_loan: bool) -> Loan:
+    def _borrow(self, action: Action) -> Loan:
+        record = action.target
+        if action.kind is Kind.PUSH:
+            parts = (Part.GRADIENTS,)
+            fresh = () if self._updates.has_any(record) else parts
+            return self.store.borrow(record, parts, fresh=fresh)
         if self._updates.is_due(record):
             return self.store.borrow(record, ALL)
-        if keeps_loan:
+        if action.keeps_loan:
             return self.store.borrow(record, KEPT)
         return self.store.borrow(record, (Part.WEIGHTS,), read_only=True)
 
@@ -257,9 +270,7 @@ class StoreLink:
             loan = self._idle.take_kept(record)
             take: _Take = partial(self._update_now, loan)
         else:
-            parts = (Part.GRADIENTS,)
-            fresh = () if self._updates.has_any(record) else parts
-            loan = self.store.borrow(record, parts, fresh=fresh)
+            loan = self._idle.take_push(record)
             take = partial(self._keep, loan)
         after = self._device.submitted()
         if not self._threads:

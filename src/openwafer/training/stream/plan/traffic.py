@@ -1,15 +1,16 @@
 """Bytes that a step moves over the link, from and to disk, and through an optimizer."""
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import astuple, dataclass
 
 from openwafer.training.metrics.plan_record import StepBytes
-from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.plan.placement import StorePlacement
+from openwafer.training.stream.plan.ring_forecast import RingForecast
 from openwafer.training.stream.plan.search import StreamPlan
-from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming
+from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 
 
 @dataclass(frozen=True)
@@ -35,85 +36,124 @@ class StepTraffic:
 
 
 def traffic_of(
-    plan: StreamPlan, placement: StorePlacement, timing: UpdateTiming, *, commits_steps: bool
+    plan: StreamPlan,
+    placement: StorePlacement,
+    timing: UpdateTiming,
+    *,
+    ring_bytes: int,
+    commits_steps: bool,
 ) -> StepTraffic:
     """Bytes that one step of a plan moves over the link and from and to disk.
 
-    A store with a part on disk writes those in DRAM as well where ``commits_steps``.
+    Args:
+        plan, placement: the step and where its records live.
+        timing: when records are updated.
+        ring_bytes: of the store; parts that are still there are not read.
+        commits_steps: whether a store with a part on disk writes those in DRAM as well.
     """
-    writes_all = commits_steps and Tier.DISK in placement.tiers.values()
-    forward = _Pass(plan.layouts, placement.tiers, timing, writes_all=writes_all)
-    backward = _Pass(plan.layouts, placement.tiers, timing, writes_all=writes_all)
-    if plan.schedule is not None:
-        if PINNED in plan.layouts:
-            forward.fetch(PINNED, plan.layouts[PINNED].part_bytes(Part.WEIGHTS))
-            backward.push(PINNED, plan.layouts[PINNED].part_bytes(Part.GRADIENTS))
-            updating = forward if timing is UpdateTiming.ON_FETCH else backward
-            updating.update(PINNED, reads_weights=False)
-        _count_actions(plan.schedule, timing, forward, backward)
+    walk = _Walk(plan, placement, timing, ring_bytes, writes_all=commits_steps)
+    # A step finds in the ring what the one before it has left there.
+    walk.step()
+    forward, backward = walk.step()
     largest = max(sum(layout.part_bytes(part) for part in Part) for layout in plan.layouts.values())
-    return StepTraffic(forward.total(), backward.total(), timing, placement.ring_bytes / largest)
+    return StepTraffic(forward, backward, timing, placement.ring_bytes / largest)
 
 
-def _count_actions(
-    schedule: Schedule, timing: UpdateTiming, forward: "_Pass", backward: "_Pass"
-) -> None:
-    now = forward
-    lent: set[str] = set()
-    for action in schedule.actions:
-        match action.kind:
-            case Kind.FETCH:
-                now.fetch(action.target, action.num_bytes)
-                if action.keeps_loan:
-                    lent.add(action.target)
-            case Kind.PUSH:
-                now.push(action.target, action.num_bytes)
-            case Kind.UPDATE:
-                is_fetched = action.target in lent or timing is UpdateTiming.ON_FETCH
-                now.update(action.target, reads_weights=not is_fetched)
-            case Kind.BACKWARD:
-                now = backward
-            case Kind.READ | Kind.FORWARD | Kind.RELEASE:
-                pass
+@dataclass
+class _Moved:
+    """Bytes of one pass; see :class:`StepBytes`."""
+
+    fetch: int = 0
+    push: int = 0
+    disk_read: int = 0
+    disk_write: int = 0
 
 
-class _Pass:
-    """Counts the traffic of one pass; parts in DRAM are never read from disk."""
+class _Walk:
+    """Counts the traffic of one step after the other."""
 
     def __init__(
         self,
-        layouts: Mapping[str, RecordLayout],
-        tiers: Mapping[tuple[str, Part], Tier],
+        plan: StreamPlan,
+        placement: StorePlacement,
         timing: UpdateTiming,
+        ring_bytes: int,
         *,
         writes_all: bool,
     ) -> None:
-        self._writes_all = writes_all
-        self._layouts = layouts
-        self._tiers = tiers
+        self._layouts = plan.layouts
+        self._schedule = plan.schedule
+        self._ring = RingForecast(plan.layouts, placement.tiers, ring_bytes)
         self._keeps_gradients = timing is UpdateTiming.ON_FETCH
-        self._fetched = self._pushed = self._read = self._written = 0
+        self._writes_all = writes_all and Tier.DISK in placement.tiers.values()
+        self._now = self._backward = _Moved()
+        self._updated: str | None = None
 
-    def _on_disk(self, name: str, part: Part) -> int:
-        is_on_disk = self._tiers.get((name, part)) is Tier.DISK
-        return self._layouts[name].part_bytes(part) if is_on_disk else 0
+    def step(self) -> tuple[StepBytes, StepBytes]:
+        """One more step: its forward and its backward pass."""
+        forward, self._backward = _Moved(), _Moved()
+        self._now = forward
+        if self._schedule is not None:
+            self._begin_pinned()
+            for action in self._schedule.actions:
+                self._act(action)
+            self._end_pinned()
+        return StepBytes(**vars(forward)), StepBytes(**vars(self._backward))
 
-    def fetch(self, name: str, num_bytes: int) -> None:
-        self._fetched += num_bytes
-        self._read += self._on_disk(name, Part.WEIGHTS)
+    def _act(self, action: Action) -> None:
+        record = action.target
+        match action.kind:
+            case Kind.FETCH:
+                self._fetch(record, KEPT_PARTS if action.keeps_loan else (Part.WEIGHTS,))
+            case Kind.READ:
+                self._backward.disk_read += self._ring.use(record, KEPT_PARTS)
+            case Kind.PUSH:
+                self._push(record, action.num_bytes)
+            case Kind.UPDATE:
+                self._update(record)
+            case Kind.BACKWARD:
+                self._now = self._backward
+            case Kind.FORWARD | Kind.RELEASE:
+                pass
 
-    def push(self, name: str, num_bytes: int) -> None:
-        self._pushed += num_bytes
+    def _begin_pinned(self) -> None:
+        if PINNED in self._layouts:
+            if self._keeps_gradients:
+                self._update(PINNED)
+            self._fetch(PINNED, (Part.WEIGHTS,))
+
+    def _end_pinned(self) -> None:
+        if PINNED in self._layouts:
+            self._push(PINNED, self._layouts[PINNED].part_bytes(Part.GRADIENTS))
+            if not self._keeps_gradients:
+                self._use(PINNED, KEPT_PARTS)
+                self._update(PINNED)
+
+    def _use(self, record: str, parts: Collection[Part]) -> None:
+        self._now.disk_read += self._ring.use(record, parts)
+
+    def _fetch(self, record: str, parts: Collection[Part]) -> None:
+        self._now.fetch += self._layouts[record].part_bytes(Part.WEIGHTS)
+        if record == self._updated:
+            self._updated = None
+        else:
+            self._use(record, parts)
+
+    def _push(self, record: str, num_bytes: int) -> None:
+        self._now.push += num_bytes
         if self._keeps_gradients:
-            self._written += self._on_disk(name, Part.GRADIENTS)
+            self._ring.use(record, (Part.GRADIENTS,), fresh=(Part.GRADIENTS,))
+            self._now.disk_write += self._ring.on_disk(record, Part.GRADIENTS)
 
-    def update(self, name: str, *, reads_weights: bool) -> None:
-        weights, states = self._on_disk(name, Part.WEIGHTS), self._on_disk(name, Part.STATES)
-        self._read += states + (weights if reads_weights else 0)
-        kept = sum(self._layouts[name].part_bytes(part) for part in KEPT_PARTS)
-        self._written += kept if self._writes_all else weights + states
+    def _update(self, record: str) -> None:
         if self._keeps_gradients:
-            self._read += self._on_disk(name, Part.GRADIENTS)
-
-    def total(self) -> StepBytes:
-        return StepBytes(self._fetched, self._pushed, self._read, self._written)
+            self._use(record, tuple(Part))
+            # Its fetch is next, out of the same loan.
+            self._updated = record
+        else:
+            self._ring.use(record, KEPT_PARTS, fresh=KEPT_PARTS)
+        layout = self._layouts[record]
+        self._now.disk_write += sum(
+            layout.part_bytes(part) if self._writes_all else self._ring.on_disk(record, part)
+            for part in KEPT_PARTS
+        )
