@@ -32,9 +32,9 @@ def test_the_demo_ends_with_a_model_a_sample_and_a_report(tmp_path: Path) -> Non
         assert (tmp_path / "demo" / name).is_file()
 
 
-def test_the_demos_device_is_smaller_than_its_weights() -> None:
+def test_the_demos_device_is_smaller_than_its_weights(tmp_path: Path) -> None:
     with as_file(files("openwafer.cli") / "demo.yaml") as path:
         config = Session(path).config
-    model = build_hollow_model(config, expected_vocab_size(config))
+    model = build_hollow_model(config, expected_vocab_size(config), tmp_path)
     assert config.device_memory is not None
     assert config.device_memory < sum(parameter.nbytes for parameter in model.parameters())

@@ -6,7 +6,13 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.models.checkpoint_folder import CheckpointFolder, load_saved_model
+from openwafer.training.models.checkpoint_folder import (
+    CheckpointFolder,
+    describe_saved_model,
+    has_saved_buffers,
+    load_saved_model,
+)
+from openwafer.training.models.hollow import build_hollow
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.models.transformers_model import (
     TransformersModel,
@@ -22,8 +28,8 @@ ModelConfig = GptConfig | TransformersModel | CheckpointFolder | UserModule
 def build(config: ModelConfig, seed: int) -> nn.Module:
     """Build a model in training mode; its weights are a function of ``config`` and ``seed``.
 
-    Memory is allocated the usual way, so a context that redirects allocation holds for all of it
-    but the weights of a checkpoint folder, which the transformers library reads.
+    Memory is allocated the usual way and in this thread, so a context that redirects allocation
+    holds for all of it.
 
     Raises:
         OpenwaferError: the description does not lead to a model; the text says why.
@@ -38,6 +44,21 @@ def build(config: ModelConfig, seed: int) -> nn.Module:
             model = load_saved_model(config)
         case UserModule():
             model = build_user_module(config)
+    return model.train()
+
+
+def build_without_weights(config: ModelConfig, seed: int) -> nn.Module | None:
+    """As :func:`build`, but for the values of the parameters; none are drawn and none are read.
+
+    Returns:
+        ``None`` where the model cannot be built so; see :func:`build_hollow`.
+    """
+    if not isinstance(config, CheckpointFolder):
+        return build_hollow(lambda: build(config, seed))
+    torch.manual_seed(seed)
+    model = build_hollow(lambda: describe_saved_model(config))
+    if model is None or has_saved_buffers(model):
+        return None
     return model.train()
 
 

@@ -1,5 +1,6 @@
 """Models from a checkpoint folder on this machine, in the Hugging Face layout."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from openwafer.training.models.transformers_model import (
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+GENERATION_FILE = "generation_config.json"
+ONE_THREAD = "HF_DEACTIVATE_ASYNC_LOAD"
 MAX_LISTED = 8
 SAVE_AGAIN = "restore the file, or save the model again with save_pretrained"
 
@@ -52,14 +55,8 @@ def load_saved_model(description: CheckpointFolder) -> nn.Module:
             are missing, have another shape or are not finite.
     """
     folder = description.path
-    saved = _read_json(folder, CONFIG_FILE)
+    model_class, config = _class_and_config(description)
     _require_weights(folder)
-    config = _library_config(folder, saved)
-    if description.task is None:
-        model_class = find_class(_saved_class(folder, saved), Task.CAUSAL_LM)
-    else:
-        model_class = head_for(type(config), description.task)
-    disable_cache(config)
     model, missing = _read_weights(folder, model_class, config)
     if missing and description.task is None:
         raise error(
@@ -70,6 +67,37 @@ def load_saved_model(description: CheckpointFolder) -> nn.Module:
         )
     _require_finite(folder, model)
     return model
+
+
+def describe_saved_model(description: CheckpointFolder) -> nn.Module:
+    """The model as its config says, with weights drawn anew; for who needs none of them.
+
+    Raises:
+        OpenwaferError: the config is missing, or does not lead to a model.
+    """
+    model_class, config = _class_and_config(description)
+    model: Any = model_class._from_config(config, dtype=torch.float32)  # noqa: SLF001
+    if model.can_generate() and (description.path / GENERATION_FILE).is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(description.path)
+    built: nn.Module = model
+    return built
+
+
+def has_saved_buffers(model: nn.Module) -> bool:
+    """Whether a folder holds more of the model than its parameters."""
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return bool(model.state_dict().keys() - names)
+
+
+def _class_and_config(description: CheckpointFolder) -> tuple[Any, Any]:
+    saved = _read_json(description.path, CONFIG_FILE)
+    config = _library_config(description.path, saved)
+    if description.task is None:
+        model_class = find_class(_saved_class(description.path, saved), Task.CAUSAL_LM)
+    else:
+        model_class = head_for(type(config), description.task)
+    disable_cache(config)
+    return model_class, config
 
 
 def saved_vocab_size(description: CheckpointFolder) -> int | None:
@@ -160,7 +188,7 @@ def _saved_class(folder: Path, saved: dict[str, Any]) -> str:
 def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Module, set[str]]:
     """The model, and the names of its weights that the folder lacks."""
     try:
-        with _without_progress_bar():
+        with _without_progress_bar(), _in_one_thread():
             model, info = model_class.from_pretrained(
                 folder,
                 config=config,
@@ -181,6 +209,20 @@ def _read_weights(folder: Path, model_class: Any, config: Any) -> tuple[nn.Modul
     except REFUSALS as cause:
         raise _refusal(folder, cause) from cause
     return model, set(info["missing_keys"])
+
+
+@contextmanager
+def _in_one_thread() -> Iterator[None]:
+    """Context in which the library reads in this thread, where allocation may be redirected."""
+    earlier = os.environ.get(ONE_THREAD)
+    os.environ[ONE_THREAD] = "1"
+    try:
+        yield
+    finally:
+        if earlier is None:
+            del os.environ[ONE_THREAD]
+        else:
+            os.environ[ONE_THREAD] = earlier
 
 
 @contextmanager

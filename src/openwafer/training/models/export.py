@@ -13,11 +13,10 @@ import torch
 import transformers
 from torch import nn
 
-from openwafer.training.models.checkpoint_folder import CONFIG_FILE
+from openwafer.training.models.checkpoint_folder import CONFIG_FILE, GENERATION_FILE
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.models.transformers_model import is_of_library
 
-GENERATION_FILE = "generation_config.json"
 SAFETENSORS_METADATA = {"format": "pt"}
 
 LLAMA_NAMES = {

@@ -27,6 +27,7 @@ from openwafer.training.models import (
     with_vocab_size,
 )
 from openwafer.training.models.bf16_form import take_bf16_form
+from openwafer.training.models.build import build_without_weights
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
@@ -90,23 +91,24 @@ def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.
     return model
 
 
-def build_hollow_model(config: RunConfig, vocab_size: int) -> nn.Module:
-    """The model without weights: parameters on the meta device, buffers zero.
+def build_hollow_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.Module:
+    """The model in the run's format of weights and without them; its buffers are as they begin.
 
-    Enough to plan and to name tensors. A saved model and a user's module are built whole, as
-    nobody knows what their code does without values.
+    Enough to plan, to name tensors, and to take weights that were saved. No weight is drawn or
+    read, but where the model cannot be built without: then as :func:`build_model` does.
     """
     described = with_vocab_size(config.model, vocab_size)
-    if not _builds_on_meta(described):
-        model = build(described, config.seed)
-    else:
-        with torch.device("meta"):
-            model = build(described, config.seed)
-        for module in model.modules():
-            for name, buffer in list(module.named_buffers(recurse=False)):
-                setattr(module, name, torch.zeros_like(buffer, device="cpu"))
+    model = build_without_weights(described, config.seed)
+    if model is None:
+        return _without_weights(build_model(config, vocab_size, scratch_folder), config)
     freeze(model, config.optimizer.frozen)
+    return _without_weights(model, config)
+
+
+def _without_weights(model: nn.Module, config: RunConfig) -> nn.Module:
     take_weights(model, config)
+    for parameter in model.parameters():
+        parameter.data = parameter.new_empty(()).expand(parameter.shape)
     return model
 
 
@@ -185,24 +187,22 @@ def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
 def _memory_for(
     described: ModelConfig, config: RunConfig, scratch_folder: Path
 ) -> AbstractContextManager[object]:
-    if not _builds_on_meta(described):
-        return nullcontext()
-    with torch.device("meta"):
-        hollow = build(described, config.seed)
-    num_bytes = sum(parameter.nbytes for parameter in hollow.parameters())
     free_bytes = int(DEFERRED_SHARE * psutil.virtual_memory().available)
     most_bytes = min(config.streaming.host_memory or free_bytes, free_bytes)
-    if num_bytes <= most_bytes:
-        return nullcontext()
+    num_bytes = None
+    if isinstance(described, GptConfig | TransformersModel):
+        with torch.device("meta"):
+            hollow = build(described, config.seed)
+        num_bytes = sum(parameter.nbytes for parameter in hollow.parameters())
+        if num_bytes <= most_bytes:
+            return nullcontext()
     return DeferredMemory(
         scratch_folder,
         resident_bytes=min(most_bytes, SCRATCH_RESIDENT_BYTES),
         min_bytes=SCRATCH_MIN_BYTES,
+        # How large other models are is known when they are there.
+        spare_bytes=most_bytes if num_bytes is None else 0,
     )
-
-
-def _builds_on_meta(described: ModelConfig) -> bool:
-    return isinstance(described, GptConfig | TransformersModel)
 
 
 def _example(batch: BatchConfig, vocab_size: int, cross_documents: bool) -> Batch:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -14,9 +15,8 @@ from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import error
 from openwafer.training.data import load_tokenizer
 from openwafer.training.models import SAFETENSORS_METADATA, hugging_face_files
-from openwafer.training.models.checkpoint_folder import INDEX_FILE, WEIGHTS_FILE
-from openwafer.training.models.export import GENERATION_FILE
-from openwafer.training.session.building import build_hollow_model, build_model, take_weights
+from openwafer.training.models.checkpoint_folder import GENERATION_FILE, INDEX_FILE, WEIGHTS_FILE
+from openwafer.training.session.building import build_hollow_model
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
@@ -88,13 +88,12 @@ def _write_all(
 ) -> None:
     dtype = form.dtype or config.weights.dtype
     tokenizer = load_tokenizer(run.path)
-    model = build_hollow_model(config, tokenizer.vocab_size)
+    with TemporaryDirectory(prefix="openwafer-") as scratch:
+        model = build_hollow_model(config, tokenizer.vocab_size, Path(scratch))
+    BufferWatch(model).restore(saved.state.buffers)
     files = hugging_face_files(model, dtype)
     parameters = dict(model.named_parameters())
-    buffers: Mapping[str, torch.Tensor] = {}
-    if files.names.keys() - parameters.keys():
-        buffers = _buffers(config, saved, tokenizer.vocab_size, run.path)
-        buffers = {name: tensor for name, tensor in buffers.items() if name in files.names}
+    buffers = {name: tensor for name, tensor in model.named_buffers() if name in files.names}
     decay = config.ema if form.uses_average else None
     wants_masters = dtype is not config.weights.dtype
     counts = saved.state.counts
@@ -123,16 +122,6 @@ def _ending(generation: Mapping[str, object], end_of_text_id: int) -> Mapping[st
     if isinstance(ends, list) and end_of_text_id in ends:
         return generation
     return {**generation, "eos_token_id": end_of_text_id}
-
-
-def _buffers(
-    config: RunConfig, saved: SavedRun, vocab_size: int, scratch_folder: Path
-) -> dict[str, torch.Tensor]:
-    """All buffers with their values at the saved step."""
-    model = build_model(config, vocab_size, scratch_folder)
-    take_weights(model, config)
-    BufferWatch(model).restore(saved.state.buffers)
-    return dict(model.named_buffers())
 
 
 def _spec(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> ArraySpec:

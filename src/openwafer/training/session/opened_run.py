@@ -13,6 +13,7 @@ from openwafer.diagnostics import error
 from openwafer.training.data import DataSource, Preparation, TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
+    build_hollow_model,
     build_model,
     make_updater,
     make_workload,
@@ -110,8 +111,12 @@ def opened(
     vocab_size = dataset.tokenizer.vocab_size
     require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
-    model = build_model(config, vocab_size, folder.path)
-    weights = take_weights(model, config)
+    weights: dict[str, torch.Tensor] = {}
+    if saved is None:
+        model = build_model(config, vocab_size, folder.path)
+        weights = take_weights(model, config)
+    else:
+        model = build_hollow_model(config, vocab_size, folder.path)
     optimizers = build_optimizers(model, config.optimizer)
     tracks, buffers = DiskTracks(), BufferWatch(model)
     notify("planning the step")

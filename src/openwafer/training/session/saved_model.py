@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 from openwafer.training.data import load_tokenizer
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
-    build_model,
+    build_hollow_model,
     make_workload,
     stream_options,
-    take_weights,
 )
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.opened_model import OpenedModel
@@ -59,8 +58,7 @@ def opened_to_read(
     with TemporaryDirectory(prefix="openwafer-") as name:
         scratch = Path(name)
         notify("building the model")
-        model = build_model(config, tokenizer.vocab_size, scratch)
-        take_weights(model, config).clear()
+        model = build_hollow_model(config, tokenizer.vocab_size, scratch)
         BufferWatch(model).restore(saved.state.buffers)
         notify("planning a step")
         planned = plan_run(

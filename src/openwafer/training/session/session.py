@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from rich.console import Console
@@ -86,7 +87,8 @@ class Session:
         # What a run would take is timed with its allocator.
         return_large_blocks()
         vocab_size = expected_vocab_size(self.config)
-        model = build_hollow_model(self.config, vocab_size)
+        with TemporaryDirectory(prefix="openwafer-") as scratch:
+            model = build_hollow_model(self.config, vocab_size, Path(scratch))
         optimizers = build_optimizers(model, self.config.optimizer)
         planned = plan_run(
             make_workload(model, self.config, vocab_size),

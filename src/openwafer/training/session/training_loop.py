@@ -164,8 +164,8 @@ class _Loop:
 
     def _step(self, step: int) -> None:
         run = self._run
-        batches = run.dataset.micro_batches(step, run.config.batch.num_micro_batches)
         self._meter.start()
+        batches = run.dataset.micro_batches(step, run.config.batch.num_micro_batches)
         with self._traced(step):
             try:
                 self._loss = run.trainer.forward_backward(step, batches)

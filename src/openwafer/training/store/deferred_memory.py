@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import PAGE_BYTES, round_up
+from openwafer.training.store.paging import page_out
 from openwafer.training.store.store_file import free_bytes_of
 
 aten = torch.ops.aten
@@ -54,6 +55,14 @@ def _copy(new: Tensor, source: Tensor, *_args: object, **_options: object) -> No
     new.copy_(source)
 
 
+def _join(new: Tensor, sources: Sequence[Tensor], dim: int = 0) -> None:
+    torch.cat(tuple(sources), dim, out=new)
+
+
+def _stack(new: Tensor, sources: Sequence[Tensor], dim: int = 0) -> None:
+    torch.stack(tuple(sources), dim, out=new)
+
+
 # Operators that allocate, and what they do with the new tensor; torch's own kernels for the random
 # ones also allocate first and fill by the same call.
 FILLS: Mapping[Any, Fill] = {
@@ -64,6 +73,8 @@ FILLS: Mapping[Any, Fill] = {
     **dict.fromkeys((aten.rand, aten.rand_like), _draw_uniform),
     **dict.fromkeys((aten.randn, aten.randn_like), _draw_normal),
     **dict.fromkeys((aten.clone, aten._to_copy), _copy),  # noqa: SLF001
+    aten.cat: _join,
+    aten.stack: _stack,
 }
 
 
@@ -113,22 +124,32 @@ class ScratchFile:
 class DeferredMemory(TorchDispatchMode):
     """Context in which new CPU tensors of `min_bytes` or more live in a file in `folder`.
 
-    About `resident_bytes` of them, or the tensors of one operator where those are more, stay in
+    The first of them, `spare_bytes` in all, live in memory as ever. About `resident_bytes` of the
+    others, or the tensors of one operator where those are more, stay in
     memory. The tensors remain valid after the block; the file's space returns when the last of
     them is gone. `folder` must be on a disk, not in memory as tmpfs is. Enter it once.
     """
 
     def __init__(
-        self, folder: Path, *, resident_bytes: int = 256 << 20, min_bytes: int = 1 << 20
+        self,
+        folder: Path,
+        *,
+        resident_bytes: int = 256 << 20,
+        min_bytes: int = 1 << 20,
+        spare_bytes: int = 0,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._scratch = ScratchFile(folder)
+        self._folder = folder
+        self._spare_bytes = spare_bytes
+        self._scratch: ScratchFile | None = None
         self._resident_bytes = resident_bytes
         self._min_bytes = min_bytes
         self._offsets: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         # Addresses of the tensors that may have pages in memory, the longest unused first.
         self._recent: dict[int, None] = {}
+        # Tensors in memory of others, such as the pages of a file that safetensors maps.
+        self._mapped: dict[int, Tensor] = {}
 
     def __exit__(
         self,
@@ -138,7 +159,8 @@ class DeferredMemory(TorchDispatchMode):
     ) -> None:
         super().__exit__(kind, value, trace)  # type: ignore[no-untyped-call]
         self.trim()
-        self._scratch.seal()
+        if self._scratch is not None:
+            self._scratch.seal()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -148,6 +170,9 @@ class DeferredMemory(TorchDispatchMode):
     def trim(self) -> None:
         """Take all scratch pages out of the resident set; the next use brings them back."""
         self._evict_down_to(0, kept=frozenset())
+        for tensor in self._mapped.values():
+            page_out(tensor)
+        self._mapped.clear()
 
     def __torch_dispatch__(
         self,
@@ -161,21 +186,27 @@ class DeferredMemory(TorchDispatchMode):
         if result is None:
             result = func(*args, **options)
         self._note_use([result, *args])
+        self._note_mapped(args)
         return result
 
     def _deferred(self, func: Any, args: Sequence[Any], options: dict[str, Any]) -> Tensor | None:
         fill = FILLS.get(func.overloadpacket)
-        if fill is None or not _is_plain_cpu(args, options):
+        if fill is None or "out" in options or not _is_plain_cpu(args, options):
             return None
         kind = _on_meta(func, args, options)
         num_bytes = kind.numel() * kind.element_size()
         if num_bytes < self._min_bytes or not kind.is_contiguous():
+            return None
+        self._spare_bytes -= num_bytes
+        if self._spare_bytes >= 0:
             return None
         new = self._allocate(num_bytes).view(kind.dtype).view(kind.shape)
         fill(new, *args, **options)
         return new
 
     def _allocate(self, num_bytes: int) -> Tensor:
+        if self._scratch is None:
+            self._scratch = ScratchFile(self._folder)
         start, flat = self._scratch.allocate(num_bytes)
         address = flat.data_ptr()
         self._offsets[address] = start
@@ -191,6 +222,21 @@ class DeferredMemory(TorchDispatchMode):
             self._recent[address] = None
         self._evict_down_to(self._resident_bytes, kept=used)
 
+    def _note_mapped(self, values: Iterable[Any]) -> None:
+        for tensor in _tensors(values):
+            if tensor.nbytes >= self._min_bytes and self._is_foreign(tensor):
+                self._mapped.pop(tensor.data_ptr(), None)
+                self._mapped[tensor.data_ptr()] = tensor
+        total = sum(tensor.nbytes for tensor in self._mapped.values())
+        while total > self._resident_bytes and len(self._mapped) > 1:
+            tensor = self._mapped.pop(next(iter(self._mapped)))
+            page_out(tensor)
+            total -= tensor.nbytes
+
+    def _is_foreign(self, tensor: Tensor) -> bool:
+        """Whether the memory is neither torch's own nor the scratch file's."""
+        return not tensor.untyped_storage().resizable() and _address(tensor) not in self._sizes
+
     def _evict_down_to(self, num_bytes: int, kept: Iterable[int]) -> None:
         total = sum(self._sizes[address] for address in self._recent)
         for address in [address for address in self._recent if address not in kept]:
@@ -198,13 +244,17 @@ class DeferredMemory(TorchDispatchMode):
                 return
             total -= self._sizes[address]
             del self._recent[address]
-            self._scratch.evict(self._offsets[address], self._sizes[address])
+            if self._scratch is not None:
+                self._scratch.evict(self._offsets[address], self._sizes[address])
 
 
 def _is_plain_cpu(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
     device = options.get("device")
-    if device is None and args and isinstance(args[0], Tensor):
-        device = args[0].device
+    source = args[0] if args else None
+    if isinstance(source, list | tuple) and source:
+        source = source[0]
+    if device is None and isinstance(source, Tensor):
+        device = source.device
     is_cpu = device is None or torch.device(device).type == "cpu"
     is_strided = options.get("layout") in (None, torch.strided)
     return is_cpu and is_strided and not options.get("pin_memory")
@@ -214,6 +264,9 @@ def _on_meta(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Tens
     if func.overloadpacket is aten.clone:
         like: Tensor = torch.empty_like(args[0], device="meta", **options)
         return like
+    if func.overloadpacket in (aten.cat, aten.stack):
+        joined: Tensor = func([source.to("meta") for source in args[0]], *args[1:])
+        return joined
     kind: Tensor = func(*args, **{**options, "device": "meta"})
     return kind
 

@@ -1,0 +1,115 @@
+"""Builds models without their weights; buffers and all else have the values they would have."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from openwafer.diagnostics import OpenwaferError
+
+# What constructors raise for tensors without values; their own mistakes come up again elsewhere.
+REFUSALS = (OpenwaferError, RuntimeError, TypeError, ValueError)
+NO_OP = "for .*: copying from a non-meta parameter in the checkpoint to a meta parameter"
+
+
+def build_hollow(make: Callable[[], nn.Module]) -> nn.Module | None:
+    """A model whose parameters have shapes, dtypes and names, and neither memory nor values.
+
+    Parameters are on the meta device while the constructor runs, so that nothing is drawn for
+    them. Buffers are computed as ever.
+
+    Args:
+        make: builds the model.
+
+    Returns:
+        ``None`` where the constructor needs the weights: it reads their values, or draws random
+        numbers for anything else, which depend on those drawn before.
+    """
+    skipping = _SkippedDraws()
+    hook = register_module_parameter_registration_hook(_to_meta)
+    try:
+        with skipping, _without_remarks():
+            model = make()
+    except REFUSALS:
+        return None
+    finally:
+        hook.remove()
+    if skipping.has_drawn or any(_has_meta(module) for module in model.modules()):
+        return None
+    for parameter in model.parameters():
+        nothing = torch.empty((), dtype=parameter.dtype).expand(parameter.shape)
+        _replace(parameter, nothing)
+    return model
+
+
+class _SkippedDraws(TorchDispatchMode):
+    """Context in which random numbers are drawn for no tensor.
+
+    Attributes:
+        has_drawn: whether some were wanted for a tensor that may be more than a weight.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.has_drawn = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            options.pop("generator", None)
+            tensors = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+            if not tensors:
+                # A weight, or found out by what is left on the meta device.
+                options["device"] = torch.device("meta")
+            elif not all(tensor.is_meta for tensor in tensors):
+                self.has_drawn = True
+        return func(*args, **options)
+
+
+def _to_meta(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
+    if parameter is None or parameter.is_meta:
+        return
+    if type(parameter) is not nn.Parameter:
+        raise TypeError(f"{type(parameter).__name__} may be more than its values")
+    _replace(parameter, torch.empty_like(parameter, device="meta"))
+
+
+def _replace(parameter: nn.Parameter, data: Tensor) -> None:
+    """Give a parameter other data, of another device too; it stays the same object."""
+    other = nn.Parameter(data, requires_grad=parameter.requires_grad)
+    torch.utils.swap_tensors(parameter, other)
+
+
+def _has_meta(module: nn.Module) -> bool:
+    """Whether the module holds a tensor without values that is no parameter."""
+    values = [
+        value for key, value in vars(module).items() if key not in ("_parameters", "_modules")
+    ]
+    return any(
+        isinstance(leaf, Tensor) and leaf.is_meta and not isinstance(leaf, nn.Parameter)
+        for leaf in pytree.tree_leaves(values)
+    )
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Context in which torch does not remark that weights it loads are left out."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NO_OP, UserWarning)
+        yield
