@@ -15,14 +15,26 @@ def replacing(path: Path) -> Iterator[Path]:
     was and the temporary file is gone. Raises OSError where the disk refuses.
     """
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    with naming(path):
+        try:
+            yield temporary
+            sync_path(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        # The new name is only on disk once its folder is, too.
+        sync_path(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Context in which an OSError that tells no file, as of a write to a full disk, gets `path`."""
     try:
-        yield temporary
-        sync_path(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    # The new name is only on disk once its folder is, too.
-    sync_path(path.parent)
+        yield
+    except OSError as cause:
+        if cause.filename is None:
+            cause.filename = str(path)
+        raise
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -5,6 +5,7 @@ Keys that a reader does not know are ignored, so that a file may say more than a
 asks for.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -15,6 +16,7 @@ import xxhash
 from openwafer.diagnostics import OpenwaferError, error
 
 Content = TypeVar("Content")
+MAX_SHOWN_CHARS = 60
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """A field type: a whole number from zero on."""
@@ -33,25 +35,44 @@ def decode(kind: type[Content], data: bytes | str) -> Content:
     """The `kind` that a JSON text holds. Raises JsonMistake."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
-        raise JsonMistake(_told(cause)) from cause
+    except msgspec.ValidationError as cause:
+        raise JsonMistake(_told(cause, decode(object, data))) from cause
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise JsonMistake(f"not JSON: {cause}") from cause
 
 
 def convert(kind: type[Content], value: object) -> Content:
     """The `kind` that a decoded JSON value stands for. Raises JsonMistake."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.MsgspecError as cause:
-        raise JsonMistake(_told(cause)) from cause
+    except msgspec.ValidationError as cause:
+        raise JsonMistake(_told(cause, value)) from cause
 
 
-def _told(cause: Exception) -> str:
-    if not isinstance(cause, msgspec.ValidationError):
-        return f"not JSON: {cause}"
-    text, _, place = str(cause).replace("`", "").partition(" - at ")
-    text = text.replace("Object missing required field", "missing key").replace("got", "found")
-    where = f" at {place.replace('$.', '').removeprefix('$')}" if place else ""
-    return f"{text[0].lower()}{text[1:]}{where}"
+def _told(cause: msgspec.ValidationError, document: object) -> str:
+    """What is wrong, with the place in the document and, where it can be found, the value there."""
+    text, _, path = str(cause).partition(" - at ")
+    text = text.partition(", got ")[0].replace("Object missing required field", "missing key")
+    text = _TYPES.sub(lambda types: _WORD.sub(lambda kind: _WORDS[kind[0]], types[1]), text)
+    text = f"{text[0].lower()}{text[1:]}".replace("`", "'")
+    path = path.replace("`", "").replace("$.", "").removeprefix("$")
+    if text.startswith("expected"):
+        text += _found(document, path)
+    return f"{path}: {text}" if path else text
+
+
+_TYPES = re.compile(r"(?<!key )`([^`]+)`")
+_WORD = re.compile("object|array|float")
+_WORDS = {"object": "an object", "array": "a list", "float": "a number"}
+
+
+def _found(value: Any, path: str) -> str:
+    if "..." in path or " in " in path:
+        return ""
+    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path.replace("][", "].[")):
+        value = value[int(index)] if index else value[key]
+    text = "null" if value is None else f"{type(value).__name__} {value!r}"
+    return f", found {text[:MAX_SHOWN_CHARS]}"
 
 
 class _Head(msgspec.Struct):

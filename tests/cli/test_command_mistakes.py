@@ -1,6 +1,8 @@
 """Mistakes end with a diagnostic and exit code 2, never with a traceback."""
 
 import io
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -88,8 +90,34 @@ def test_a_disk_that_is_full_is_told(run: Path) -> None:
     done = run_command("resume", run)
     log.unlink()
     log.write_text(written)
-    assert done.err.startswith("error[system]: a file: No space left on device\n")
+    assert done.err.startswith(f"error[system]: {log}: No space left on device\n")
     assert (done.code, "help: make room on that disk" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["plan", "resume"])
+def test_a_name_longer_than_the_system_takes_is_told(tmp_path: Path, command: str) -> None:
+    done = run_command(command, tmp_path / ("n" * 300))
+    assert done.code == 2
+    assert re.search(r"error\[.*nnn.*: File name too long\n(.|\n)*help: .*shorter", done.err)
+
+
+def test_a_prompt_that_is_no_text_is_told(run: Path) -> None:
+    done = run_command("generate", run, "--prompt", os.fsdecode(b"caf\xe9"))
+    assert done.code == 2
+    assert done.err.startswith("error[option-value]: --prompt: character 3 is the byte 0xe9, which")
+
+
+def test_a_plan_for_a_folder_that_is_a_file_is_refused(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run_command("plan", config_file, *settings([f"folder={tmp_path}/file"]))
+    assert (done.code, f"cannot make {tmp_path}/file/" in done.err) == (2, True)
+
+
+def test_a_plan_to_evaluate_without_held_out_documents_is_refused(config_file: Path) -> None:
+    values = ["evaluate={every: 1}", "data.validation_share=0"]
+    done = run_command("train", config_file, "--plan-only", *settings(values))
+    assert done.code == 2
+    assert "data.validation_share is 0, and evaluate needs held-out documents" in done.err
 
 
 @pytest.mark.parametrize(("no_color", "is_colored"), [("", True), ("1", False)])

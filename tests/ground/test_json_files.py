@@ -33,12 +33,14 @@ TREE = Tree((Leaf(1), Leaf(2)), 2.5)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"leaves": [{"size": 1}], "height": "x"}', "expected float | null, found str at height"),
-        ('{"leaves": [{"size": -1}], "height": 1}', r"expected int >= 0 at leaves\[0\]\.size"),
-        ('{"leaves": [{"size": true}], "height": 1}', r"expected int, found bool at leaves\[0\]"),
-        ('{"leaves": [{}], "height": 1}', r"missing key size at leaves\[0\]"),
-        ('{"leaves": [{"size": 1, "color": "blue"}]}', "invalid enum value 'blue' at leaves"),
-        ("[]", "expected object, found array"),
+        ('{"leaves": [{"size": 1}], "height": "x"}', "height: expected a number .*, found str 'x'"),
+        ('{"leaves": [{"size": -1}], "height": 1}', r"leaves\[0\]\.size: .* >= 0, found int -1"),
+        ('{"leaves": [{"size": true}]}', r"leaves\[0\]\.size: expected int, found bool True"),
+        ('{"leaves": [{"size": null}]}', r"leaves\[0\]\.size: expected int, found null"),
+        ('{"leaves": [{}], "height": 1}', r"leaves\[0\]: missing key 'size'"),
+        ('{"leaves": [{"size": 1, "color": "blue"}]}', "color: invalid enum value 'blue'"),
+        ('{"leaves": {}}', "leaves: expected a list, found dict {}"),
+        ("[]", r"expected an object, found list \[\]"),
         ('{"leaves"', "not JSON: Input data was truncated"),
         ("NaN", "not JSON: JSON is malformed"),
         ("[" * 100_000, "not JSON: maximum recursion depth"),
@@ -46,7 +48,7 @@ TREE = Tree((Leaf(1), Leaf(2)), 2.5)
 )
 def test_a_mistake_is_told_with_its_key(text: str, told: str) -> None:
     kind = object if text.startswith("[[") else Tree
-    with pytest.raises(JsonMistake, match=told.replace("| null", r"\| null")):
+    with pytest.raises(JsonMistake, match=told):
         decode(kind, text)
 
 
@@ -56,7 +58,7 @@ def test_bytes_that_are_no_text_are_a_mistake() -> None:
 
 
 def test_values_of_another_file_are_checked_alike() -> None:
-    with pytest.raises(JsonMistake, match=r"missing key leaves"):
+    with pytest.raises(JsonMistake, match="missing key 'leaves'"):
         convert(Tree, {})
 
 

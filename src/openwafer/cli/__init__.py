@@ -10,6 +10,10 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, 
 
 # A disk that is full or refuses to be used is no fault of the program.
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+REMEDIES = {
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "remove the link that leads to itself",
+}
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
@@ -30,7 +34,7 @@ def main() -> None:
         print(text, file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
     except OSError as refusal:
-        if refusal.errno not in REFUSALS:
+        if refusal.errno not in (*REFUSALS, *REMEDIES):
             raise
         print(render(_told(refusal), color=wants_color(sys.stderr)), file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
@@ -39,10 +43,13 @@ def main() -> None:
 
 
 def _told(refusal: OSError) -> Diagnostic:
+    remedy = (
+        "make room on that disk, or use a folder that may be read and written; then go on with a "
+        "run by openwafer resume"
+    )
     return Diagnostic(
         Severity.ERROR,
         "system",
         f"{refusal.filename or 'a file'}: {refusal.strerror}",
-        help="make room on that disk, or use a folder that may be read and written; then go on "
-        "with a run by openwafer resume",
+        help=REMEDIES.get(refusal.errno or 0, remedy),
     )

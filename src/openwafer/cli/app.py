@@ -202,6 +202,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
         sampling = Sampling(tokens, temperature, top_k, top_p, seed)
     except InvalidFieldError as cause:
         raise error("option-value", str(cause)) from cause
+    _require_texts(prompt)
     session = Session(run, trusts_code=trust_code)
     written = session.generate_all(prompt, sampling)
     print("\n\n".join(map("".join, zip(prompt, written.texts, strict=True))))
@@ -218,6 +219,22 @@ def demo(
     from openwafer.cli.demo import run_demo
 
     run_demo(folder, overrides)
+
+
+def _require_texts(prompts: list[str]) -> None:
+    """Refuse what a shell has passed on that is no UTF-8: its bytes are halves of surrogates."""
+    from openwafer.diagnostics import error
+
+    for prompt in prompts:
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as cause:
+            raise error(
+                "option-value",
+                f"--prompt: character {cause.start} is the byte "
+                f"0x{ord(prompt[cause.start]) & 0xFF:02x}, which is no UTF-8 here",
+                help="give the text in UTF-8, as a terminal in a UTF-8 locale does",
+            ) from cause
 
 
 def _tell_result(session: "Session", result: "TrainResult") -> None:

@@ -104,7 +104,7 @@ def test_any_changed_byte_behind_the_header_is_noticed(tmp_path: Path) -> None:
         (
             b'"dtype"',
             b'"dtypo"',
-            "JSON of format openwafer-token-shard, found missing key dtype",
+            "JSON of format openwafer-token-shard, found missing key 'dtype'",
         ),
         (b'"num_tokens":8', b'"num_tokens":9', "size: expected 4152 bytes, found 4144 bytes"),
         (b"{", b"[", "header: expected JSON of format openwafer-token-shard, found "),

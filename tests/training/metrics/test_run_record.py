@@ -65,7 +65,7 @@ def test_a_folder_that_is_no_run_is_refused_with_the_missing_file(folder: Path, 
     ("changes", "complaint"),
     [
         ({"version": 7}, r"plan\.json: expected .* version 2, found 'openwafer-plan' version 7"),
-        ({"mode": "hovering"}, r"plan\.json: mode: expected one of resident, streamed, found str"),
+        ({"mode": "hovering"}, r"plan\.json: mode: invalid enum value 'hovering'"),
         ({"layers": {}}, r"plan\.json: layers: expected a list, found dict"),
         ({"layers": [{}]}, r"plan\.json: layers\[0\]: missing key 'name'"),
         ({"step_bytes": 3}, r"plan\.json: step_bytes: expected an object, found int 3"),

@@ -1,5 +1,6 @@
 """Every kind of description leads to a model, or to an error that says why not."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,16 @@ def test_a_value_of_the_wrong_type_is_shown() -> None:
     text = refusal(TransformersModel("llama", config={"hidden_size": "wide"}))
     assert "LlamaForCausalLM refuses this config" in text
     assert "hidden_size: 'wide'" in text
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [("llama", {"num_hidden_layers": -2}), ("llava", {"text_config": {"n_layer": -1}})],
+)
+def test_a_negative_size_makes_no_empty_model(architecture: str, config: dict[str, Any]) -> None:
+    task = Task.IMAGE_TEXT_TO_TEXT if architecture == "llava" else Task.CAUSAL_LM
+    text = refusal(TransformersModel(architecture, task, config=config))
+    assert re.search(r"model-config.*layer.*: expected at least 0, found -", text)
 
 
 def test_sizes_that_do_not_divide_are_refused_with_the_values() -> None:

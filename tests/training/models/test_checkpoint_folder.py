@@ -126,7 +126,7 @@ def test_a_missing_shard_is_named(tmp_path: Path, model: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{,", "config.json: not JSON: "), ("[1]", "config.json: expected object, found array")],
+    [("{,", "config.json: not JSON: "), ("[1]", "config.json: expected an object, found list [1]")],
 )
 def test_a_damaged_config_is_refused(folder: Path, text: str, message: str) -> None:
     (folder / CONFIG).write_text(text)

@@ -1,5 +1,6 @@
 """A run that stopped and went on equals the unbroken one, bit for bit."""
 
+import io
 import os
 import threading
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics.plan_record import Activations, Mode
@@ -169,6 +171,18 @@ def test_metrics_of_a_resumed_run_have_each_step_once(data: TinyData, tmp_path: 
     train_halfway(config)
     lines = (resume_quietly(config).folder / "metrics.jsonl").read_text().splitlines()
     assert [line.startswith(f'{{"step": {n},') for n, line in enumerate(lines[1:])] == [True] * 4
+
+
+def test_damaged_metrics_do_not_keep_a_run_from_going_on(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path)
+    train_halfway(config)
+    metrics = tmp_path / "tiny/metrics.jsonl"
+    metrics.write_text(metrics.read_text() + "damage\n")
+    console = Console(file=io.StringIO(), record=True)
+    assert Session(config, console=console).resume().is_complete
+    assert "are left out; they are in " in (told := console.export_text())
+    assert "damaged-metrics.jsonl" in told
+    assert metrics.read_text().count("\n") == 5
 
 
 def test_other_batches_are_refused(data: TinyData, tmp_path: Path) -> None:

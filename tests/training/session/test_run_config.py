@@ -101,6 +101,7 @@ def test_micro_batches_come_by_number_or_by_size() -> None:
         ("weights=fp16", "no such choice: the text 'fp16'"),
         ("name=a/b", "name: 'a/b' is no name of a folder"),
         ("name=..", "name: '..' is no name of a folder"),
+        (f"name={'n' * 300}", "name: expected at most 255 bytes, found 300"),
         ("seed=99999999999999999999", "seed: expected a number of 64 bits, found 9999999999999999"),
         ("streaming.link_per_second=0", "link_per_second: expected above 0, found 0"),
         ("streaming.prefetch_layers=-1", "prefetch_layers: expected at least 0, found -1"),

@@ -31,11 +31,15 @@ def test_a_state_comes_back_from_json_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('"steps_done": 7', '"steps_done": "7"', "expected int, found str at steps_done"),
-        ('"steps_done": 7', '"steps_done": -7', "expected int >= 0 at steps_done"),
-        ('"num_averaged": {"w": 3}', '"num_averaged": 3', "expected object, found int at counts"),
-        ('"shape": [1]', '"shape": [-1]', "expected int >= 0 at buffers"),
-        ('"seed"', '"seat"', "missing key seed"),
+        ('"steps_done": 7', '"steps_done": "7"', "steps_done: expected int, found str '7'"),
+        ('"steps_done": 7', '"steps_done": -7', "steps_done: expected int >= 0, found int -7"),
+        (
+            '"num_averaged": {"w": 3}',
+            '"num_averaged": 3',
+            "expected an object, found int 3",
+        ),
+        ('"shape": [1]', '"shape": [-1]', "shape.*: expected int >= 0"),
+        ('"seed"', '"seat"', "missing key 'seed'"),
         ('"version": 2', '"version": 1', "expected version 2, found 1"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_folder_without_an_index_is_no_checkpoint(tmp_path: Path) -> None:
     ("old", "new", "text"),
     [
         ('"version":2', '"version":1', "version 1; this program reads .* version 2"),
-        ('"version"', '"edition"', "is damaged: missing key version"),
+        ('"version"', '"edition"', "is damaged: missing key 'version'"),
         ('"format":', '"format"', "is damaged: not JSON: JSON is malformed"),
         ('"step":3', '"step":4', r"its content has the checksum \w{16}, not \w{16}"),
     ],

@@ -40,7 +40,7 @@ def test_a_header_longer_than_its_file_is_refused_unread(saved: Path, length: in
     [
         (b'"F32"', b'"F31"', "layer0.weight has the unknown dtype 'F31'"),
         (b"[40,64]", b"[40,63]", "layer0.weight of 10080 bytes lies from 0 to 10240"),
-        (b"[40,64]", b"[40,-4]", r"expected int >= 0 at \[...\].shape\[1\]"),
+        (b"[40,64]", b"[40,-4]", r"shape\[1\]: expected int >= 0"),
         (b'"layer0.weight"', b'"layer0.height"', "KeyError: 'layer0.weight'"),
     ],
 )

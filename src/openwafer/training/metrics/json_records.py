@@ -1,24 +1,22 @@
 """Frozen dataclasses to JSON objects and back, with the place of every mistake.
 
-A dataclass is the contract of a file: its field names are the keys, its annotations the types.
-Keys that a reader does not know are ignored, so that a file may say more than an older reader
-asks for. JSON has no NaN: a number that is not finite is written as the text nan, inf or -inf.
+JSON has no NaN: a number that is not finite is written as the text nan, inf or -inf.
 """
 
 import dataclasses
-import functools
 import json
 import math
-import types
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.json_files import JsonMistake, Unchecked, convert, decode
 
 Record = TypeVar("Record")
+CORRUPT = "run-file-corrupt"
 _NOT_FINITE = ("nan", "inf", "-inf")
+_NUMBERS = (float, float | None)
 
 
 def to_json(record: Any) -> str:
@@ -29,18 +27,15 @@ def to_json(record: Any) -> str:
     return json.dumps(values, allow_nan=False)
 
 
-def parse_json(text: str, place: str) -> Mapping[str, object]:
+def parse_json(text: str | bytes, place: str) -> Mapping[str, object]:
     """The JSON object in `text`; `place` names it in errors.
 
     Raises `OpenwaferError` (run-file-corrupt) for text that is not JSON or not an object.
     """
     try:
-        value = json.loads(text)
-    except ValueError as cause:
-        raise corrupt(place, f"not JSON: {cause}") from cause
-    if not isinstance(value, dict):
-        raise corrupt(place, f"expected an object, found {_describe(value)}")
-    return value
+        return decode(Unchecked, text)
+    except JsonMistake as cause:
+        raise corrupt(place, str(cause)) from cause
 
 
 def read_text(path: Path) -> str:
@@ -69,78 +64,32 @@ def check_format(value: Mapping[str, object], name: str, version: int, place: st
         )
 
 
-def parse_record(kind: type[Record], value: object, place: str) -> Record:
+def parse_record(kind: type[Record], value: Mapping[str, object], place: str) -> Record:
     """The dataclass `kind` built from a JSON object, every key and type checked.
 
     Raises `OpenwaferError` (run-file-corrupt) with the place of the key and what was found.
     """
-    if not isinstance(value, dict):
-        raise corrupt(place, f"expected an object, found {_describe(value)}")
-    hints = _type_hints(cast("Any", kind))
-    missing = [key for key in hints if key not in value]
-    if missing:
-        raise corrupt(place, f"missing key {missing[0]!r}")
-    return kind(
-        **{key: _convert(hint, value[key], f"{place}: {key}") for key, hint in hints.items()}
-    )
+    hints = get_type_hints(kind)
+    numbers = {
+        key: float(text)
+        for key, text in value.items()
+        if text in _NOT_FINITE and hints.get(key) in _NUMBERS
+    }
+    try:
+        return convert(kind, {**value, **numbers})
+    except JsonMistake as cause:
+        raise corrupt(place, str(cause)) from cause
 
 
 def corrupt(place: str, message: str) -> OpenwaferError:
     """The error for content that breaks its file's contract."""
     return error(
-        "run-file-corrupt",
+        CORRUPT,
         f"{place}: {message}",
         help="the file was changed or cut after it was written; docs/formats/ describes it",
     )
 
 
-@functools.cache
-def _type_hints(kind: Any) -> Mapping[str, Any]:
-    return get_type_hints(kind)
-
-
-def _convert(hint: Any, value: object, place: str) -> Any:
-    if isinstance(hint, types.UnionType):
-        kept, _none = get_args(hint)
-        return None if value is None else _convert(kept, value, place)
-    if get_origin(hint) is tuple:
-        return _convert_list(get_args(hint)[0], value, place)
-    if dataclasses.is_dataclass(hint):
-        return parse_record(cast("type[Any]", hint), value, place)
-    if issubclass(hint, StrEnum):
-        return _convert_choice(hint, value, place)
-    if hint is float:
-        return _convert_number(value, place)
-    if type(value) is not hint:
-        raise corrupt(place, f"expected {hint.__name__}, found {_describe(value)}")
-    return value
-
-
-def _convert_list(hint: Any, value: object, place: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise corrupt(place, f"expected a list, found {_describe(value)}")
-    return tuple(_convert(hint, item, f"{place}[{index}]") for index, item in enumerate(value))
-
-
-def _convert_choice(hint: type[StrEnum], value: object, place: str) -> StrEnum:
-    if value not in list(hint):
-        choices = ", ".join(hint)
-        raise corrupt(place, f"expected one of {choices}, found {_describe(value)}")
-    return hint(str(value))
-
-
-def _convert_number(value: object, place: str) -> float:
-    if isinstance(value, str) and value in _NOT_FINITE:
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise corrupt(place, f"expected a number, found {_describe(value)}")
-    return float(value)
-
-
 def _portable(value: object) -> object:
     is_not_finite = isinstance(value, float) and not math.isfinite(value)
     return str(value) if is_not_finite else value
-
-
-def _describe(value: object) -> str:
-    return "null" if value is None else f"{type(value).__name__} {value!r}"

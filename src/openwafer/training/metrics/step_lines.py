@@ -6,15 +6,18 @@ kill can leave a torn last line, which is no error: the reader sets it apart.
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from openwafer.atomic_file import write_text
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics.json_records import (
+    CORRUPT,
     check_format,
     corrupt,
     parse_json,
@@ -89,13 +92,25 @@ class StepWriter(Generic[Row]):
 
     `first_step` is the step about to run. At 0 the file starts anew; later, rows of that step
     and after it are dropped together with a torn line, by an atomic rewrite, and the rest stays.
+    Of a damaged file the whole rows stay, and `damaged` is where the file is kept as it was.
     """
 
     def __init__(self, path: Path, file_format: LineFormat[Row], *, first_step: int = 0) -> None:
-        kept = read_lines(path, file_format).rows if first_step else ()
+        self.damaged: Path | None = None
+        kept = self._kept_rows(path, file_format) if first_step else ()
         _write_rows(path, file_format, (row for row in kept if row.step < first_step))
         self._path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def _kept_rows(self, path: Path, file_format: LineFormat[Row]) -> tuple[Row, ...]:
+        try:
+            return read_lines(path, file_format).rows
+        except OpenwaferError as found:
+            if found.diagnostics[0].code != CORRUPT:
+                raise
+        self.damaged = path.with_name(f"damaged-{path.name}")
+        shutil.copyfile(path, self.damaged)
+        return _whole_rows(path, file_format)
 
     def append(self, row: Row) -> None:
         """Add one line; raises `OpenwaferError` (metrics-not-written), say on a full disk."""
@@ -123,6 +138,14 @@ class StepWriter(Generic[Row]):
         place: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _whole_rows(path: Path, file_format: LineFormat[Row]) -> tuple[Row, ...]:
+    rows = []
+    for line in path.read_bytes().split(b"\n"):
+        with suppress(OpenwaferError):
+            rows.append(parse_record(file_format.row, parse_json(line, ""), ""))
+    return tuple(rows)
 
 
 def _write_rows(path: Path, file_format: LineFormat[Row], rows: Iterable[Row]) -> None:

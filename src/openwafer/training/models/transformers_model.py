@@ -85,6 +85,7 @@ def build_transformers_model(description: TransformersModel) -> nn.Module:
     """
     model_class = find_class(description.architecture, description.task)
     require_known_keys(model_class.config_class, description.config)
+    _require_sizes(description.config)
     try:
         # The library writes into the nested mappings it is given.
         config = model_class.config_class(**copy.deepcopy(dict(description.config)))
@@ -98,6 +99,20 @@ def build_transformers_model(description: TransformersModel) -> nn.Module:
             help="correct the values, or leave out those whose defaults will do",
         ) from cause
     return model
+
+
+def _require_sizes(config: Mapping[str, object]) -> None:
+    """Refuse what the library takes for an empty range, and so for a model without layers."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            _require_sizes(value)
+        is_size = key.startswith(("num_", "n_")) or key.endswith(("_size", "_layers", "_heads"))
+        if is_size and isinstance(value, int) and value < 0:
+            raise error(
+                "model-config",
+                f"model.config.{key}: expected at least 0, found {value}",
+                help="correct the value, or leave it out for the library's default",
+            )
 
 
 def find_class(architecture: str, task: Task) -> Any:

@@ -1,5 +1,6 @@
 """The config of a run: every key of the YAML that ``openwafer train`` reads."""
 
+import os
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
@@ -19,6 +20,7 @@ from openwafer.training.stream.plan.placement import StoreTier
 
 WARM_UP_SHARE = 20
 MAX_WARM_UP_STEPS = 1000
+MAX_NAME_BYTES = 255
 # What torch's generators take.
 SMALLEST_SEED, LARGEST_SEED = -(2**63), 2**64 - 1
 
@@ -179,6 +181,11 @@ class RunConfig:
             raise InvalidFieldError("seed", f"expected a number of 64 bits, found {self.seed}")
         if self.name is not None and (Path(self.name).name != self.name or self.name == ".."):
             raise InvalidFieldError("name", f"'{self.name}' is no name of a folder")
+        if self.name is not None and len(os.fsencode(self.name)) > MAX_NAME_BYTES:
+            raise InvalidFieldError(
+                "name",
+                f"expected at most {MAX_NAME_BYTES} bytes, found {len(os.fsencode(self.name))}",
+            )
         self._check_formats()
         self._check_schedule()
         self._check_length()

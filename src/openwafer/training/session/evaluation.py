@@ -2,7 +2,9 @@
 
 from itertools import islice
 
+from openwafer.diagnostics import error
 from openwafer.training.data import Split, TokenDataset
+from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_of
 from openwafer.training.session.opened_model import OpenedModel
 
@@ -10,6 +12,16 @@ from openwafer.training.session.opened_model import OpenedModel
 def held_out(dataset: TokenDataset) -> TokenDataset:
     """The validation split; raises ``no-such-split`` where it holds no documents."""
     return dataset.for_split(Split.VALIDATION, verify=False)
+
+
+def require_held_out(config: RunConfig) -> None:
+    """Raise ``no-such-split`` where a run would evaluate and keeps no documents for it."""
+    if config.evaluate is not None and config.data.validation_share == 0:
+        raise error(
+            "no-such-split",
+            "data.validation_share is 0, and evaluate needs held-out documents",
+            help="raise data.validation_share, or leave evaluate out",
+        )
 
 
 def evaluate(opened: OpenedModel, dataset: TokenDataset, num_batches: int) -> float:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 
 
@@ -95,11 +95,20 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as cause:
-            raise error(
-                "run-folder",
-                f"cannot make {self.path}: {cause.strerror}",
-                help="choose another place: --set folder=FOLDER",
-            ) from cause
+            raise self._cannot_make(cause.strerror) from cause
+
+    def require_place(self) -> None:
+        """Raise ``run-folder`` where no folder can be made, without making it."""
+        there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise self._cannot_make(f"{there} is no folder")
+
+    def _cannot_make(self, reason: str | None) -> OpenwaferError:
+        return error(
+            "run-folder",
+            f"cannot make {self.path}: {reason}",
+            help="choose another place: --set folder=FOLDER",
+        )
 
     @contextmanager
     def beginning(self) -> Iterator[None]:

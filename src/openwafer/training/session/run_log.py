@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from openwafer.atomic_file import naming
+
 
 class RunLog:
     """Appends lines with the time in UTC to a file."""
@@ -13,5 +15,5 @@ class RunLog:
     def write(self, text: str) -> None:
         """Append one line."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        with self._path.open("a", encoding="utf-8") as file:
+        with naming(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(f"{now} {text}\n")

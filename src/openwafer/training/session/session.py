@@ -22,7 +22,7 @@ from openwafer.training.session.building import (
     stream_options,
 )
 from openwafer.training.session.config import RunConfig, load_config
-from openwafer.training.session.evaluation import evaluate, held_out
+from openwafer.training.session.evaluation import evaluate, held_out, require_held_out
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
 from openwafer.training.session.opened_model import OpenedModel
@@ -84,6 +84,8 @@ class Session:
         Raises:
             OpenwaferError: it cannot fit; the text has the numbers.
         """
+        self.folder.require_place()
+        require_held_out(self.config)
         # What a run would take is timed with its allocator.
         return_large_blocks()
         vocab_size = expected_vocab_size(self.config)

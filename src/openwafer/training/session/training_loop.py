@@ -82,8 +82,8 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
             run,
             Saver(run),
             validation_data,
-            stack.enter_context(_metrics_writer(run)),
-            stack.enter_context(_validation_writer(run)),
+            stack.enter_context(_metrics_writer(run, console)),
+            stack.enter_context(_validation_writer(run, console)),
             stack.enter_context(_progress(run, console)),
         )
         interruption = stack.enter_context(Interruption())
@@ -102,18 +102,34 @@ def _describe(run: OpenedRun) -> None:
     atomic_file.write_text(folder.config, to_yaml(run.config))
 
 
-def _metrics_writer(run: OpenedRun) -> StepWriter[StepMetrics]:
-    return StepWriter(run.folder.metrics, METRICS_FORMAT, first_step=run.steps_done)
+def _metrics_writer(run: OpenedRun, console: Console) -> StepWriter[StepMetrics]:
+    writer = StepWriter(run.folder.metrics, METRICS_FORMAT, first_step=run.steps_done)
+    _tell_of_damage(writer.damaged, console)
+    return writer
 
 
 def _validation_writer(
-    run: OpenedRun,
+    run: OpenedRun, console: Console
 ) -> AbstractContextManager[StepWriter[ValidationPoint] | None]:
     if run.config.evaluate is None:
         return nullcontext()
     path = run.folder.validation
     first_step = run.steps_done if path.exists() else 0
-    return StepWriter(path, VALIDATION_FORMAT, first_step=first_step)
+    writer = StepWriter(path, VALIDATION_FORMAT, first_step=first_step)
+    _tell_of_damage(writer.damaged, console)
+    return writer
+
+
+def _tell_of_damage(damaged: Path | None, console: Console) -> None:
+    if damaged is None:
+        return
+    warning = Diagnostic(
+        Severity.WARNING,
+        "run-file-corrupt",
+        f"lines of the run's record were damaged, and are left out; they are in {damaged}",
+        help="nothing; what the run has learned is elsewhere",
+    )
+    console.print(render(warning), markup=False, highlight=False, soft_wrap=True)
 
 
 def _progress(run: OpenedRun, console: Console) -> Progress:

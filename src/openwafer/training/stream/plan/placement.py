@@ -113,5 +113,6 @@ def _too_large(total: int, host: HostBudget) -> Exception:
         "store-too-large",
         f"weights, optimizer state and gradients need {total:,} bytes, "
         f"and the store may use {host.budget_bytes:,} bytes of host memory",
-        help="set store.tier to disk and give a run folder on a disk with room",
+        help="set streaming.store to disk (in Python StreamOptions(tier=StoreTier.DISK)) and give "
+        "a folder on a disk with room",
     )
