@@ -87,6 +87,34 @@ class OwnWays(nn.Module):
         return x_BD.square().mean()
 
 
+class Running(nn.Module):
+    """Statistics that a forward moves, pinned and in layers, and a count that turns values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.blocks = nn.ModuleList([Counting() for _ in range(2)])
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        x_BD = self.norm(x_BD)
+        for block in self.blocks:
+            x_BD = block(x_BD)
+        return x_BD.square().mean()
+
+
+class Counting(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_calls = 0
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        self.num_calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x_BD.detach().mean(0)
+        return super().forward(x_BD - self.mean) * (1 + self.num_calls % 3)
+
+
 def draw(generator: torch.Generator, *, has_equal_sizes: bool) -> Tensor:
     size = 6 if has_equal_sizes else int(torch.randint(4, 9, (), generator=generator))
     return torch.randn(size, WIDTH, generator=generator)
@@ -102,6 +130,10 @@ def loss_of(model: nn.Module, x_BD: Tensor) -> Tensor:
     return loss
 
 
+def buffers(model: nn.Module) -> Parameters:
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
 def run_of(kind: Callable[[], nn.Module], number: int) -> Run:
     drawing = partial(draw, has_equal_sizes=kind is not OwnWays)
     return Run(partial(seeded, kind), adamw, drawing, loss_of, 4, number)
@@ -113,6 +145,7 @@ RUNS: dict[str, Callable[[int], Run]] = {
     "clipped": lambda number: gpt_run(num_steps=4, num_micro_batches=number, clips=True),
     "repeated layer": partial(run_of, Repeated),
     "shared weights": partial(run_of, Shared),
+    "running statistics": partial(run_of, Running),
     "own ways": partial(run_of, OwnWays),
 }
 CASES = [
@@ -139,6 +172,21 @@ def test_parameters_are_those_of_the_plain_loop(
     found = streamed.parameters()
     streamed.close()
     assert differing(found, plain_parameters(model, number)) == []
+
+
+@pytest.mark.parametrize("policy", Activations)
+def test_buffers_see_micro_batches_in_the_order_of_the_plain_loop(policy: Activations) -> None:
+    run = RUNS["running statistics"](3)
+    plain = run.build()
+    for step, index in product(range(run.num_steps), range(3)):
+        run.loss_of(plain, run.batch(step, index))
+    streamed = train_streamed(replace(run, optimize=resting), plan(run, options(policy)))
+    streamed.close()
+    assert differing(buffers(streamed.model), buffers(plain)) == []
+
+
+def resting(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.0)
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -3,8 +3,8 @@
 Gradients are added as the plain loop adds them: those of one micro-batch where autograd adds them,
 then micro-batch by micro-batch in rising order. A parameter that one layer call uses gets its
 gradients in that order, since the backward pass takes the micro-batches of a layer in turn. Where
-several calls use it (a tied weight, a pinned one, a layer that is called again), a micro-batch's
-parts come apart: they wait in host memory until all have come, and are added then.
+several calls use it (a tied weight, a pinned one, a layer that is called again), or where forwards
+ran in rising order, the micro-batches' parts wait in host memory until all have come.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,10 +60,11 @@ class ArrivingGradients:
             num = len(expected.intersection(held))
             self._num_expected[record] = num or self._num_expected[record]
 
-    def begin(self, num_micro_batches: int) -> None:
-        """A pass of so many micro-batches begins."""
+    def begin(self, num_micro_batches: int, *, is_rising: bool = False) -> None:
+        """A pass of so many micro-batches begins; their forwards run in falling order or rising."""
         self._num_micro_batches = num_micro_batches
-        self._apart = set(self._often_used) if num_micro_batches > 1 else set()
+        apart = self._split.records if is_rising else self._often_used
+        self._apart = set(apart) if num_micro_batches > 1 else set()
 
     def keep_apart(self, records: Iterable[str]) -> None:
         """Another layer call of the pass uses these records."""

@@ -58,6 +58,14 @@ class Phase(Enum):
     RECOMPUTE = "in a layer that runs again in the backward"
 
 
+class Order(Enum):
+    """In which order the micro-batches of a pass go forward."""
+
+    FALLING = "as long as no forward changes the model"
+    ALWAYS_FALLING = "because nothing is computed that a change would show in"
+    RISING = "as in the plain loop"
+
+
 class Executor:
     """Runs one model's layers with streamed weights.
 
@@ -78,6 +86,8 @@ class Executor:
         nested: records of layers inside others.
         states: what the layers see beside their arguments.
         watch: which passes are metered, and what there is room for.
+        state: what all of the model sees beside its arguments.
+        order: of micro-batches.
         on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
             ended, when a backward begins.
         checks_schedule: whether every pass is compared with its schedule.
@@ -122,6 +132,7 @@ class Executor:
         self._fetching: set[str] = set()
         self._unplanned_records: set[str] = set()
         modules = dict(model.named_modules(remove_duplicate=False))
+        self.state, self.order = LayerState(model), Order.FALLING
         self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
         link.on_update = self._note_update
         self._undo = attach(self, model, split, weights.parameters)
@@ -164,7 +175,7 @@ class Executor:
         self.log = PassLog()
         self._num_micro_batches = num_micro_batches
         self._micro_batch = 0
-        self.gradients.begin(num_micro_batches)
+        self.gradients.begin(num_micro_batches, is_rising=self.order is Order.RISING)
         schedule = self.schedule
         if not torch.is_grad_enabled():
             # A part that is called by itself gets its weights on demand.

@@ -7,6 +7,9 @@ because autograd takes the node that was made last first. The micro-batches go f
 order, so that autograd meets them in rising order, and each has accumulators of its own
 (:mod:`~openwafer.training.stream.execute.accumulators`), so that their gradients are summed as a
 plain loop sums them.
+
+A model that a forward changes (running statistics, counters) must see its micro-batches in rising
+order. It is found by its first pass, whose forward is undone and run again in that order.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +19,7 @@ import torch
 from greenlet import greenlet
 
 from openwafer.diagnostics import error
-from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.executor import Executor, Order
 from openwafer.training.stream.execute.random_state import RandomState
 from openwafer.training.stream.layers import Layer
 
@@ -85,19 +88,37 @@ def run_in_rotation(
     seed: Callable[[int], None] | None = None,
 ) -> list[Any]:
     """As :func:`run_forward`, for forwards that may return anything."""
+    has_turns = len(forwards) > 1 and torch.is_grad_enabled()
+    if not has_turns or executor.order is not Order.FALLING:
+        return _rotate(executor, forwards, seed)
+    before, random = executor.state.now(), RandomState.now(executor.device.torch_device)
+    results = _rotate(executor, forwards, seed)
+    if not before.changed(waits=True):
+        return results
+    executor.end_pass()
+    before.put_back()
+    random.restore()
+    executor.order = Order.RISING
+    return _rotate(executor, forwards, seed)
+
+
+def _rotate(
+    executor: Executor, forwards: Sequence[Forward], seed: Callable[[int], None] | None
+) -> list[Any]:
     hub = greenlet.getcurrent()
     device = executor.device.torch_device
     fibers = [_Fiber(index, forward, seed) for index, forward in enumerate(forwards)]
+    turns = fibers if executor.order is Order.RISING else fibers[::-1]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     executor.pause = hub.switch
     try:
-        for fiber in reversed(fibers):
+        for fiber in turns:
             executor.begin_micro_batch(fiber.index, None)
             fiber.run(device)
         while layer := _next_layer(executor, fibers):
             visit = executor.enter(layer)
-            for fiber in reversed(fibers):
+            for fiber in turns:
                 if fiber.waits_for is layer:
                     executor.begin_micro_batch(fiber.index, layer)
                     fiber.run(device, visit)

@@ -101,13 +101,17 @@ class Snapshot:
         """Whether everything is as it was, as far as that can be told without waiting."""
         return all(entry.is_same() for entry in self._entries.values())
 
-    def changed(self) -> list[str]:
-        """Names of what differs; values that are equal are no change."""
+    def changed(self, *, waits: bool = False) -> list[str]:
+        """Names of what differs; values that are equal are no change.
+
+        Args:
+            waits: compares the values of tensors on a device, too, and not just their versions.
+        """
         return [
             shown
             for entry in self._entries.values()
             if not entry.is_same()
-            for shown in _differences(entry)
+            for shown in _differences(entry, waits=waits)
         ]
 
     def again(self, other: "Snapshot") -> "Snapshot":
@@ -208,7 +212,7 @@ def _same_numpy_state(found: Any, content: Any) -> bool:
     return repr(found.bit_generator.state) == repr(content)
 
 
-def _differences(entry: _Entry) -> list[str]:
+def _differences(entry: _Entry, *, waits: bool) -> list[str]:
     """Names of what an object holds that is not as it was."""
     target, content, name = entry.target, entry.content, _shown(entry.path)
     if isinstance(target, dict):
@@ -219,6 +223,8 @@ def _differences(entry: _Entry) -> list[str]:
             for key in keys
             if not _is_alike(target.get(key, gone), content.get(key, gone))
         ]
+    if isinstance(target, torch.Tensor) and waits:
+        return [] if torch.equal(target, content[0]) else [name]
     if isinstance(target, torch.Tensor) and not _is_on_host(target):
         return [name] if target._version != content[1] else []
     if isinstance(target, list | deque) and len(target) == len(content):

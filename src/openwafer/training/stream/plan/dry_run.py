@@ -23,7 +23,7 @@ from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.call_kinds import CallKind
-from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.executor import Executor, Order
 from openwafer.training.stream.execute.micro_batches import run_forward
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.host_link import DryLink
@@ -219,6 +219,7 @@ class _Stage:
         self.executor.schedule = self.executor.forward_schedule = treatment.schedule
         self.executor.policies = treatment.policies
         self.executor.default_policy = Activations.RECOMPUTE
+        self.executor.order = Order.ALWAYS_FALLING
         for state in self.executor.states.values():
             # A rehearsal needs values, and less memory than the backward pass.
             state.is_rehearsed = True
