@@ -1,5 +1,7 @@
 """Kill a process that writes a store, again and again; run as a script, it prints what it found.
 
+With `power`, what the process had not flushed is undone at the kill, as by a power failure.
+
 One process imports torch once and forks a writer for each trial; the writer goes on from the last
 commit. Prints the problems, one a line, and at last how many commits survived.
 """
@@ -8,18 +10,22 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from openwafer.training.store.parameter_store import ParameterStore
+from tests.faults.power_loss import Disk
 from tests.training.store.example_records import QUICK, differing_parts, make_store, write_step
 
 RING_BYTES = 4 * 12288
 MAX_SECONDS = 0.08
 
 
-def write_until_killed(folder: Path, report: int) -> None:
+def write_until_killed(folder: Path, report: int, disk: Disk | None) -> None:
     """Commit step after step, alternately in the foreground and the background; report each."""
+    if disk is not None:
+        disk.keep_flushes()
     store = ParameterStore.open(folder, ring_bytes=RING_BYTES, options=QUICK)
     step = store.step or 0
     os.write(report, b"\n")
@@ -32,12 +38,12 @@ def write_until_killed(folder: Path, report: int) -> None:
             os.write(report, f"{step}\n".encode())
 
 
-def trial(folder: Path, seconds: float) -> int:
+def trial(folder: Path, seconds: float, disk: Disk | None) -> int:
     """Let a writer run for a while, kill it; return the last step it reported as durable."""
     reading, writing = os.pipe()
     writer = os.fork()
     if writer == 0:
-        write_until_killed(folder, writing)
+        write_until_killed(folder, writing, disk)
     os.close(writing)
     with os.fdopen(reading, "rb") as reports:
         reports.readline()
@@ -59,7 +65,17 @@ def check(folder: Path, reported: int) -> tuple[int, str]:
         return step, ", ".join(wrong)
 
 
-def main(folder: Path, num_kills: int, seed: int) -> None:
+def power_trial(folder: Path, seconds: float, chance: random.Random) -> int:
+    """As `trial`, and the machine loses power at the kill."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as kept:
+        disk = Disk(Path(kept))
+        with disk.holding(folder):
+            reported = trial(folder, seconds, Disk(Path(kept)))
+            disk.fail(folder, chance)
+    return reported
+
+
+def main(folder: Path, num_kills: int, seed: int, *, is_power: bool) -> None:
     """Run the trials."""
     chance = random.Random(seed)
     with make_store(folder, num_records=6, ring_bytes=RING_BYTES, options=QUICK) as store:
@@ -67,7 +83,10 @@ def main(folder: Path, num_kills: int, seed: int) -> None:
         store.commit(0, {"step": 0})
     step = 0
     for _ in range(num_kills):
-        reported = trial(folder, chance.uniform(0, MAX_SECONDS))
+        seconds = chance.uniform(0, MAX_SECONDS)
+        reported = (
+            power_trial(folder, seconds, chance) if is_power else trial(folder, seconds, None)
+        )
         step, wrong = check(folder, reported)
         if wrong:
             sys.stdout.write(f"{wrong}\n")
@@ -75,4 +94,4 @@ def main(folder: Path, num_kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), is_power="power" in sys.argv)

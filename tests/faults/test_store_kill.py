@@ -1,4 +1,4 @@
-"""SIGKILL at any moment leaves the store at a committed step, byte for byte."""
+"""SIGKILL, or a power failure, at any moment leaves the store at a committed step to the byte."""
 
 import re
 import subprocess
@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def report_of_kills(folder: Path, num_kills: int, seed: int) -> str:
+def report_of_kills(folder: Path, num_kills: int, seed: int, *options: str) -> str:
     command = [sys.executable, "-m", "tests.faults.killed_writer", str(folder)]
-    command += [str(num_kills), str(seed)]
+    command += [str(num_kills), str(seed), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     return done.stdout + done.stderr
 
@@ -24,8 +24,18 @@ def test_a_killed_process_leaves_a_committed_step(tmp_path: Path) -> None:
     assert int(survived[1]) > 20
 
 
+def test_a_power_failure_leaves_a_committed_step(tmp_path: Path) -> None:
+    report = report_of_kills(tmp_path / "store", 20, 1, "power")
+    survived = re.fullmatch(r"(\d+) steps survived 20 kills\n", report)
+    assert survived, report
+    assert int(survived[1]) > 0
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("power",)])
 @pytest.mark.parametrize("seed", range(3))
-def test_many_kills_leave_a_committed_step(tmp_path: Path, seed: int) -> None:
-    report = report_of_kills(tmp_path / "store", 300, seed)
+def test_many_kills_leave_a_committed_step(
+    tmp_path: Path, seed: int, options: tuple[str, ...]
+) -> None:
+    report = report_of_kills(tmp_path / "store", 300, seed, *options)
     assert re.fullmatch(r"\d+ steps survived 300 kills\n", report), report

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.store import list_checkpoints, read_checkpoint
-from tests.training.kill.power_loss import Disk
+from tests.faults.power_loss import Disk
 from tests.training.session.tiny_runs import quiet
 
 NUM_STEPS = 12

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import RunConfig
+from tests.faults.power_loss import PAGE_BYTES, Disk
 from tests.training.kill.killed_runs import (
     NUM_STEPS,
     Moment,
@@ -17,7 +18,6 @@ from tests.training.kill.killed_runs import (
     random_moment,
     run_to_the_end,
 )
-from tests.training.kill.power_loss import PAGE_BYTES, Disk
 from tests.training.session.tiny_runs import differing
 
 KEPT, WRITTEN = b"k" * 64 * PAGE_BYTES, b"w" * 64 * PAGE_BYTES
