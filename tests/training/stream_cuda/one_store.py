@@ -13,6 +13,7 @@ from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import ResidentExecution, StepContext
+from openwafer.training.stream.execute.step_hooks import StepHook
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
 from openwafer.training.stream.plan.dry_run import autocast
@@ -40,6 +41,7 @@ class OneStore:
     optimize: Optimize
     average_decay: float | None = None
     resting: str | None = None
+    on_step: StepHook | None = None
     counts: UpdateCounts = field(default_factory=UpdateCounts)
     steps_done: int = 0
 
@@ -72,6 +74,8 @@ class OneStore:
         execution = kind(
             model, self.store, updater, device, StepContext(UpdateTiming.ON_PUSH, to_fp32)
         )
+        if self.on_step is not None:
+            execution.between_steps(self.on_step)
         for step in range(self.steps_done, self.steps_done + num_steps):
             if self.resting is not None:
                 model.get_submodule(self.resting).requires_grad_(step % 2 == 0)

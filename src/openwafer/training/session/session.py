@@ -41,6 +41,7 @@ from openwafer.training.session.saved_run import (
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import plan_run
+from openwafer.training.stream.execute.step_hooks import StepHook
 
 Result = TypeVar("Result")
 
@@ -77,6 +78,7 @@ class Session:
         self.config, self.folder = _read(source, tuple(overrides), trusts_code)
         self._console = console or Console()
         self._store = store
+        self._step_hooks: list[tuple[StepHook, int]] = []
 
     def plan(self) -> PlanRecord:
         """Plan the run; nothing is created, no weight is drawn and no data read.
@@ -99,6 +101,13 @@ class Session:
             folder=self.folder.store,
         )
         return planned.report
+
+    def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
+        """Call ``hook`` after each ``every``-th step of training, before the step is committed.
+
+        It may read and write weights and optimizer states, record by record.
+        """
+        self._step_hooks.append((hook, every))
 
     def train(self) -> TrainResult:
         """Begin the run and train to its last step.
@@ -197,6 +206,8 @@ class Session:
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
         with self._opened(saved) as run:
+            for hook, every in self._step_hooks:
+                run.execution.between_steps(hook, every=every)
             return train(run, self._console, RunLog(self.folder.log))
 
 

@@ -1,6 +1,7 @@
 """Execution of steps whose weights and optimizer state stay on a device with memory of its own."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch.optim import Optimizer
@@ -10,7 +11,7 @@ from openwafer.training.store.parameter_store import Loan
 from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.execute.execution import ResidentExecution
 from openwafer.training.stream.link.optimizer_states import STEP
-from openwafer.training.stream.records import state_name
+from openwafer.training.stream.records import Arrays, state_name
 
 
 class DeviceResidentExecution(ResidentExecution):
@@ -101,6 +102,19 @@ class DeviceResidentExecution(ResidentExecution):
         self.updater.counts.steps_applied += 1
         self.discard_gradients()
         self._is_store_behind = True
+        if self._step_hooks.is_any_due(self.updater.counts.steps_applied):
+            # A flush ends the step for whoever commits it; the hooks come before that.
+            self._copy_to_store()
+            self._call_hooks()
+
+    @contextmanager
+    def _lent(self, record: str) -> Iterator[Arrays]:
+        layout = self.store.layouts[record]
+        with self.store.lent(record, layout.kept_parts) as loan:
+            yield loan
+            with self.device.active():
+                for place in layout.parts[Part.WEIGHTS]:
+                    self._bring(place.spec.name, loan)
 
     def _move_averages(self) -> None:
         counts = self.updater.counts
@@ -112,8 +126,12 @@ class DeviceResidentExecution(ResidentExecution):
 
     def flush(self) -> None:
         """See ``Execution``. Copies weights and states into the store."""
-        if not self._is_store_behind:
-            return
+        if self._is_store_behind:
+            self._copy_to_store()
+            self._is_store_behind = False
+            self.on_updates_applied()
+
+    def _copy_to_store(self) -> None:
         after = self.device.submitted()
         for record, layout in self.store.layouts.items():
             with self.store.lent(record, layout.kept_parts) as loan:
@@ -123,8 +141,6 @@ class DeviceResidentExecution(ResidentExecution):
                             on_host.copy_(held)
                         else:
                             self.device.download(held, on_host, after).wait()
-        self._is_store_behind = False
-        self.on_updates_applied()
 
     def _copies(self, name: str, loan: Loan) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The parameter's tensors on the device, each with its place in the store."""

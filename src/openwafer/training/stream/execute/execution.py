@@ -4,15 +4,16 @@ Either way the weights, the optimizer state and the update counts belong to the 
 so a run may be checkpointed in one way and resumed in the other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import nn
 
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
@@ -28,8 +29,10 @@ from openwafer.training.stream.execute.micro_batches import (
     run_forward,
     run_in_rotation,
 )
+from openwafer.training.stream.execute.step_hooks import StepEnd, StepHook, StepHooks
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.records import Arrays
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -86,6 +89,13 @@ class Execution(Protocol):
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
         """Call ``watcher`` with every gradient of each micro-batch by itself."""
 
+    def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
+        """Call ``hook`` after each ``every``-th step, when all its updates are made.
+
+        The store is brought up to date for it, which a step otherwise leaves to the next. What the
+        hook writes is a part of the step: it is committed with it.
+        """
+
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """Run forward and backward of all micro-batches; their gradients are summed.
 
@@ -138,6 +148,7 @@ class StreamedExecution:
         self.device = device
         self.on_updates_applied: Callable[[], None] = lambda: None
         self._owes_updates = False
+        self._step_hooks = StepHooks()
         self.recorder = Recorder(device)
         weights = DeviceWeights(parameters, plan.layouts, device)
         for record in plan.split.records:
@@ -163,6 +174,10 @@ class StreamedExecution:
         """See :class:`Execution`."""
         self.executor.gradients.watchers.add(watcher)
 
+    def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
+        """See :class:`Execution`."""
+        self._step_hooks.add(hook, every)
+
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
         try:
@@ -185,7 +200,9 @@ class StreamedExecution:
             self._owes_updates = True
         self.updater.counts.steps_applied += 1
         if not self._owes_updates:
-            self.on_updates_applied()
+            self._end_step()
+        elif self._step_hooks.is_any_due(self.updater.counts.steps_applied):
+            self.flush()
 
     def discard_gradients(self) -> None:
         """See :class:`Execution`."""
@@ -197,7 +214,14 @@ class StreamedExecution:
             with self.device.host_section():
                 self.link.flush()
             self._owes_updates = False
-            self.on_updates_applied()
+            self._end_step()
+
+    def _end_step(self) -> None:
+        lent = partial(self.store.lent, parts=KEPT_PARTS)
+        with self.device.host_section(), torch.no_grad():
+            steps_applied = self.updater.counts.steps_applied
+            self._step_hooks.call(StepEnd(steps_applied, self.store.layouts, lent))
+        self.on_updates_applied()
 
     def end_open_pass(self) -> None:
         """End the pass of a forward that no backward has followed, or whose backward failed."""
@@ -248,6 +272,7 @@ class ResidentExecution:
         self.recorder = Recorder(device)
         self._traffic = LinkTraffic()
         self._watchers: list[Watcher] = []
+        self._step_hooks = StepHooks()
         self._parameters = dict(model.named_parameters())
         self._micro_batch_watchers = GradientWatchers(self._parameters)
         self._record_of: dict[str, str] = {}
@@ -275,6 +300,10 @@ class ResidentExecution:
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
         """See :class:`Execution`."""
         self._micro_batch_watchers.add(watcher)
+
+    def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
+        """See :class:`Execution`."""
+        self._step_hooks.add(hook, every)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
@@ -310,7 +339,17 @@ class ResidentExecution:
                 self.updater.apply(self._loans[record], gradients, step)
         self.updater.counts.steps_applied += 1
         self.discard_gradients()
+        self._call_hooks()
         self.on_updates_applied()
+
+    def _call_hooks(self) -> None:
+        with self.device.host_section(), torch.no_grad():
+            steps_applied = self.updater.counts.steps_applied
+            self._step_hooks.call(StepEnd(steps_applied, self.store.layouts, self._lent))
+
+    @contextmanager
+    def _lent(self, record: str) -> Iterator[Arrays]:
+        yield self._loans[record]
 
     def discard_gradients(self) -> None:
         """See :class:`Execution`."""
