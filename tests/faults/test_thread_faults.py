@@ -8,7 +8,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.direct_io import FileIo
-from openwafer.training.store.options import Transfer
+from openwafer.training.store.options import DiskTransfer
 from openwafer.training.store.parameter_store import ParameterStore
 from tests.faults.failing_io import Call
 from tests.training.store.example_records import QUICK, make_store, write_step
@@ -75,7 +75,7 @@ def test_the_error_of_a_thread_stops_the_store_at_once(
 
 
 def test_a_listener_that_raises_stops_the_store_at_once(tmp_path: Path) -> None:
-    def refuse(transfer: Transfer) -> None:
+    def refuse(transfer: DiskTransfer) -> None:
         raise ValueError(f"no {transfer.kind}s here")
 
     folder = committed_store(tmp_path / "store")

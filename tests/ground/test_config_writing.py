@@ -81,7 +81,7 @@ def test_the_text_is_what_a_person_would_write() -> None:
 
 @given(st.integers(0, 2**60))
 def test_a_byte_size_is_written_exactly(num_bytes: int) -> None:
-    assert config.parse_bytes(config.format_bytes(num_bytes)) == num_bytes
+    assert config.parse_bytes(config.exact_bytes(num_bytes)) == num_bytes
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_a_byte_size_is_written_exactly(num_bytes: int) -> None:
     [(0, "0B"), (1023, "1023B"), (1024, "1KiB"), (3 * 2**29, "1536MiB"), (2**40, "1TiB")],
 )
 def test_a_byte_size_takes_the_largest_unit_that_divides(num_bytes: int, text: str) -> None:
-    assert config.format_bytes(num_bytes) == text
+    assert config.exact_bytes(num_bytes) == text

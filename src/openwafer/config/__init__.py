@@ -9,8 +9,8 @@ values that another library judges.
 Scalars are those of YAML 1.2: ``no`` and ``on`` are text, ``1e-3`` is a number.
 """
 
-from openwafer.config.byte_size import Bytes, format_bytes, parse_bytes
+from openwafer.config.byte_size import Bytes, exact_bytes, parse_bytes
 from openwafer.config.reading import InvalidFieldError, load, parse
 from openwafer.config.writing import to_yaml
 
-__all__ = ["Bytes", "InvalidFieldError", "format_bytes", "load", "parse", "parse_bytes", "to_yaml"]
+__all__ = ["Bytes", "InvalidFieldError", "exact_bytes", "load", "parse", "parse_bytes", "to_yaml"]

@@ -38,7 +38,7 @@ def parse_bytes(text: str) -> int:
     return int(num_bytes)
 
 
-def format_bytes(num_bytes: int) -> str:
+def exact_bytes(num_bytes: int) -> str:
     """Write `num_bytes` exactly, in the largest binary unit that divides it: 2GiB, 4097B."""
     exact = [u for u, size in UNITS.items() if u.endswith("iB") and num_bytes % size == 0]
     unit = exact[-1] if exact and num_bytes else "B"

@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 
 import yaml
 
-from openwafer.config.byte_size import Bytes, format_bytes
+from openwafer.config.byte_size import Bytes, exact_bytes
 from openwafer.config.document import resolve_plain
 
 
@@ -32,7 +32,7 @@ def _to_tree(value: object, kind: object) -> object:
     if isinstance(value, Path):
         return str(value)
     if type(value) is int and Bytes in (kind, *get_args(kind)):
-        return format_bytes(value)
+        return exact_bytes(value)
     return value
 
 

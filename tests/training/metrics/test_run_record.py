@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import load_run
-from openwafer.training.metrics.plan_record import Activations, Mode, Tier
+from openwafer.training.metrics.plan_record import Activations, Home, Mode
 from tests.training.metrics.synthetic_run import SAMPLE, change_plan, write_run
 
 
@@ -28,8 +28,8 @@ def test_the_plan_keeps_where_each_layer_lives(folder: Path) -> None:
     layer = plan.layers[1]
     assert (plan.mode, layer.weights_tier, layer.states_tier) == (
         Mode.STREAMED,
-        Tier.DISK,
-        Tier.DISK,
+        Home.DISK,
+        Home.DISK,
     )
     assert layer.activations is Activations.RECOMPUTE
 
@@ -101,7 +101,5 @@ def test_a_broken_config_is_named(folder: Path, text: str, complaint: str) -> No
 def test_an_environment_of_other_things_than_texts_is_refused(folder: Path) -> None:
     content = {"format": "openwafer-environment", "version": 1, "facts": {"cores": 2}}
     (folder / "environment.json").write_text(json.dumps(content))
-    with pytest.raises(
-        OpenwaferError, match=r"environment\.json: facts: expected an object of texts"
-    ):
+    with pytest.raises(OpenwaferError, match=r"environment\.json: .*facts.*: expected str"):
         load_run(folder)

@@ -2,7 +2,7 @@
 
 from openwafer.trace import Trace
 from openwafer.training.session.disk_tracks import DiskTracks
-from openwafer.training.store import Part, Transfer
+from openwafer.training.store import DiskTransfer, Part
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
 
@@ -26,5 +26,5 @@ def test_a_transfer_that_ends_with_the_traced_step_disturbs_nobody() -> None:
     tracks, trace = DiskTracks(), Trace()
     tracks.recorder = EndingRecorder(CpuDevice())
     tracks.recorder.trace = trace
-    tracks.add(Transfer("read", "layer0", Part.WEIGHTS, 4096, 1.0, 2.0))
+    tracks.add(DiskTransfer("read", "layer0", Part.WEIGHTS, 4096, 1.0, 2.0))
     assert '"name": "read layer0"' in trace.to_json()

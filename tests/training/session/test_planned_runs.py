@@ -8,10 +8,10 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics.plan_record import (
     Activations,
+    Home,
     Limit,
     Mode,
     PlanRecord,
-    Tier,
     read_plan,
 )
 from openwafer.training.models import GptConfig
@@ -66,7 +66,7 @@ def test_a_model_beyond_memory_is_planned_without_its_weights(
     )
     planned = plan(replace(config, device_memory=8 << 30))
     assert planned.parameters > 2_000_000_000
-    assert {layer.states_tier for layer in planned.layers} == {Tier.DISK}
+    assert {layer.states_tier for layer in planned.layers} == {Home.DISK}
 
 
 def test_a_device_that_is_too_small_is_refused_with_numbers(data: TinyData, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import KEPT_PARTS, Part
-from openwafer.training.store.options import StoreOptions, Transfer
+from openwafer.training.store.options import DiskTransfer, StoreOptions
 from openwafer.training.store.parameter_store import Loan, ParameterStore, Tier
 from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.store.example_records import (
@@ -105,7 +105,7 @@ def test_a_loan_in_dram_is_the_memory_itself() -> None:
 
 def test_reads_are_made_in_the_order_of_the_loans(tmp_path: Path) -> None:
     gated_store(tmp_path / "store", num_records=8)[0].close()
-    done: list[Transfer] = []
+    done: list[DiskTransfer] = []
     options = dataclasses.replace(QUICK, num_readers=1, on_transfer=done.append)
     with ParameterStore.open(tmp_path / "store", ring_bytes=1 << 20, options=options) as store:
         order = [f"layer{i}" for i in (5, 0, 7, 2)]
@@ -168,7 +168,7 @@ def test_a_loan_that_may_change_bytes_waits_for_the_end_of_their_write(tmp_path:
 
 
 def test_a_changed_part_is_not_written_while_a_loan_may_change_it_again(tmp_path: Path) -> None:
-    done: list[Transfer] = []
+    done: list[DiskTransfer] = []
     options = dataclasses.replace(QUICK, on_transfer=done.append)
     with make_store(tmp_path / "store", options=options) as store:
         one, two, other = (store.borrow(f"layer{i}", (W,)) for i in (0, 0, 1))
@@ -352,7 +352,7 @@ def test_a_closed_store_lends_nothing() -> None:
 
 def test_a_part_is_read_while_its_record_waits_for_more_room(tmp_path: Path) -> None:
     gated_store(tmp_path / "store")[0].close()
-    done: list[Transfer] = []
+    done: list[DiskTransfer] = []
     options = dataclasses.replace(QUICK, on_transfer=done.append)
     ring_bytes = RECORD_BYTES * 3 // 2
     with ParameterStore.open(tmp_path / "store", ring_bytes=ring_bytes, options=options) as store:

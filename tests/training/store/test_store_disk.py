@@ -12,7 +12,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.direct_io import FileIo
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, lay_out
-from openwafer.training.store.options import StoreOptions, Transfer
+from openwafer.training.store.options import DiskTransfer, StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from tests.training.store.example_records import (
     differing_parts,
@@ -282,7 +282,7 @@ def test_traffic_counts_what_went_over_the_disk(committed: Path) -> None:
 
 
 def test_listeners_are_told_of_every_transfer(tmp_path: Path) -> None:
-    done: list[Transfer] = []
+    done: list[DiskTransfer] = []
     options = StoreOptions(num_writers=1, on_transfer=done.append)
     with make_store(tmp_path / "store", num_records=1, options=options) as store:
         write_step(store, 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.options import StoreOptions, Transfer
+from openwafer.training.store.options import DiskTransfer, StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
@@ -111,6 +111,6 @@ class SmallLink:
         self.store.close()
 
 
-def reads_of(transfers: Sequence[Transfer]) -> list[str]:
+def reads_of(transfers: Sequence[DiskTransfer]) -> list[str]:
     """Records in the order in which they were read."""
     return [transfer.record for transfer in transfers if transfer.kind == "read"]

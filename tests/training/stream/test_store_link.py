@@ -9,7 +9,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import Part
-from openwafer.training.store.options import StoreOptions, Transfer
+from openwafer.training.store.options import DiskTransfer, StoreOptions
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.stream.small_link import NUM_RECORDS, SmallLink, fetches, interleaved, reads_of
@@ -32,7 +32,7 @@ def make_link(tmp_path: Path) -> Iterator[MakeLink]:
 
 
 def test_reads_run_ahead_in_the_order_of_the_schedule(make_link: MakeLink) -> None:
-    transfers: list[Transfer] = []
+    transfers: list[DiskTransfer] = []
     one_reader = StoreOptions(num_readers=1, on_transfer=transfers.append)
     small = make_link(options=one_reader)
     small.link.begin_pass(fetches([2, 0, 1]))
@@ -131,7 +131,7 @@ def test_gradients_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> Non
 
 
 def test_gradients_send_no_reads_away(make_link: MakeLink) -> None:
-    transfers: list[Transfer] = []
+    transfers: list[DiskTransfer] = []
     options = StoreOptions(num_readers=1, on_transfer=transfers.append)
     small = make_link(ring_records=2 / 3, options=options)
     small.link.begin_pass(interleaved([2, 1, 0]))

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openwafer.training.store.options import StoreOptions, Transfer
+from openwafer.training.store.options import DiskTransfer, StoreOptions
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.link.store_link import StoreLink
@@ -119,7 +119,7 @@ def test_a_link_can_be_closed_while_a_fetch_waits_for_a_kept_loan(make_link: Mak
 
 
 def test_reads_further_ahead_go_on_after_a_wait_for_room(make_link: MakeLink) -> None:
-    done: list[Transfer] = []
+    done: list[DiskTransfer] = []
     link = make_link(options=StoreOptions(stall_seconds=2, on_transfer=done.append))
     link.link.begin_pass(keeping(Kind.FETCH, [0, 1, 2]))
     link.prefetch(0)

@@ -17,8 +17,7 @@ from openwafer.training.data.index import INDEX_FILE, Index, Split, open_shards,
 from openwafer.training.data.order import sample_ids
 from openwafer.training.data.packing import JoinedSamples, SeparateSamples, TokenStream
 from openwafer.training.data.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
-
-IGNORED_LABEL = -100
+from openwafer.training.labels import IGNORED_LABEL
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,28 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from openwafer import __version__
 from openwafer.atomic_file import write_text
-from openwafer.training.metrics.json_records import check_format, corrupt, parse_json, read_text
+from openwafer.training.metrics.json_records import (
+    check_format,
+    parse_json,
+    parse_record,
+    read_text,
+)
 from openwafer.training.metrics.units import format_bytes
 
 FORMAT = "openwafer-environment"
 VERSION = 1
 _PACKAGES = ("torch", "transformers", "numpy")
+
+
+@dataclass(frozen=True)
+class _Environment:
+    facts: dict[str, str]
 
 
 def write_environment(run_folder: Path, *, device: str) -> None:
@@ -27,10 +38,7 @@ def read_environment(path: Path) -> Mapping[str, str]:
     """The facts in the order they were written, each a name and a text."""
     value = parse_json(read_text(path), str(path))
     check_format(value, FORMAT, VERSION, str(path))
-    facts = value.get("facts")
-    if not isinstance(facts, dict) or not all(isinstance(text, str) for text in facts.values()):
-        raise corrupt(f"{path}: facts", "expected an object of texts")
-    return facts
+    return parse_record(_Environment, value, str(path)).facts
 
 
 def _describe_machine(device: str) -> Mapping[str, str]:

@@ -22,8 +22,8 @@ class Mode(StrEnum):
     STREAMED = "streamed"
 
 
-class Tier(StrEnum):
-    """Where bytes live."""
+class Home(StrEnum):
+    """Where bytes of a layer live: on the device, or in a tier of the parameter store."""
 
     DEVICE = "device"
     DRAM = "dram"
@@ -55,9 +55,9 @@ class PlannedLayer:
     parameters: int
     weights_bytes: int
     states_bytes: int
-    weights_tier: Tier
-    states_tier: Tier
-    gradients_tier: Tier
+    weights_tier: Home
+    states_tier: Home
+    gradients_tier: Home
     activations: Activations
     activation_bytes: int
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import error
+from openwafer.training.labels import IGNORED_LABEL
 
-IGNORED_LABEL = -100
 MLP_MULTIPLE = 64
 
 

@@ -3,7 +3,7 @@
 import threading
 
 from openwafer.training.metrics.step_trace import Track
-from openwafer.training.store import Transfer
+from openwafer.training.store import DiskTransfer
 from openwafer.training.stream.device.recorder import Recorder
 
 _TRACKS = {"read": Track.DISK_READ, "write": Track.DISK_WRITE}
@@ -23,7 +23,7 @@ class DiskTracks:
         self._busy_until = dict.fromkeys(_TRACKS, 0.0)
         self._lock = threading.Lock()
 
-    def add(self, transfer: Transfer) -> None:
+    def add(self, transfer: DiskTransfer) -> None:
         """Listen to the store; called from its I/O threads."""
         recorder = self.recorder
         # Asked for once: the step ends, and its trace with it, while transfers go on.

@@ -9,7 +9,7 @@ from openwafer.training.store.checkpoint import (
 from openwafer.training.store.checkpoint_index import Checkpoint, read_checkpoint
 from openwafer.training.store.layout import ArrayPlace, ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.loan import Loan
-from openwafer.training.store.options import StoreOptions, Traffic, Transfer
+from openwafer.training.store.options import DiskTransfer, StoreOptions, Traffic
 from openwafer.training.store.parameter_store import ParameterStore, Placement, Tier
 from openwafer.training.store.store_file import store_file_bytes
 
@@ -17,6 +17,7 @@ __all__ = [
     "ArrayPlace",
     "ArraySpec",
     "Checkpoint",
+    "DiskTransfer",
     "Loan",
     "ParameterStore",
     "Part",
@@ -25,7 +26,6 @@ __all__ = [
     "StoreOptions",
     "Tier",
     "Traffic",
-    "Transfer",
     "keep_last",
     "lay_out",
     "list_checkpoints",

@@ -9,7 +9,7 @@ from openwafer.training.store.layout import Part
 
 
 @dataclass(frozen=True)
-class Transfer:
+class DiskTransfer:
     """One finished piece of disk work, on the clock of `time.perf_counter`.
 
     `kind` is "read", "write" or "commit"; a commit has no record and no part.
@@ -23,7 +23,7 @@ class Transfer:
     end_seconds: float
 
 
-TransferListener: TypeAlias = Callable[[Transfer], None]
+TransferListener: TypeAlias = Callable[[DiskTransfer], None]
 
 
 @dataclass(frozen=True)

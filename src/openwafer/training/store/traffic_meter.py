@@ -4,7 +4,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from openwafer.training.store.options import Traffic, Transfer, TransferListener
+from openwafer.training.store.options import DiskTransfer, Traffic, TransferListener
 from openwafer.training.store.part_state import PartState
 
 
@@ -47,7 +47,7 @@ class TrafficMeter:
                 flow.busy_seconds += end_seconds - flow.active_since
         if self._on_transfer is not None:
             record, which = (part.record, part.part) if part else ("", None)
-            transfer = Transfer(kind, record, which, num_bytes, start_seconds, end_seconds)
+            transfer = DiskTransfer(kind, record, which, num_bytes, start_seconds, end_seconds)
             self._on_transfer(transfer)
 
     def count_hit(self, num_bytes: int) -> None:

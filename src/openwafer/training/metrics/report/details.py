@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 
 from openwafer.training.metrics.compute_share import compute_share
-from openwafer.training.metrics.plan_record import PlannedLayer, PlanRecord, Tier
+from openwafer.training.metrics.plan_record import Home, PlannedLayer, PlanRecord
 from openwafer.training.metrics.report import html
 from openwafer.training.metrics.report.drawing import Color, Key
 from openwafer.training.metrics.sample_record import GeneratedSample
@@ -91,5 +91,5 @@ def _plan_row(layer: PlannedLayer) -> tuple[str, ...]:
     )
 
 
-def _sized(num_bytes: int, where: Tier | str) -> str:
+def _sized(num_bytes: int, where: Home | str) -> str:
     return f'{format_bytes(num_bytes)} <span class="where">{where}</span>'

@@ -5,7 +5,7 @@ from html import escape
 from statistics import median
 
 from openwafer.training.metrics.compute_share import compute_share
-from openwafer.training.metrics.plan_record import Mode, PlannedLayer, PlanRecord, Tier
+from openwafer.training.metrics.plan_record import Home, Mode, PlannedLayer, PlanRecord
 from openwafer.training.metrics.report import html
 from openwafer.training.metrics.run_record import RunRecord
 from openwafer.training.metrics.step_metrics import StepMetrics, measured_peaks
@@ -18,7 +18,7 @@ from openwafer.training.metrics.units import (
     format_share,
 )
 
-_PLACES = {Tier.DEVICE: "on the device", Tier.DRAM: "in DRAM", Tier.DISK: "on disk"}
+_PLACES = {Home.DEVICE: "on the device", Home.DRAM: "in DRAM", Home.DISK: "on disk"}
 _MOST_MODEL_FACTS = 8
 
 Tile = tuple[str, str, str]
@@ -100,9 +100,9 @@ def _tile_disk(rows: Sequence[StepMetrics], limit: float | None) -> list[Tile]:
 
 
 def _by_tier(
-    layers: Sequence[PlannedLayer], part: Callable[[PlannedLayer], tuple[Tier, int]]
+    layers: Sequence[PlannedLayer], part: Callable[[PlannedLayer], tuple[Home, int]]
 ) -> str:
-    sizes = dict.fromkeys(Tier, 0)
+    sizes = dict.fromkeys(Home, 0)
     for tier, num_bytes in map(part, layers):
         sizes[tier] += num_bytes
     homes = [f"{_PLACES[tier]} ({format_bytes(size)})" for tier, size in sizes.items() if size]

@@ -58,9 +58,9 @@ def _layers(plan: StreamPlan, placement: StorePlacement, model: nn.Module) -> li
             weights_bytes=layout.part_bytes(Part.WEIGHTS),
             states_bytes=layout.part_bytes(Part.STATES),
             **{
-                f"{part}_tier": record.Tier.DEVICE
+                f"{part}_tier": record.Home.DEVICE
                 if is_resident
-                else record.Tier(placement.tiers.get((name, part), Tier.DRAM))
+                else record.Home(placement.tiers.get((name, part), Tier.DRAM))
                 for part in Part
             },
             activations=record.Activations(plan.policies.get(name, "keep")),
