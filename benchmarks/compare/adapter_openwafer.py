@@ -7,7 +7,7 @@ import torch
 from system import Setup, serve
 from workload import batch_of, build_model, build_optimizer, loss_of
 
-from openwafer.training.metrics.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run

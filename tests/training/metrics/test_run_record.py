@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import load_run
-from openwafer.training.metrics.plan_record import Activations, Home, Mode
+from openwafer.training.plan_record import Activations, Home, Mode
 from tests.training.metrics.synthetic_run import SAMPLE, change_plan, write_run
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from openwafer.training.metrics.host_memory import read_host_memory
-from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import GptConfig
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig

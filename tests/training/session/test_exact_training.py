@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.training.metrics.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.config import StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling

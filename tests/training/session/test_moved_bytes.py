@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.metrics.run_record import load_run
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, Weights
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig

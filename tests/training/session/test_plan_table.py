@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from openwafer.training.metrics.plan_record import Limit, Mode, PlanRecord, StepBytes
+from openwafer.training.plan_record import Limit, Mode, PlanRecord, StepBytes
 from openwafer.training.session import show_plan
 
 PLAN = PlanRecord(

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import (
+from openwafer.training.metrics.run_record import read_plan
+from openwafer.training.models import GptConfig
+from openwafer.training.plan_record import (
     Activations,
     Home,
     Limit,
     Mode,
     PlanRecord,
-    read_plan,
 )
-from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier

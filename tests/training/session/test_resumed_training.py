@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import UserModule
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config import CheckpointConfig, ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig

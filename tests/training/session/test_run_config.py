@@ -8,8 +8,8 @@ from openwafer.config import parse, to_yaml
 from openwafer.diagnostics import OpenwaferError
 from openwafer.source import SourceText
 from openwafer.training.data import SavedTokenizer
-from openwafer.training.metrics.plan_record import Activations
 from openwafer.training.models import CheckpointFolder, GptConfig, TransformersModel
+from openwafer.training.plan_record import Activations
 from openwafer.training.session import RunConfig, load_config
 
 SHORT = """\

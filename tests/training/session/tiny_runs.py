@@ -18,8 +18,8 @@ from openwafer.training.data import (
     prepare,
     train_tokenizer,
 )
-from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import GptConfig, UserModule, build, loss_of, with_vocab_size
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig

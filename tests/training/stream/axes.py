@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from openwafer.training.stream.plan.placement import StoreTier
 
 TIERS = (StoreTier.DRAM, StoreTier.DISK)

@@ -11,7 +11,7 @@ from torch import nn
 
 import openwafer
 from openwafer.training.metrics.host_memory import read_host_memory
-from openwafer.training.metrics.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.plan.placement import StoreTier
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.metrics.plan_record import Activations, PlanRecord
+from openwafer.training.plan_record import Activations, PlanRecord
 from openwafer.training.stream import stream_weights
 from tests.training.stream.both_loops import STREAMED
 from tests.training.stream.layers_with_state import WIDTH

@@ -5,7 +5,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from tests.training.stream.both_loops import differing_under
 from tests.training.stream.chained_views import STEPS, Chain, run_of
 

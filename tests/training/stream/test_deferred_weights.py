@@ -8,7 +8,7 @@ from torch import nn
 
 import openwafer
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Mode
+from openwafer.training.plan_record import Mode
 from openwafer.training.stream.assemble import StreamOptions
 from tests.own_process import integers_of
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream import StreamedLoop, stream_weights
 from openwafer.training.stream.execute.execution import StreamedExecution
 from tests.training.stream.both_loops import STREAMED, differing

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.plan.placement import StoreTier

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,

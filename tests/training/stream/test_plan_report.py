@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from openwafer.training.metrics.plan_record import Activations, Mode, StepBytes
+from openwafer.training.plan_record import Activations, Mode, StepBytes
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.dry_run import DryRun

@@ -2,7 +2,7 @@
 
 import torch
 
-from openwafer.training.metrics.plan_record import Limit, Mode, StepBytes
+from openwafer.training.plan_record import Limit, Mode, StepBytes
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.device.device import CpuDevice

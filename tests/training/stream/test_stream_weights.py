@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Mode
+from openwafer.training.plan_record import Mode
 from openwafer.training.stream import stream_weights
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.axes import TIERS

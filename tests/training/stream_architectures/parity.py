@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from openwafer.training.metrics.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from tests.training.architectures import ARCHITECTURES, FAMILIES, Architecture
 from tests.training.stream_architectures.parity import compare, micro_batches
 

@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 import torch
 
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.plan.dry_run import Treatment, Workload, dry_run

@@ -10,8 +10,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Activations
 from openwafer.training.models.reference_gpt import GptConfig
+from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.cuda import RING, CudaDevice
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.pinned_ring import PinnedRing, RingShape

@@ -8,8 +8,13 @@ from typing import TypeVar
 import yaml
 
 from openwafer.training.metrics.environment import read_environment
-from openwafer.training.metrics.json_records import corrupt, read_text
-from openwafer.training.metrics.plan_record import PlanRecord, read_plan
+from openwafer.training.metrics.json_records import (
+    check_format,
+    corrupt,
+    parse_json,
+    parse_record,
+    read_text,
+)
 from openwafer.training.metrics.sample_record import GeneratedSample, read_sample
 from openwafer.training.metrics.step_lines import StepLines, read_lines
 from openwafer.training.metrics.step_metrics import (
@@ -19,6 +24,7 @@ from openwafer.training.metrics.step_metrics import (
     ValidationPoint,
 )
 from openwafer.training.metrics.step_trace import RunTrace, read_trace
+from openwafer.training.plan_record import FORMAT, VERSION, PlanRecord
 
 Content = TypeVar("Content")
 
@@ -60,6 +66,16 @@ def load_run(run_folder: Path) -> RunRecord:
         sample=_read_if_present(run_folder / "sample.json", read_sample),
         environment=_read_if_present(run_folder / "environment.json", read_environment),
     )
+
+
+def read_plan(path: Path) -> PlanRecord:
+    """Read plan.json.
+
+    Raises `OpenwaferError`: run-file-missing, run-file-version, or run-file-corrupt with the key.
+    """
+    value = parse_json(read_text(path), str(path))
+    check_format(value, FORMAT, VERSION, str(path))
+    return parse_record(PlanRecord, value, str(path))
 
 
 def _read_if_present(path: Path, read: Callable[[Path], Content]) -> Content | None:

@@ -10,8 +10,8 @@ from openwafer.config import Bytes, InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
-from openwafer.training.metrics.plan_record import Activations, Mode
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig

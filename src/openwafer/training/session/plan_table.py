@@ -5,7 +5,6 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from openwafer.training.metrics.plan_record import Limit, PlannedLayer, PlanRecord, StepBytes
 from openwafer.training.metrics.units import (
     format_bytes,
     format_count,
@@ -13,6 +12,7 @@ from openwafer.training.metrics.units import (
     format_rate,
     format_share,
 )
+from openwafer.training.plan_record import Limit, PlannedLayer, PlanRecord, StepBytes
 
 PLAIN_WIDTH = 140
 HEAD = ("layers", "parameters", "weights", "states", "gradients", "activations")

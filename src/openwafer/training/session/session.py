@@ -11,8 +11,8 @@ from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics import GeneratedSample, write_sample
-from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.models import UserModule
+from openwafer.training.plan_record import PlanRecord
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,

@@ -23,7 +23,7 @@ from openwafer.training.metrics import (
     ValidationPoint,
     write_environment,
 )
-from openwafer.training.metrics.plan_record import Mode
+from openwafer.training.plan_record import Mode
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption

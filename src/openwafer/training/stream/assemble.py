@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.metrics.plan_record import Activations, Mode, PlanRecord
+from openwafer.training.plan_record import Activations, Mode, PlanRecord
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier

@@ -7,7 +7,6 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.metrics.report.drawing import (
     Color,
     Figure,
@@ -33,6 +32,7 @@ from openwafer.training.metrics.units import (
     format_share,
     time_scale,
 )
+from openwafer.training.plan_record import PlanRecord
 
 _WIDEST_MEAN = 100
 FAR = 10

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from html import escape
 
 from openwafer.training.metrics.compute_share import compute_share
-from openwafer.training.metrics.plan_record import Home, PlannedLayer, PlanRecord
 from openwafer.training.metrics.report import html
 from openwafer.training.metrics.report.drawing import Color, Key
 from openwafer.training.metrics.sample_record import GeneratedSample
 from openwafer.training.metrics.step_trace import StepTrace, Track
 from openwafer.training.metrics.units import format_bytes, format_count, format_share
+from openwafer.training.plan_record import Home, PlannedLayer, PlanRecord
 
 _CAUSE_COLORS = {
     Track.FETCH: Color.FETCH,

@@ -5,7 +5,6 @@ from html import escape
 from statistics import median
 
 from openwafer.training.metrics.compute_share import compute_share
-from openwafer.training.metrics.plan_record import Home, Mode, PlannedLayer, PlanRecord
 from openwafer.training.metrics.report import html
 from openwafer.training.metrics.run_record import RunRecord
 from openwafer.training.metrics.step_metrics import StepMetrics, measured_peaks
@@ -17,6 +16,7 @@ from openwafer.training.metrics.units import (
     format_rate,
     format_share,
 )
+from openwafer.training.plan_record import Home, Mode, PlannedLayer, PlanRecord
 
 _PLACES = {Home.DEVICE: "on the device", Home.DRAM: "in DRAM", Home.DISK: "on disk"}
 _MOST_MODEL_FACTS = 8

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from openwafer.training.metrics.plan_record import PlanRecord
 from openwafer.training.metrics.report.drawing import Color, Figure, Size, Words, draw_figure
 from openwafer.training.metrics.step_metrics import StepMetrics
 from openwafer.training.metrics.units import format_bytes
+from openwafer.training.plan_record import PlanRecord
 
 
 @dataclass(frozen=True)

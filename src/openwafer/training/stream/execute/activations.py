@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import error
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Geometry, whole_storage
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle

@@ -27,7 +27,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights

@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 
 from openwafer.config import parse_bytes
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.metrics.plan_record import Mode, PlanRecord
+from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.metrics.plan_record import Mode
+from openwafer.training.plan_record import Mode
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.random_state import keeping_random_state
 from openwafer.training.stream.plan.dry_run import DryRun, Workload

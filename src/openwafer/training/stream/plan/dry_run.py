@@ -18,7 +18,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from openwafer.training.metrics.plan_record import Activations
+from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
 from openwafer.training.stream.device.weights import DeviceWeights

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 from torch import nn
 
-from openwafer.training.metrics import plan_record as record
-from openwafer.training.metrics.plan_record import Mode, PlannedLayer, PlanRecord, StepBytes
+from openwafer.training import plan_record as record
+from openwafer.training.plan_record import Mode, PlannedLayer, PlanRecord, StepBytes
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.device.device import Device

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from openwafer.diagnostics import did_you_mean, error
-from openwafer.training.metrics.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.layers import PINNED, Partition, pin

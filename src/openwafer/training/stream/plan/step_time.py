@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from openwafer.training.metrics.plan_record import Limit, Mode, StepBytes
+from openwafer.training.plan_record import Limit, Mode, StepBytes
 from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.link.updates import Updater

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import astuple, dataclass
 
-from openwafer.training.metrics.plan_record import StepBytes
+from openwafer.training.plan_record import StepBytes
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.layers import PINNED

@@ -1,15 +1,7 @@
-"""plan.json of a run folder, read back: what the planner decided and predicted."""
+"""What the planner decided and predicted, as plan.json of a run folder keeps it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-
-from openwafer.training.metrics.json_records import (
-    check_format,
-    parse_json,
-    parse_record,
-    read_text,
-)
 
 FORMAT = "openwafer-plan"
 VERSION = 2
@@ -86,13 +78,3 @@ class PlanRecord:
     layers: tuple[PlannedLayer, ...]
     step_bytes: StepBytes
     disk_limit_bytes_per_second: float | None
-
-
-def read_plan(path: Path) -> PlanRecord:
-    """Read plan.json.
-
-    Raises `OpenwaferError`: run-file-missing, run-file-version, or run-file-corrupt with the key.
-    """
-    value = parse_json(read_text(path), str(path))
-    check_format(value, FORMAT, VERSION, str(path))
-    return parse_record(PlanRecord, value, str(path))
