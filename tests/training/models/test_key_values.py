@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from openwafer.training.models import GptConfig, UserModule, build
-from openwafer.training.models.key_values import forward_from, new_key_values
+from openwafer.training.models.key_values import forward_from, kept_bytes, new_key_values
 from tests.tables import case
 from tests.training.architectures import ARCHITECTURES, FAMILIES, Architecture
 
@@ -47,6 +47,7 @@ def cached_logits(model: nn.Module, tokens: torch.Tensor, starts: tuple[int, ...
         output = forward_from(model, tokens[:, start:end], past)
         found.append(output.logits)  # type: ignore[attr-defined]
         assert past.get_seq_length() == end
+    assert kept_bytes(past) > 0
     return torch.cat(found, dim=1)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import Sampling, Session
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
@@ -39,6 +40,27 @@ def test_a_pass_gives_each_text_a_token(run: Path) -> None:
     found = Session(run, console=quiet()).generate_all(PROMPTS, GREEDY)
     assert len(found.pass_seconds) <= GREEDY.max_new_tokens
     assert found.step == 2
+
+
+def tight(run: Path) -> Session:
+    """A session whose device has the bytes of a training step and none more."""
+    smallest = Session(run, console=quiet()).plan().predicted_peak_bytes
+    return Session(run, [f"device_memory={smallest}", "streaming.mode=streamed"], console=quiet())
+
+
+def test_texts_are_written_within_the_device_budget(run: Path) -> None:
+    assert tight(run).generate_all(PROMPTS, GREEDY).texts == written(run, PROMPTS, GREEDY)
+
+
+def test_prompts_of_more_tokens_than_a_training_step_pass_in_groups(run: Path) -> None:
+    prompts = ("5 squared is 25",) * 30
+    assert tight(run).generate_all(prompts, GREEDY).texts == written(run, prompts[:1], GREEDY) * 30
+
+
+def test_texts_whose_keys_and_values_outgrow_the_device_are_refused(run: Path) -> None:
+    wanted = r"keys and values of 400 texts will take [\d,]+ bytes.*\n.*write fewer texts"
+    with pytest.raises(OpenwaferError, match=wanted):
+        tight(run).generate_all(["3"] * 400, GREEDY)
 
 
 def test_no_prompt_gives_no_text(run: Path) -> None:

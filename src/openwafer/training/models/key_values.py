@@ -34,6 +34,15 @@ def new_key_values(model: nn.Module) -> Past | None:
     return past
 
 
+def kept_bytes(past: Past) -> int:
+    """Bytes of the keys and values of the tokens so far."""
+    if isinstance(past, KeyValues):
+        return past.num_bytes
+    assert isinstance(past, transformers.DynamicCache)
+    kept = [layer for layer in past.layers if layer.is_initialized]
+    return sum(layer.keys.nbytes + layer.values.nbytes for layer in kept)
+
+
 def forward_from(model: nn.Module, input_ids: torch.Tensor, past: Past) -> object:
     """The model's output for ``input_ids`` (1, T), which follow the tokens that ``past`` holds."""
     if isinstance(model, ReferenceGpt):

@@ -114,6 +114,7 @@ class LayerKeyValues:
 
     def __init__(self) -> None:
         self.num_tokens = 0
+        self.num_bytes = 0
         self._kept: tuple[Tensor, Tensor] | None = None
 
     def extend(self, key_BGTK: Tensor, value_BGTK: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,6 +124,7 @@ class LayerKeyValues:
             value_BGTK = torch.cat((self._kept[1], value_BGTK), dim=2)
         self._kept = key_BGTK, value_BGTK
         self.num_tokens = key_BGTK.shape[2]
+        self.num_bytes = key_BGTK.nbytes + value_BGTK.nbytes
         return self._kept
 
 
@@ -135,6 +137,11 @@ class KeyValues:
     def get_seq_length(self) -> int:
         """Number of tokens so far; named as caches of the transformers library name it."""
         return self.layers[-1].num_tokens
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all that is kept."""
+        return sum(layer.num_bytes for layer in self.layers)
 
 
 class ReferenceGpt(nn.Module):

@@ -1,7 +1,7 @@
 """Writes texts with a model: a token each, for all of them, whenever the model's layers pass."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +9,7 @@ import torch
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import error
-from openwafer.training.models.key_values import forward_from, new_key_values
+from openwafer.training.models.key_values import forward_from, kept_bytes, new_key_values
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.forward import require_writer
 from openwafer.training.session.opened_model import OpenedModel
@@ -139,6 +139,9 @@ def generate(
         prompts: may be empty texts.
         sampling: how to choose.
         notify: told how far it is.
+
+    Raises:
+        OpenwaferError: ``generation-memory``, ``model-no-text``, ``model-no-logits``.
     """
     require_writer(opened.model)
     tokenizer = opened.tokenizer
@@ -146,13 +149,15 @@ def generate(
     begins = [tokenizer.encode(prompt) or [end] for prompt in prompts]
     writing = Writing(begins, sampling, {end, *_own_ends(opened.model)})
     reading = _Reading(opened, len(prompts))
-    seconds = []
+    seconds: list[float] = []
     opened.execution.flush()
     opened.model.eval()
     try:
         while tokens := writing.tokens:
             start = time.perf_counter()
             writing.add(reading.next_logits(tokens))
+            if not seconds:
+                reading.require_room(sampling.max_new_tokens)
             seconds.append(time.perf_counter() - start)
             num_tokens = sum(map(len, writing.written))
             notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
@@ -172,8 +177,50 @@ class _Reading:
 
     def next_logits(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, torch.Tensor]:
         """Logits of the next token of each text, (vocabulary,), after the tokens so far."""
-        forwards = [partial(self._forward, index, so_far) for index, so_far in tokens.items()]
-        return dict(zip(tokens, self._opened.execution.evaluate(forwards), strict=True))
+        found: dict[int, torch.Tensor] = {}
+        for group in self._groups(tokens):
+            forwards = [partial(self._forward, index, tokens[index]) for index in group]
+            found |= zip(group, self._opened.execution.evaluate(forwards), strict=True)
+        return found
+
+    def _groups(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
+        """Texts that pass together: with no more tokens than a training step, which is planned."""
+        batch = self._opened.config.batch
+        group: list[int] = []
+        num_left = batch.size * batch.sequence_length
+        for index, so_far in tokens.items():
+            past = self._pasts[index]
+            num_new = len(so_far) - (0 if past is None else past.get_seq_length())
+            num_new = min(num_new, self._window)
+            if group and num_new > num_left:
+                yield group
+                group, num_left = [], batch.size * batch.sequence_length
+            group.append(index)
+            num_left -= num_new
+        yield group
+
+    def require_room(self, num_new: int) -> None:
+        """Refuse texts whose keys and values outgrow the device.
+
+        Args:
+            num_new: most tokens that each text will yet have.
+
+        Raises:
+            OpenwaferError: ``generation-memory``.
+        """
+        room_bytes = self._opened.room_bytes
+        needed = 0
+        for past in filter(None, self._pasts):
+            num_tokens = past.get_seq_length()
+            most_tokens = min(num_tokens + num_new, self._window)
+            needed += kept_bytes(past) * most_tokens // max(num_tokens, 1)
+        if room_bytes is not None and needed > room_bytes:
+            raise error(
+                "generation-memory",
+                f"keys and values of {len(self._pasts)} texts will take {needed:,} bytes, and the "
+                f"device has {max(room_bytes, 0):,} bytes beside the weights",
+                help="write fewer texts at a time, or shorter ones, or raise device_memory",
+            )
 
     def _forward(self, index: int, tokens: Sequence[int]) -> torch.Tensor:
         if len(tokens) > self._window:

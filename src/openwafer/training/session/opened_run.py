@@ -24,7 +24,7 @@ from openwafer.training.session.building import (
 )
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
-from openwafer.training.session.opened_model import OpenedModel
+from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
@@ -66,7 +66,12 @@ class OpenedRun:
     def opened_model(self) -> OpenedModel:
         """The model as it stands."""
         return OpenedModel(
-            self.config, self.model, self.dataset.tokenizer, self.execution, self.steps_done
+            self.config,
+            self.model,
+            self.dataset.tokenizer,
+            self.execution,
+            self.steps_done,
+            room_beside_weights(self.planned),
         )
 
     def state(self) -> RunState:

@@ -14,7 +14,7 @@ from openwafer.training.session.building import (
     stream_options,
 )
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.opened_model import OpenedModel
+from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
@@ -71,7 +71,9 @@ def opened_to_read(
         with closed_on_error(_store(planned, folder, saved, scratch)) as store:
             execution = execute(model, planned, store)
         try:
-            yield OpenedModel(config, model, tokenizer, execution, saved.state.steps_done)
+            room_bytes = room_beside_weights(planned)
+            steps_done = saved.state.steps_done
+            yield OpenedModel(config, model, tokenizer, execution, steps_done, room_bytes)
         finally:
             execution.close()
             store.close()

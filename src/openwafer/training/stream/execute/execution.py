@@ -122,8 +122,8 @@ class Execution(Protocol):
     def evaluate(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
         """Run forwards without gradients, in evaluation mode set by the caller.
 
-        All of them pass a layer before the next layer comes. They need less memory than as many
-        micro-batches of a training step, and are not metered.
+        All of them pass a layer before the next layer comes. They are not metered: the caller gives
+        no more than the micro-batches of a training step hold, beside which they need less memory.
         """
 
     def close(self) -> None:

@@ -92,11 +92,14 @@ class PassWatch:
     def meet_beside_others(self, args: Any, kwargs: Any) -> None:
         """A micro-batch calls the model, in a pass that has begun.
 
+        Who runs passes without gradients sees to their size.
+
         Raises:
             OpenwaferError: ``batch-larger-than-planned``.
         """
         kind = call_kind(self._model, ROOT, args, kwargs, self._device.torch_device)
-        if self._device.budget_bytes is not None and self.planned and not self._is_planned(kind):
+        is_judged = kind.is_graded and self._device.budget_bytes is not None
+        if is_judged and self.planned and not self._is_planned(kind):
             raise larger_than_planned(kind, self.planned)
         self.meet(kind)
 
