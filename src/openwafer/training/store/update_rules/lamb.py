@@ -17,9 +17,9 @@ class Lamb(Optimizer):
         m = beta1 m + (1 - beta1) g               v = beta2 v + (1 - beta2) g^2
         r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
         u = r + weight_decay x
-        x = x - lr (|x| / |u|) u
+        x = x - lr (norm(x) / norm(u)) u
 
-    The trust ratio |x| / |u| is of the Euclidean norms of the whole tensor, and 1 where one of
+    The trust ratio is of the Euclidean norms of the whole tensor, and 1 where one of
     them is 0. Gradients are not clipped: that is the loop's to do.
     """
 
