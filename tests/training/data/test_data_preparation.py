@@ -166,6 +166,16 @@ def test_a_dataset_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     assert find_dataset(tmp_path / "tokens", Sampling(), "no such fingerprint") is None
 
 
+def test_the_damaged_index_of_other_tokens_does_not_hide_ours(tmp_path: Path) -> None:
+    config = small_config(write_texts(tmp_path / "corpus"))
+    ours = prepare(config, tmp_path / "tokens")
+    (tmp_path / "tokens/0").mkdir()
+    (tmp_path / "tokens/0/dataset.json").touch()
+    assert find_dataset(tmp_path / "tokens", ours.sampling, ours.fingerprint) is not None
+    with pytest.raises(OpenwaferError, match=r"tokens/0/dataset\.json is damaged: not JSON"):
+        find_dataset(tmp_path / "tokens", ours.sampling, "another")
+
+
 def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
     config = small_config(write_texts(tmp_path / "corpus"), shard_tokens=10**6)
     folder = prepare(config, tmp_path / "tokens").folder

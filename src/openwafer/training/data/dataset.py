@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openwafer.config import InvalidFieldError
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data.index import INDEX_FILE, Index, Split, open_shards, read_index
 from openwafer.training.data.order import sample_ids
 from openwafer.training.data.packing import JoinedSamples, SeparateSamples, TokenStream
@@ -86,10 +86,21 @@ def _fingerprint(index: Index, split: Split, sampling: Sampling) -> str:
 
 
 def find_dataset(folder: Path, sampling: Sampling, fingerprint: str) -> "TokenDataset | None":
-    """The train split of that fingerprint among what ``prepare`` made in a folder."""
+    """The train split of that fingerprint among what ``prepare`` made in a folder.
+
+    Where it is not found and an index cannot be read, which may be its own, raises that error.
+    """
+    unreadable: OpenwaferError | None = None
     for found in sorted(folder.glob(f"*/{INDEX_FILE}")):
-        if _fingerprint(read_index(found.parent), Split.TRAIN, sampling) == fingerprint:
-            return TokenDataset.open(found.parent, sampling)
+        try:
+            index = read_index(found.parent)
+        except OpenwaferError as problem:
+            unreadable = unreadable or problem
+        else:
+            if _fingerprint(index, Split.TRAIN, sampling) == fingerprint:
+                return TokenDataset.open(found.parent, sampling)
+    if unreadable is not None:
+        raise unreadable
     return None
 
 

@@ -69,11 +69,11 @@ def parse_record(kind: type[Record], value: Mapping[str, object], place: str) ->
 
     Raises `OpenwaferError` (run-file-corrupt) with the place of the key and what was found.
     """
-    hints = get_type_hints(kind)
+    texts = {key: text for key, text in value.items() if text in _NOT_FINITE}
     numbers = {
-        key: float(text)
-        for key, text in value.items()
-        if text in _NOT_FINITE and hints.get(key) in _NUMBERS
+        key: float(str(text))
+        for key, text in texts.items()
+        if get_type_hints(kind).get(key) in _NUMBERS
     }
     try:
         return convert(kind, {**value, **numbers})

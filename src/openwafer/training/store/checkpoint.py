@@ -158,14 +158,19 @@ def _replacing_shards(final: Path) -> Iterator[Path]:
     its shards are the checkpoint. At the end, files that the index in force lacks are deleted.
     """
     index = final / INDEX_NAME
-    earlier, earlier_index = set(final.iterdir()) - {index}, index.read_bytes()
+    earlier, earlier_index = _own_files(final), index.read_bytes()
     superfluous = earlier
     try:
         yield final
     except BaseException:
         is_replaced = index.read_bytes() != earlier_index
-        superfluous = set() if is_replaced else set(final.iterdir()) - earlier - {index}
+        superfluous = set() if is_replaced else _own_files(final) - earlier
         raise
     finally:
         for path in superfluous:
             path.unlink()
+
+
+def _own_files(folder: Path) -> set[Path]:
+    """Shards, and what a kill left of an index under its temporary name."""
+    return {*folder.glob("*.safetensors"), *folder.glob(f".{Path(INDEX_NAME).stem}.*")}
