@@ -189,3 +189,10 @@ def test_an_embedding_that_scales_its_own_weights_is_refused() -> None:
     stream_weights(loop.model, loop.optimizer, device_memory=CAP, options=STREAMED)
     with pytest.raises(OpenwaferError, match=r"max_norm=1\.0 in every forward"):
         loop.run(1)
+
+
+@pytest.mark.parametrize("text", ["2 gigs", "1.5B", ""])
+def test_a_device_memory_that_is_no_size_is_told(text: str) -> None:
+    model = build_gpt()
+    with pytest.raises(OpenwaferError, match=f"device_memory: '{text}' is not a .*(.|\n)*2GiB"):
+        stream_weights(model, adamw(model), device_memory=text)

@@ -73,9 +73,10 @@ def stream_weights(
         A handle with the plan, gradient clipping and the way back; leaving it as a context closes
         it.
     """
-    num_bytes = device_memory if isinstance(device_memory, int) else parse_bytes(device_memory)
     chosen = replace(
-        options or StreamOptions(), device_memory_bytes=num_bytes, keeps_gradients=True
+        options or StreamOptions(),
+        device_memory_bytes=_num_bytes(device_memory),
+        keeps_gradients=True,
     )
     own = model.__dict__.get("forward")
     if isinstance(getattr(own, "__func__", own), StandIn):
@@ -88,6 +89,15 @@ def stream_weights(
     if keeps_masters:
         chosen = _with_masters(model, chosen)
     return StreamedLoop(model, optimizers, chosen, folder, keeps_masters=keeps_masters)
+
+
+def _num_bytes(device_memory: str | int) -> int:
+    try:
+        return device_memory if isinstance(device_memory, int) else parse_bytes(device_memory)
+    except ValueError as cause:
+        raise error(
+            "device-memory", f"device_memory: {cause}", help="write it as 2GiB or 512MB"
+        ) from cause
 
 
 def _with_masters(model: nn.Module, options: StreamOptions) -> StreamOptions:
