@@ -1,4 +1,4 @@
-"""Train models larger than the device by streaming their weights, layer by layer."""
+"""Train models larger than the device, and program a wafer of 850,000 cores."""
 
 import importlib
 from typing import Any

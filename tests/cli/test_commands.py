@@ -63,6 +63,13 @@ def test_help_lists_every_command() -> None:
     assert [name for name in commands if f" {name} " not in out] == []
 
 
+def test_help_names_both_wings_and_groups_commands_by_them() -> None:
+    shown = run_command("--help").out
+    train, program = shown.index("─ Train "), shown.index("─ Program the wafer ")
+    assert "Train models larger than the device, and program a wafer" in shown
+    assert train < shown.index("│ resume ") < program < shown.index("│ conform ")
+
+
 def test_training_shows_the_plan_the_steps_and_what_comes_next(trained: Done, run: Path) -> None:
     assert (trained.code, trained.err) == (0, "")
     assert re.search(r"^layers +parameters +weights +states +gradients", trained.out, re.MULTILINE)

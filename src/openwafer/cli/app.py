@@ -42,6 +42,9 @@ TrustCode = Annotated[
 ]
 
 WAFER_COMMANDS = ("conform", "csl")  # without torch
+# The wings, by which the help groups commands.
+TRAIN = "Train"
+PROGRAM = "Program the wafer (with cslc and cs_python)"
 
 
 class WeightFormat(StrEnum):
@@ -70,7 +73,7 @@ def _root(
         restart_with_defaults()
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def train(
     config: ConfigFile,
     overrides: Overrides = [],  # noqa: B006 - typer copies it
@@ -88,7 +91,7 @@ def train(
     _tell_result(session, session.train())
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def plan(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG.yaml|RUN", help="A config, or the folder of a run.")
@@ -104,7 +107,7 @@ def plan(
     show_plan(Session(config, overrides, trusts_code=trust_code).plan(), Console())
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def resume(
     run: Run,
     overrides: Overrides = [],  # noqa: B006
@@ -121,7 +124,7 @@ def resume(
     _tell_result(session, session.resume(checkpoint))
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def export(
     run: Run,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made; must not exist yet.")],
@@ -148,7 +151,7 @@ def export(
     print(f"wrote {Session(run, trusts_code=trust_code).export(folder, form)}")
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def report(
     run: Run,
     step: Annotated[
@@ -161,7 +164,7 @@ def report(
     print(f"wrote {write_report(run, step=step)}")
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def evaluate(
     run: Run,
     batches: Annotated[
@@ -177,7 +180,7 @@ def evaluate(
     print(f"validation loss {loss:.4f}")
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def generate(  # noqa: PLR0913 - a parameter is an option
     run: Run,
     prompt: Annotated[
@@ -210,7 +213,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
         session.keep_sample(prompt[0], written.texts[0], written.step)
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("runs"),
     overrides: Overrides = [],  # noqa: B006
@@ -258,5 +261,5 @@ def _tell_result(session: "Session", result: "TrainResult") -> None:
     raise typer.Exit(EXIT_INTERRUPTED)
 
 
-app.command()(conform)
-app.add_typer(csl_app, name="csl")
+app.command(rich_help_panel=PROGRAM)(conform)
+app.add_typer(csl_app, name="csl", rich_help_panel=PROGRAM)
