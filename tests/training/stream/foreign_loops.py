@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from openwafer.training.plan_record import Activations
 from openwafer.training.stream import StreamedLoop, stream_weights
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.both_loops import STREAMED
 
@@ -97,27 +97,32 @@ def new_loop(build: Callable[[], nn.Module] = Small) -> Loop:
     return Loop(model, adamw(model))
 
 
-def on(tier: StoreTier) -> StreamOptions:
-    return replace(STREAMED, tier=tier, host_memory_bytes=100_000)
-
-
 def stream(
-    loop: Loop, tier: StoreTier = StoreTier.DRAM, folder: Path | None = None
+    loop: Loop, *, folder: Path | None = None, policy: Activations | None = None
 ) -> StreamedLoop:
-    options = on(tier) if folder is not None else STREAMED
+    """On disk where there is a folder."""
+    options = replace(STREAMED, default_activations=policy)
+    if folder is not None:
+        options = replace(options, tier=StoreTier.DISK, host_memory_bytes=100_000)
     return stream_weights(
         loop.model, loop.optimizer, device_memory=CAP, folder=folder, options=options
     )
 
 
-def outcome(lines: Lines, *, folder: Path | None = None, streams: bool = True) -> list[Tensor]:
+def outcome(
+    lines: Lines,
+    *,
+    build: Callable[[], nn.Module] = Small,
+    streams: bool = True,
+    trains_on: bool = True,
+    **options: Any,
+) -> list[Tensor]:
     """All that a loop has seen, and all that it leaves in model and optimizer."""
-    loop = new_loop()
-    streamed = nullcontext() if not streams else stream(loop, StoreTier.DISK, folder)
-    with streamed:
+    loop = new_loop(build)
+    with stream(loop, **options) if streams else nullcontext():
         loop.train(1)
         seen = lines(loop)
-        loop.train(1)
+        loop.train(int(trains_on))
         left = seen, loop.model.state_dict(), loop.optimizer.state_dict()["state"]
         leaves = [leaf for leaf in pytree.tree_leaves(left) if leaf is not None]
         return [torch.as_tensor(leaf).clone() for leaf in leaves]

@@ -18,6 +18,7 @@ from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.stream.device.cuda import CudaDevice
 from openwafer.training.stream.device.device import CpuDevice, Device
+from openwafer.training.stream.device.weights import refuse_write
 from openwafer.training.stream.execute.call_kinds import call_kind
 from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execute.execution import (
@@ -203,13 +204,15 @@ def plan_run(
     )
     plan = make_plan(request, split_at)
     if plan.mode is Mode.STREAMED:
-        _check_forward_writes_no_weights(model)
+        _check_max_norms(model)
+        for name in plan.dry.written:
+            refuse_write(name)
     placement = place(plan.layouts, _host_budget(options, plan, folder))
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     return Planned(plan, placement, updater, device, options, workload, folder, again)
 
 
-def _check_forward_writes_no_weights(model: nn.Module) -> None:
+def _check_max_norms(model: nn.Module) -> None:
     for path, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
             raise error(

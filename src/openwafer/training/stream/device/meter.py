@@ -55,6 +55,13 @@ class MemoryMeter(TorchDispatchMode):
 
     def count(self, tensor: torch.Tensor) -> None:
         """Count a tensor that no operator under this mode has returned, such as an input."""
+        if tensor.layout is not torch.strided:
+            raise error(
+                "sparse-gradient",
+                f"an operator returned a tensor of layout {tensor.layout}, and the parameter store "
+                "keeps dense gradients",
+                help="build embeddings with sparse=False",
+            )
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, self._forget)
         num_bytes = storage.nbytes()

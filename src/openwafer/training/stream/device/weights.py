@@ -1,6 +1,6 @@
 """Weights on the device: slots that records come and go in, and the parameters bound to them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from threading import get_ident
@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from openwafer.diagnostics import error
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
@@ -55,6 +56,9 @@ class DeviceWeights:
         # Records whose memory the host lends: announced, and with it in their slots.
         self._expected: set[str] = set()
         self._lent: set[str] = set()
+        self.on_written: Callable[[str], None] = refuse_write
+        # How often weights that a forward may have used got other values.
+        self.num_writes = 0
         self._released_class: type[nn.Parameter] | None = None
         self._own_classes = {name: type(parameter) for name, parameter in parameters.items()}
         self._by_storage: dict[int, str] = {}
@@ -180,15 +184,37 @@ class DeviceWeights:
         if record in self._expected:
             self._expected.remove(record)
             return
+        replaced = self._replaced(record)
         slot = self._slots.pop(record)
         self._by_storage.pop(slot.untyped_storage()._cdata, None)
         self.unbind(record)
+        for name in replaced:
+            self.on_written(name)
         if record in self._lent:
             self._lent.remove(record)
             return
         self._pool.setdefault(slot.numel(), []).append(slot)
         self._pooled_bytes += slot.numel()
         self._trim_pool(0)
+
+    def _replaced(self, record: str) -> list[str]:
+        """Parameters of a bound record that the forward has pointed at other memory."""
+        bound = self._slots[record].untyped_storage()._cdata
+        names = [place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS]]
+        if self._by_storage.get(bound) != record:
+            return []
+        for name in names:
+            self.parameters[name].__class__ = self._own_classes[name]
+        return [name for name in names if self.parameters[name].untyped_storage()._cdata != bound]
+
+    def bound_parameter(self, tensor: torch.Tensor) -> str | None:
+        """Name of the parameter that ``tensor`` is a view of, if its weights are here."""
+        record = self._by_storage.get(torch.Tensor.untyped_storage(tensor)._cdata)
+        if record is None:
+            return None
+        offset = int(tensor.storage_offset()) * tensor.element_size()
+        places = self._layouts[record].parts[Part.WEIGHTS]
+        return next(place.spec.name for place in reversed(places) if place.offset_bytes <= offset)
 
     def unbind(self, record: str) -> None:
         """Leave the record's parameters with their shapes and without memory."""
@@ -232,6 +258,16 @@ class DeviceWeights:
         if handle.cast is not None:
             storage = handle.cast.repeated(storage)
         return handle.seen.view_of(storage)
+
+
+def refuse_write(name: str) -> None:
+    """Raise ``weights-written`` for the parameter of that name."""
+    raise error(
+        "weights-written",
+        f"the model's forward writes to the weight {name!r}, and weights that are streamed are "
+        "only written by the optimizer and between passes",
+        help="write to it in the loop, between two steps, or let the model be resident",
+    )
 
 
 def _no_value(dtype: torch.dtype, device: torch.device) -> torch.Tensor:

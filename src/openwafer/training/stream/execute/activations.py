@@ -47,6 +47,7 @@ class Call:
         function: the layer's own forward.
         args, kwargs: its arguments.
         state: what it sees beside them.
+        records: its weights.
     """
 
     layer: str
@@ -54,6 +55,7 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     state: LayerState
+    records: tuple[str, ...] = ()
 
 
 class Frame:
@@ -177,6 +179,7 @@ class RecomputeFrame(Frame):
         self._state = call.state.now()
         self._leaves, self._tree = pytree.tree_flatten((call.args, call.kwargs))
         self._versions = self._versions_now()
+        self._num_writes = weights.num_writes
         self._takes_checksums = not call.state.is_rehearsed
         self._is_rehearsal = False
 
@@ -211,6 +214,8 @@ class RecomputeFrame(Frame):
 
     def _run_again(self) -> None:
         self._check_inputs()
+        for record in self._call.records:
+            self._ensure(record)
         # The batch itself is nobody's activation, and counts from no rehearsal on.
         with self._weights.device.host_section():
             leaves = [_detached(leaf) for leaf in self._leaves]
@@ -264,6 +269,14 @@ class RecomputeFrame(Frame):
         return [leaf._version for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
 
     def _check_inputs(self) -> None:
+        if self._weights.num_writes != self._num_writes:
+            raise error(
+                "recompute-weights-changed",
+                f"weights were written or updated between the forward of layer "
+                f"{self._call.layer!r} and its backward, which is to run it again",
+                help="write to weights after backward, or keep this layer's activations: "
+                "activations: {" + self._call.layer + ": keep}",
+            )
         if self._versions_now() != self._versions:
             layer = self._call.layer
             raise error(

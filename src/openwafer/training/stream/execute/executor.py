@@ -478,7 +478,7 @@ class Executor:
             return function(*args, **kwargs)
         policy = self.policies.get(layer.name, self.default_policy)
         rerun = partial(self._rerun, layer, function)
-        call = Call(layer.name, rerun, args, kwargs, self.states[layer.name])
+        call = Call(layer.name, rerun, args, kwargs, self.states[layer.name], layer.records)
         frame = frame_for(policy, self.weights, self._use_saved, call)
         self.watch.begin_layer(frame)
         with frame.hooks():

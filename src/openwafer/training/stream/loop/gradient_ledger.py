@@ -217,3 +217,4 @@ class GradientLedger:
                 self._write_factors(kept)
             self._execution.complete_step(factors.pop() if len(factors) == 1 else 1.0)
             self._applied = kept
+            self._execution.executor.weights.num_writes += 1

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
+from openwafer.training.stream.loop.model_checks import check_in_place, check_transforms
 from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
 from openwafer.training.stream.loop.stored_states import StoredStates
 from openwafer.training.stream.loop.stored_values import StoredValues
@@ -67,7 +68,7 @@ class LoopHooks:
             self._attach_optimizer(optimizer)
         self._attach_model()
         self._release_parameters()
-        self._execution.executor.on_begin_pass = self._values.take_weights
+        self._execution.executor.on_begin_pass = self._begin_pass
         self._execution.executor.on_backward = self.ledger.begin_backward
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
@@ -101,6 +102,14 @@ class LoopHooks:
 
     # Parameters.
 
+    def _check_in_place(self) -> None:
+        check_in_place(self._parameters.items(), ReleasedParameter)
+
+    def _begin_pass(self) -> None:
+        check_transforms()
+        self._check_in_place()
+        self._values.take_weights()
+
     def _release_parameters(self) -> None:
         for name, parameter in self._parameters.items():
             home = Home(
@@ -121,6 +130,7 @@ class LoopHooks:
     def _attach_model(self) -> None:
         self._undo.callback(self._model.register_forward_pre_hook(self._check_frozen).remove)
         self._replace(self._model, "zero_grad", partial(self._zero_grad, None))
+        self._replace(self._model, "_apply", self._apply)
         for module in self._model.modules():
             for handle in (
                 module.register_state_dict_pre_hook(self._begin_saving),
@@ -140,6 +150,20 @@ class LoopHooks:
                     help="call streamed.close(), unfreeze, and stream the model anew",
                 )
 
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """``model.to(...)`` and the like; refused before it has changed anything."""
+        model = self._model
+        for dtype, device in {(p.dtype, p.device) for p in self._parameters.values()}:
+            made = function(torch.empty(0, dtype=dtype, device=device))
+            if (made.dtype, made.device) != (dtype, device):
+                raise error(
+                    "streamed-model-moved",
+                    f"this {type(model).__name__} is streamed with {dtype} weights on {device}, "
+                    f"and is to have {made.dtype} ones on {made.device}",
+                    help="call streamed.close(), change the model, and stream it anew",
+                )
+        return type(model)._apply(model, function, recurse)  # noqa: SLF001 - what it stands in for
+
     def _begin_saving(self, module: nn.Module, _prefix: str, _keeps_vars: bool) -> None:
         if self._saving is None or module is self._model:
             self._saving = module
@@ -150,6 +174,7 @@ class LoopHooks:
         if module is not self._saving:
             return
         self._execution.settle()
+        self._check_in_place()
         names: dict[int, list[str]] = {}
         for alias, parameter in module.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(prefix + alias)
@@ -169,6 +194,7 @@ class LoopHooks:
         ):
             self._undo.callback(handle.remove)
         self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
+        self._replace(optimizer, "add_param_group", partial(_refuse_group, optimizer))
 
     def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(owner, name, function)
@@ -189,6 +215,7 @@ class LoopHooks:
     def begin_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
         self._execution.end_open_pass()
+        self._check_in_place()
         self._take_states(optimizer)
         self._values.take_weights()
         self._values.take_gradients()
@@ -267,6 +294,17 @@ def _number(optimizer: Optimizer, name: str, default: float) -> float:
 
 def _parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
+
+
+def _refuse_group(optimizer: Optimizer, param_group: Mapping[str, Any]) -> NoReturn:
+    added, held = param_group["params"], len(_parameters_of(optimizer))
+    num_added = 1 if isinstance(added, torch.Tensor) else len(list(added))
+    raise error(
+        "optimizer-groups-changed",
+        f"with a group more the optimizer has {held + num_added} parameters now and had {held} "
+        "when the parameter store was laid out for it",
+        help="call streamed.close(), add them, and stream the model anew",
+    )
 
 
 def _refuse_assignment(

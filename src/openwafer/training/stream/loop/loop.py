@@ -32,10 +32,16 @@ from openwafer.training.store.update_rules import clip_coefficient, tensor_norms
 from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.random_state import keeping_random_state
-from openwafer.training.stream.execute.stand_ins import Function, StandIn
+from openwafer.training.stream.execute.stand_ins import Function, Run
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.loop.hooks import LoopHooks, copied, is_in_own_step
+from openwafer.training.stream.loop.model_checks import (
+    check_gradient_hooks,
+    check_streamable,
+    is_streamed,
+    refuse_tracing,
+)
 from openwafer.training.stream.plan.admission import loss_of_call
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
@@ -73,13 +79,13 @@ def stream_weights(
         A handle with the plan, gradient clipping and the way back; leaving it as a context closes
         it.
     """
+    check_streamable(model)
     chosen = replace(
         options or StreamOptions(),
         device_memory_bytes=_num_bytes(device_memory),
         keeps_gradients=True,
     )
-    own = model.__dict__.get("forward")
-    if isinstance(getattr(own, "__func__", own), StandIn):
+    if is_streamed(model):
         raise error(
             "model-streamed-already",
             f"this {type(model).__name__} is streamed already",
@@ -138,11 +144,14 @@ class StreamedLoop:
         self._execution: StreamedExecution | None = None
         self._hooks: LoopHooks | None = None
         self._own_hooks = [one.register_step_pre_hook(self._before_step) for one in optimizers]
+        self._own_hooks.append(model.register_forward_pre_hook(refuse_tracing))
         if keeps_masters:
             self._own_hooks += [hook for one in optimizers for hook in loading_as_saved(one)]
         self._own_forward = model.__dict__.get("forward")
         # A method of the model, since that is what others take apart, copy and wrap.
-        self._waiting_forward = MethodType(StandIn(_function_of(model), self._run_forward), model)
+        self._waiting_forward = MethodType(
+            _standing_in(_function_of(model), self._run_forward), model
+        )
         self._is_waiting = True
         model.forward = self._waiting_forward
 
@@ -210,6 +219,7 @@ class StreamedLoop:
             updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
             planned = plan_run(workload, updater, self._options, folder=self._folder)
         if planned.plan.mode is Mode.STREAMED:
+            check_gradient_hooks(dict(self._model.named_parameters()))
             execution = assemble(self._model, planned, folder=self._folder)
             assert isinstance(execution, StreamedExecution)
             hooks = LoopHooks(self._model, execution)
@@ -353,6 +363,11 @@ def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
             execution.close()
             hooks.detach()
         hooks.give_back(gradients)
+
+
+def _standing_in(function: Function, run: Run) -> Function:
+    """A stand-in that is a function, as compilers want to see one."""
+    return wraps(function)(lambda *args, **kwargs: run(function, args, kwargs))
 
 
 def _function_of(model: nn.Module) -> Function:

@@ -15,6 +15,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.stream.loop.model_checks import gradient_hook
 from openwafer.training.stream.loop.stored_tensor import Place, StoredTensor, without_memory
 
 _READABLE: Final = (
@@ -29,7 +30,7 @@ _WRITABLE: Final = (
 _CALLABLE: Final = (
     *("size", "dim", "numel", "nelement", "ndimension", "element_size", "get_device"),
     *("is_floating_point", "is_complex", "requires_grad_", "register_hook", "is_shared"),
-    *("register_post_accumulate_grad_hook", "is_inference", "is_conj", "is_neg", "retain_grad"),
+    *("is_inference", "is_conj", "is_neg", "retain_grad"),
 )
 NEEDS_NO_WEIGHTS: Final = frozenset(
     [getattr(torch.Tensor, name).__get__ for name in _READABLE]
@@ -123,6 +124,8 @@ class ReleasedParameter(nn.Parameter):
             return func(like, *args[1:], **kwargs)
         if func in _NEEDS_MEMORY:
             raise without_memory(f"the weight {args[0].home.name!r}")
+        if func is torch.Tensor.register_post_accumulate_grad_hook:
+            raise gradient_hook(args[0].home.name)
         if func is torch.autograd.grad:
             return _differentiate(*args, **kwargs)
         if func is torch.Tensor.copy_ and isinstance(args[0], cls) and not torch.is_grad_enabled():

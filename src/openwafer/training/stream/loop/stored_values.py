@@ -85,6 +85,7 @@ class StoredValues:
         if alias is not None:
             alias.copy_(value)
         self._execution.settle()
+        self._execution.executor.weights.num_writes += 1
         store, record = self._execution.store, self._record_of[name]
         keeps_master = has_master(store.layouts[record], name)
         changed = KEPT_PARTS if keeps_master else (Part.WEIGHTS,)
@@ -109,7 +110,8 @@ class StoredValues:
     def take_weights(self) -> None:
         """Weights are about to be used: they are what the loop has made of tensors that it gave."""
         for name, alias in self._weight_aliases:
-            self.write_weights(name, alias)
+            if not torch.equal(self._stored_weights(name), alias):
+                self.write_weights(name, alias)
 
     def give_weights(self) -> None:
         """Weights are updated, and so are the tensors that the loop gave for them."""

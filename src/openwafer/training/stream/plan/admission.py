@@ -17,7 +17,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.random_state import keeping_random_state
-from openwafer.training.stream.plan.dry_run import DryRun, Workload
+from openwafer.training.stream.plan.dry_run import DryRun, Workload, derived_tensors
 from openwafer.training.stream.plan.search import (
     PlanRequest,
     StreamPlan,
@@ -138,6 +138,8 @@ class Admission:
 def bare_copy(model: nn.Module) -> nn.Module:
     """A copy of the model whose parameters are on the meta device, and whose buffers are shared."""
     memo: dict[int, object] = {id(buffer): buffer for buffer in model.buffers()}
+    for tensor in derived_tensors(model):
+        memo[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     for parameter in model.parameters():
         bare = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(bare, requires_grad=parameter.requires_grad)

@@ -6,7 +6,7 @@ peak it meters is the peak the real step will have, activations and temporaries 
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -72,6 +72,7 @@ class DryRun:
         left_bytes: device bytes that the forward leaves behind, all in all.
         depends_on_values: whether the step was computed with random weights, so that with others
             it may need more.
+        written: parameters that the forward writes to.
     """
 
     peak_bytes: int
@@ -83,6 +84,7 @@ class DryRun:
     kinds: tuple[CallKind, ...] = ()
     left_bytes: int = 0
     depends_on_values: bool = False
+    written: tuple[str, ...] = ()
 
 
 class DryDevice(CpuDevice):
@@ -117,12 +119,13 @@ def _computes(operator: Any) -> bool:
 
 
 class _WatchingMeter(CountingMeter):
-    """A meter that also notes uses of weights that are not on the device."""
+    """A meter that also notes uses of weights that are not on the device, and writes to others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weights: DeviceWeights | None = None
         self.misused: dict[str, None] = {}
+        self.written: dict[str, None] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.weights is not None and not self.is_paused and _computes(func):
@@ -131,7 +134,17 @@ class _WatchingMeter(CountingMeter):
                     name = self.weights.released_parameter(leaf)
                     if name is not None:
                         self.misused[name] = None
+            if func._schema.is_mutable:  # noqa: SLF001 - no public name
+                self._note_writes(self.weights, func, args, kwargs or {})
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _note_writes(self, weights: DeviceWeights, func: Any, args: Any, kwargs: Any) -> None:
+        for argument, value in zip(func._schema.arguments, args, strict=False):  # noqa: SLF001
+            if argument.is_write:
+                for leaf in pytree.tree_leaves((value, kwargs)):
+                    name = weights.bound_parameter(leaf) if torch.is_tensor(leaf) else None
+                    if name is not None:
+                        self.written[name] = None
 
 
 @dataclass(frozen=True)
@@ -207,6 +220,7 @@ class _Stage:
         self.device.meter = self.meter = _WatchingMeter()
         parameters = dict(self.model.named_parameters())
         self.weights = self.meter.weights = DeviceWeights(parameters, layouts, self.device)
+        self.weights.on_written = lambda name: self.meter.written.update({name: None})
         for record in split.records:
             self.weights.unbind(record)
         self.link = DryLink(
@@ -248,6 +262,7 @@ class _Stage:
             visits=self.executor.visits(),
             received=tuple(self.link.received),
             misused=tuple(self.meter.misused),
+            written=tuple(self.meter.written),
             activation_bytes=tuple(after - before for before, after in pairwise(left)),
             calls=StepCalls(forward, self.meter.take_calls()),
             kinds=tuple(self.executor.watch.met),
@@ -339,7 +354,20 @@ def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
         memo[id(parameter)] = nn.Parameter(data, requires_grad=parameter.requires_grad)
     for buffer in model.buffers():
         memo[id(buffer)] = buffer.detach().to(torch_device, copy=True)
+    for tensor in derived_tensors(model):
+        memo[id(tensor)] = torch.zeros(tensor.shape, dtype=tensor.dtype, device=torch_device)
     return copy.deepcopy(model, memo)
+
+
+def derived_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Tensors computed by hooks and earlier forwards that modules hold, which nobody can copy.
+
+    So ``torch.nn.utils.prune`` and ``weight_norm`` hold a weight, and routers their losses.
+    """
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                yield value
 
 
 def autocast(

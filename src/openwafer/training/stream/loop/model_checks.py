@@ -1,0 +1,113 @@
+"""Models and uses of them that cannot stream, refused where they are met."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.stream.execute.compiled_layers import COMPILED_CALL
+
+COMPILE_LAYERS = "compile the layers by themselves: for layer in model.layers: layer.compile()"
+
+
+def check_streamable(model: nn.Module) -> None:
+    """Refuse a model whose forward or whose weights are out of Python's reach.
+
+    Raises:
+        OpenwaferError: ``compiled-whole``, ``layer-scripted``.
+    """
+    if isinstance(model, OptimizedModule) or model.__dict__.get(COMPILED_CALL) is not None:
+        raise compiled_whole(model)
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise error(
+                "layer-scripted",
+                f"{path or 'the model'} is scripted, and weights cannot come and go in a program "
+                "that is not Python",
+                help="leave torch.jit.script out; " + COMPILE_LAYERS,
+            )
+
+
+def compiled_whole(model: nn.Module) -> OpenwaferError:
+    """The error of a compilation that reaches over several layers."""
+    return error(
+        "compiled-whole",
+        f"this {type(model).__name__} is compiled as a whole, and its weights come and go between "
+        "its layers",
+        help=COMPILE_LAYERS,
+    )
+
+
+def refuse_tracing(model: nn.Module, _args: object) -> None:
+    """A hook before the forward of a model that streams: who traces it meets the refusal."""
+    if torch.compiler.is_compiling():
+        _refuse(model)
+    check_transforms()
+
+
+def is_streamed(model: nn.Module) -> bool:
+    """Whether the model has that hook."""
+    return refuse_tracing in model._forward_pre_hooks.values()  # noqa: SLF001 - no public name
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _refuse(model: nn.Module) -> None:
+    raise compiled_whole(model)
+
+
+def check_gradient_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Refuse hooks that wait for a whole gradient in its parameter.
+
+    Raises:
+        OpenwaferError: ``streamed-gradient-hook``.
+    """
+    for name, parameter in parameters.items():
+        if parameter._post_accumulate_grad_hooks:  # noqa: SLF001 - no public name
+            raise gradient_hook(name)
+
+
+def gradient_hook(name: str) -> OpenwaferError:
+    """The error of a hook that would find a part of a gradient, or none."""
+    return error(
+        "streamed-gradient-hook",
+        f"a hook of register_post_accumulate_grad_hook waits for the gradient of {name!r}, which "
+        "goes to the parameter store layer by layer",
+        help="use parameter.register_hook, which sees each gradient, and update after backward",
+    )
+
+
+def check_transforms() -> None:
+    """Refuse a forward inside a transform of torch.func.
+
+    Raises:
+        OpenwaferError: ``streamed-under-transform``.
+    """
+    interpreter = torch._C._functorch.peek_interpreter_stack()  # noqa: SLF001 - no public name
+    if interpreter is not None:
+        raise error(
+            "streamed-under-transform",
+            f"the forward runs inside torch.func's {interpreter.key().name.lower()}, which cannot "
+            "see weights come and go",
+            help="give a batch a dim of its own and differentiate with torch.autograd.grad, or "
+            "call streamed.close()",
+        )
+
+
+def check_in_place(
+    parameters: Iterable[tuple[str, nn.Parameter]], kind: type[nn.Parameter]
+) -> None:
+    """Refuse a parameter that is no longer what was released.
+
+    Raises:
+        OpenwaferError: ``parameter-swapped``.
+    """
+    for name, parameter in parameters:
+        if type(parameter) is not kind:
+            raise error(
+                "parameter-swapped",
+                f"another tensor was put in the place of {name!r}, whose weights are in the "
+                "parameter store",
+                help="copy into it with parameter.data.copy_(value)",
+            )

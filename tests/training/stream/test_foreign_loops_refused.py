@@ -1,0 +1,193 @@
+"""What a loop cannot do with a model that streams is refused at its line, with a remedy."""
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.plan_record import Activations
+from tests.training.stream.foreign_loops import SIZE, Lines, Loop, Small, new_loop, stream
+
+
+def first(loop: Loop) -> nn.Parameter:
+    return loop.parameters[1]
+
+
+def sets_other_data(loop: Loop) -> None:
+    first(loop).data = torch.ones(SIZE, SIZE, dtype=torch.float64)
+
+
+def sets_strided_data(loop: Loop) -> None:
+    first(loop).data = torch.ones(SIZE, SIZE).t()
+
+
+def shares_data(loop: Loop) -> None:
+    first(loop).data = loop.parameters[3].data
+
+
+def sets_another_gradient(loop: Loop) -> None:
+    first(loop).grad = torch.ones(3)
+
+
+def writes_while_autograd_records(loop: Loop) -> None:
+    first(loop).mul_(2.0)
+
+
+def swaps_tensors(loop: Loop) -> None:
+    torch.utils.swap_tensors(first(loop), nn.Parameter(torch.ones(SIZE, SIZE)))
+    loop.model.state_dict()
+
+
+def waits_for_gradients(loop: Loop) -> None:
+    first(loop).register_post_accumulate_grad_hook(lambda _: None)
+
+
+def reads_in_the_backward(loop: Loop) -> None:
+    def read(_: Tensor) -> None:
+        assert loop.parameters[-1].grad is None
+
+    first(loop).register_hook(read)
+    loop.backward()
+
+
+def writes_before_the_layer_runs_again(loop: Loop) -> None:
+    loss = loop.loss(1)
+    first(loop).data.mul_(0.5)
+    loss.backward()
+
+
+def differentiates_twice(loop: Loop) -> None:
+    torch.autograd.grad(loop.loss(1), loop.parameters, create_graph=True)
+
+
+def differentiates_by_func(loop: Loop) -> None:
+    torch.func.grad(lambda x: loop.model(x).sum())(torch.ones(4, SIZE))
+
+
+def maps_a_batch(loop: Loop) -> None:
+    torch.func.vmap(loop.model)(torch.ones(3, 4, SIZE))
+
+
+def compiles_the_whole(loop: Loop) -> None:
+    torch.compile(loop.model, backend="eager")(torch.ones(4, SIZE))
+
+
+LINES: dict[Lines, str] = {
+    sets_other_data: r"inlet.weight.data was given \(32, 32\) torch.float64.*\n.*close\(\), change",
+    sets_strided_data: r"was given .* not contiguous, and .*\n.*give a contiguous tensor",
+    shares_data: r"'layers.0.0.weight' is in the .* shares memory with nothing\n.*with \.clone\(\)",
+    sets_another_gradient: r"inlet.weight.grad was given \(3,\)",
+    writes_while_autograd_records: r"is written in place while autograd .*\n.*under torch.no_grad",
+    swaps_tensors: r"another tensor was put in the place of 'inlet.weig.*\n.*data.copy_\(value\)",
+    waits_for_gradients: r"waits for the gradient of 'inlet.wei.*\n.*use parameter.register_hook",
+    reads_in_the_backward: r"'layers.2.1.bias' is asked for while .*\n.*after backward",
+    writes_before_the_layer_runs_again: r"written or updated between .*\n.*write .* after backward",
+    differentiates_twice: r"create_graph=True\) came to .*\n.*leave create_graph out",
+    differentiates_by_func: r"runs inside torch.func's grad.*\n.*torch.autograd.grad",
+    maps_a_batch: r"runs inside torch.func's vmap.*\n.*give a batch a dim of its own",
+    compiles_the_whole: r"is compiled as a whole.*\n.*for layer in model.layers: layer.compile\(\)",
+    lambda loop: loop.model.half(): r"float32 weights on cpu, and is to have torch.float16 ones",
+    lambda loop: loop.model.to(torch.bfloat16): r"streamed.close\(\), change the model, and stream",
+    lambda loop: loop.model.get_submodule("layers").double(): r"was given .* torch.float64",
+    lambda loop: loop.optimizer.add_param_group(
+        {"params": torch.ones(1)}
+    ): r"has 16 parameters now and had 15",
+    lambda loop: copy.deepcopy(loop.model): r"copy the model before stream_weights",
+    lambda loop: copy.deepcopy(loop.parameters): r"cannot be copied or pickled",
+    lambda loop: copy.deepcopy(loop.optimizer): r"copy or save optimizer.state_dict\(\)",
+    lambda loop: pickle.dumps(loop.model): r"cannot be copied or pickled with it",
+    lambda loop: first(loop).data_ptr(): r"has no memory of its own.*\n.*take a copy with .clone",
+    lambda loop: first(loop).data.untyped_storage(): r"no memory of its own to point to",
+}
+
+
+@pytest.mark.parametrize(("lines", "message"), LINES.items(), ids=map(str, range(len(LINES))))
+def test_a_line_that_cannot_work_is_refused_there(lines: Lines, message: str) -> None:
+    loop = new_loop()
+    with stream(loop, policy=Activations.RECOMPUTE):
+        loop.train(1)
+        with pytest.raises(OpenwaferError, match=message):
+            lines(loop)
+
+
+class Clamped(nn.Linear):
+    """Holds its weights in bounds by itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+
+class Shrunk(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data = self.weight.data * 0.99
+        return super().forward(x)
+
+
+class Looked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(1000, SIZE, sparse=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x.long().abs())  # type: ignore[no-any-return]
+
+
+def scripted(size: int) -> nn.Module:
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        return torch.jit.script(nn.Linear(size, size))
+
+
+def with_layer(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def made() -> nn.Module:
+        model = Small()
+        model.layers[1] = build()
+        return model
+
+    return made
+
+
+MODELS: list[tuple[Callable[[], nn.Module], str]] = [
+    (with_layer(lambda: Clamped(SIZE, SIZE)), r"forward writes to the weight 'layers.1.weight'"),
+    (with_layer(lambda: Shrunk(SIZE, SIZE)), r"writes to the weight .*\n.*between two steps"),
+    (with_layer(Looked), r"keeps dense gradients\n.*build embeddings with sparse=False"),
+    (with_layer(lambda: scripted(SIZE)), r"layers.1 is scripted.*\n.*leave torch.jit.script out"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), MODELS, ids=["clamp", "shrink", "sparse", "script"])
+def test_a_model_that_cannot_stream_is_refused(
+    build: Callable[[], nn.Module], message: str
+) -> None:
+    loop = new_loop(build)
+    with pytest.raises(OpenwaferError, match=message), stream(loop):
+        loop.backward()
+
+
+def test_a_model_that_was_compiled_as_a_whole_is_refused() -> None:
+    loop = new_loop()
+    loop.model.compile(backend="eager")
+    with pytest.raises(OpenwaferError, match=r"is compiled as a whole"):
+        stream(loop)
+
+
+def test_a_hook_that_waits_for_gradients_is_refused_before_the_first_step() -> None:
+    loop = new_loop()
+    waits_for_gradients(loop)
+    with stream(loop), pytest.raises(OpenwaferError, match=r"waits for the gradient of"):
+        loop.backward()
+
+
+def test_a_refused_change_of_the_model_changes_nothing() -> None:
+    loop = new_loop()
+    loop.model.register_buffer("count", torch.ones(2))
+    with stream(loop):
+        loop.train(1)
+        with pytest.raises(OpenwaferError, match=r"is to have torch.float16 ones"):
+            loop.model.half()
+        assert loop.model.get_buffer("count").dtype is torch.float32
