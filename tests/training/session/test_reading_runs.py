@@ -46,7 +46,9 @@ def entries(folder: Path) -> dict[str, tuple[int, int]]:
 def test_reading_a_run_writes_nothing_into_its_folder(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:
-    run = Session(config_in(data, tmp_path / "runs", tier), console=quiet()).train().folder
+    config = config_in(data, tmp_path / "runs", tier)
+    config = replace(config, data=replace(config.data, folder=None))
+    run = Session(config, console=quiet()).train().folder
     before = entries(run)
     session = Session(run, console=quiet())
     assert session.generate_all(["3 squared"], GREEDY).step == 4

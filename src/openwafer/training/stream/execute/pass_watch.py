@@ -67,7 +67,7 @@ class PassWatch:
         self._note_living()
         if function == ROOT and self.admit is not None and self._device.budget_bytes is not None:
             living = [kind for kind, _ in self._living]
-            if living or not self._is_planned(kind):
+            if living or not (self._is_planned(kind) or self._is_metered_only(kind)):
                 self.admit(kind, args, kwargs, living)
         return kind
 
@@ -82,6 +82,16 @@ class PassWatch:
 
     def _is_planned(self, kind: CallKind) -> bool:
         return any(kind.fits_in(planned) for planned in self.planned)
+
+    def _is_metered_only(self, kind: CallKind) -> bool:
+        """Whether a call without gradients has arguments that no planned one has.
+
+        They may be a cache, which tells its length by its values and so cannot be walked without
+        them, and is longer at every call. No plan makes such a call take less.
+        """
+        given = {path for path, _ in kind.leaves}
+        known = (dict(planned.leaves).keys() for planned in self.planned)
+        return not kind.is_graded and not any(given <= paths for paths in known)
 
     def begin_pass(self) -> None:
         """A pass begins."""
