@@ -5,18 +5,27 @@ import pytest
 from tests.tables import case
 from tests.training.models.architecture import Architecture
 from tests.training.models.decoders import DECODERS
-from tests.training.models.encoders import ENCODER_DECODERS, ENCODERS
+from tests.training.models.encoder_decoders import ENCODER_DECODERS
+from tests.training.models.encoders import ENCODERS
 from tests.training.models.mixtures import MIXTURES
 from tests.training.models.perception import PERCEPTION
+from tests.training.models.speech import SPEECH
 
-__all__ = ["ARCHITECTURES", "FAMILIES", "Architecture", "family_rows"]
+__all__ = ["ARCHITECTURES", "BY_DEFAULT", "FAMILIES", "Architecture", "family_rows"]
 
-ARCHITECTURES = (*DECODERS, *MIXTURES, *ENCODERS, *ENCODER_DECODERS, *PERCEPTION)
+ARCHITECTURES = (*DECODERS, *MIXTURES, *ENCODERS, *ENCODER_DECODERS, *PERCEPTION, *SPEECH)
 # One row of each.
 FAMILIES = frozenset(
     """llama-dropout mistral qwen3 gpt2-dropout gpt-neox gpt-j opt bloom-dropout falcon phi gemma3
     olmo2 cohere starcoder2 mixtral deepseek-v3 mamba bert-dropout roberta albert deberta-v2
     modernbert t5-dropout bart pegasus vit resnet swin clip llava whisper""".split()  # noqa: SIM905 - reads as the list it is
+)
+# These and the families are trained by default, for fewer steps.
+BY_DEFAULT = FAMILIES | frozenset(
+    """apertus biogpt cohere2 ctrl ernie4_5 glm4 gpt-bigcode openai-gpt olmo3 persimmon rwkv xlstm
+    qwen3-moe gpt-oss mixtral-eager zamba2 bamba lfm2 hunyuan-moe xlm-roberta megatron-bert rembert
+    funnel ibert squeezebert xlnet marian umt5 bart-layerdrop-dropout convnextv2 segformer regnet
+    mobilenet-v1 wav2vec2""".split()  # noqa: SIM905 - reads as the list it is
 )
 family_rows = pytest.mark.parametrize(
     "row",

@@ -1,7 +1,7 @@
-"""Rows of encoders and of encoder-decoders for text."""
+"""Rows of encoders for text."""
 
-from tests.training.models.architecture import SPECIAL, TEXT, Architecture
-from tests.training.models.architecture_batches import VOCAB_SIZE, masked, translation
+from tests.training.models.architecture import DECODER, SPECIAL, TEXT, Architecture
+from tests.training.models.architecture_batches import VOCAB_SIZE, masked
 
 QUIET = {**TEXT, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NOISY = {**TEXT, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -36,45 +36,6 @@ FNET = {
     "tpu_short_seq_length": 16,
     **SPECIAL,
 }
-T5 = {
-    "vocab_size": VOCAB_SIZE,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-    "decoder_start_token_id": 0,
-    "dropout_rate": 0.0,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
-SWITCH = {
-    **T5,
-    "num_decoder_layers": 2,
-    "num_experts": 4,
-    "num_sparse_encoder_layers": 1,
-    "num_sparse_decoder_layers": 1,
-    "expert_capacity": 16,
-}
-BART = {
-    "vocab_size": VOCAB_SIZE,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "max_position_embeddings": 64,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "decoder_start_token_id": 0,
-    "forced_eos_token_id": 2,
-    **SPECIAL,
-}
-BART_LAYERDROP = {**BART, "dropout": 0.1, "encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
-
 ENCODERS = (
     Architecture("bert", "BertForMaskedLM", masked, QUIET, is_tied=True),
     Architecture(
@@ -121,70 +82,86 @@ ENCODERS = (
         is_tied=True,
         without_gradient=("*.mask_emb", "*.r_s_bias", "*.seg_embed"),
     ),
-)
-
-ENCODER_DECODERS = (
+    Architecture("camembert", "CamembertForMaskedLM", masked, QUIET, is_tied=True),
+    Architecture("xlm-roberta", "XLMRobertaForMaskedLM", masked, QUIET, is_tied=True),
+    Architecture("xlm-roberta-xl", "XLMRobertaXLForMaskedLM", masked, QUIET, is_tied=True),
     Architecture(
-        "t5",
-        "T5ForConditionalGeneration",
-        translation,
-        T5,
+        "roberta-prelayernorm", "RobertaPreLayerNormForMaskedLM", masked, QUIET, is_tied=True
+    ),
+    Architecture("ernie", "ErnieForMaskedLM", masked, QUIET, is_tied=True),
+    Architecture("megatron-bert", "MegatronBertForMaskedLM", masked, QUIET, is_tied=True),
+    Architecture(
+        "funnel",
+        "FunnelForMaskedLM",
+        masked,
+        {
+            "vocab_size": VOCAB_SIZE,
+            "block_sizes": [1, 1],
+            "d_model": 32,
+            "n_head": 4,
+            "d_head": 8,
+            "d_inner": 48,
+            "num_decoder_layers": 1,
+            "hidden_dropout": 0.0,
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
+            **SPECIAL,
+        },
         is_tied=True,
-        is_encoder_decoder=True,
     ),
     Architecture(
-        "t5-dropout",
-        "T5ForConditionalGeneration",
-        translation,
-        {**T5, "dropout_rate": 0.1},
+        "layoutlm",
+        "LayoutLMForMaskedLM",
+        masked,
+        QUIET,
         is_tied=True,
-        is_encoder_decoder=True,
-        draws_random_numbers=True,
+        without_gradient=("*.pooler.*",),
     ),
     Architecture(
-        "switch-transformers",
-        "SwitchTransformersForConditionalGeneration",
-        translation,
-        SWITCH,
+        "longformer",
+        "LongformerForMaskedLM",
+        masked,
+        {**QUIET, "attention_window": 4},
         is_tied=True,
-        is_moe=True,
-        is_encoder_decoder=True,
-        draws_random_numbers=True,
-        without_gradient=("*.experts.*",),
+        without_gradient=("*_global.*",),
     ),
     Architecture(
-        "bart",
-        "BartForConditionalGeneration",
-        translation,
-        BART,
+        "rembert",
+        "RemBertForMaskedLM",
+        masked,
+        {
+            **QUIET,
+            "input_embedding_size": 16,
+            "output_embedding_size": 24,
+            "classifier_dropout_prob": 0.0,
+        },
+    ),
+    Architecture("roformer", "RoFormerForMaskedLM", masked, QUIET, is_tied=True),
+    Architecture(
+        "squeezebert",
+        "SqueezeBertForMaskedLM",
+        masked,
+        {**QUIET, "embedding_size": 32},
         is_tied=True,
-        is_encoder_decoder=True,
+        without_gradient=("*.pooler.*",),
     ),
     Architecture(
-        "bart-layerdrop-dropout",
-        "BartForConditionalGeneration",
-        translation,
-        BART_LAYERDROP,
+        "ibert",
+        "IBertForMaskedLM",
+        masked,
+        {**QUIET, "quant_mode": True},
         is_tied=True,
-        is_encoder_decoder=True,
-        draws_random_numbers=True,
-        skips_layers=True,
-        without_gradient=("*.layers.*",),
+        has_stateful_buffers=True,
+        without_gradient=("*.LayerNorm.bias",),
     ),
     Architecture(
-        "pegasus",
-        "PegasusForConditionalGeneration",
-        translation,
-        BART,
+        "esm",
+        "EsmForMaskedLM",
+        masked,
+        {**QUIET, "mask_token_id": 4, "position_embedding_type": "rotary"},
         is_tied=True,
-        is_encoder_decoder=True,
+        without_gradient=("esm.contact_head.*",),
     ),
-    Architecture(
-        "mbart",
-        "MBartForConditionalGeneration",
-        translation,
-        BART,
-        is_tied=True,
-        is_encoder_decoder=True,
-    ),
+    Architecture("eurobert", "EuroBertForMaskedLM", masked, DECODER),
+    Architecture("data2vec-text", "Data2VecTextForMaskedLM", masked, QUIET, is_tied=True),
 )

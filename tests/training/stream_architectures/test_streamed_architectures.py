@@ -1,44 +1,52 @@
 """Every architecture of the table trains streamed to the bits of the plain loop."""
 
-from pathlib import Path
-
 import pytest
 
 from openwafer.training.plan_record import Activations
-from tests.training.architectures import ARCHITECTURES, FAMILIES, Architecture
-from tests.training.stream_architectures.parity import compare, micro_batches
+from tests.training.architectures import ARCHITECTURES, BY_DEFAULT, Architecture
+from tests.training.stream_architectures.page import (
+    NUM_DEFAULT_STEPS,
+    NUM_STEPS,
+    PAGE,
+    PRECISIONS,
+    default_cells,
+    page,
+)
+from tests.training.stream_architectures.parity import Training, compare
 
-PAGE = Path(__file__).parents[3] / "docs" / "guide" / "architectures.md"
 pytestmark = pytest.mark.usefixtures("one_thread")
+CELLS = default_cells()
 
 
 def name_of(row: Architecture) -> str:
     return row.name
 
 
-@pytest.mark.parametrize("row", [row for row in ARCHITECTURES if row.name in FAMILIES], ids=name_of)
-def test_three_streamed_steps_equal_plain_ones(row: Architecture) -> None:
-    parity = compare(row, Activations.RECOMPUTE, micro_batches(row), num_steps=3)
-    assert parity.num_differing == 0
+@pytest.mark.parametrize("row", [row for row in ARCHITECTURES if row.name in CELLS], ids=name_of)
+def test_two_streamed_steps_equal_plain_ones(row: Architecture) -> None:
+    precision, policy = CELLS[row.name]
+    training = Training(row, NUM_DEFAULT_STEPS, PRECISIONS[precision])
+    assert compare(training, [policy])[0].num_differing == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", Activations)
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("row", ARCHITECTURES, ids=name_of)
-def test_twenty_streamed_steps_equal_plain_ones(row: Architecture, policy: Activations) -> None:
-    assert compare(row, policy, micro_batches(row)).num_differing == 0
+def test_twenty_streamed_steps_equal_plain_ones(row: Architecture, precision: str) -> None:
+    results = compare(Training(row, NUM_STEPS, PRECISIONS[precision]), list(Activations))
+    assert [result.num_differing for result in results] == [0, 0, 0]
 
 
-def test_all_families_are_rows_of_the_table() -> None:
-    assert {row.name for row in ARCHITECTURES} >= FAMILIES
+def test_what_runs_by_default_are_rows_of_the_table() -> None:
+    assert {row.name for row in ARCHITECTURES} >= BY_DEFAULT
 
 
-@pytest.mark.parametrize("row", ARCHITECTURES, ids=name_of)
-def test_the_table_in_the_docs_has_a_row(row: Architecture) -> None:
-    assert f"| {row.name} |" in PAGE.read_text(encoding="utf-8")
+def test_the_page_of_the_guide_is_that_of_the_table() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(), "write it with scripts/architecture_table.py"
 
 
 def test_buffers_kept_in_the_first_pass_are_in_the_predicted_peak() -> None:
     [architecture] = [row for row in ARCHITECTURES if row.name == "gpt-neo"]
-    parity = compare(architecture, Activations.RECOMPUTE, 1, num_steps=3)
+    [parity] = compare(Training(architecture, num_steps=3), [Activations.RECOMPUTE])
     assert parity.peak_ratio == pytest.approx(1.0, abs=0.005)

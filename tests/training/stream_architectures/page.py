@@ -1,0 +1,56 @@
+"""The page of the guide that lists what is trained in every test run, and what by the slow one."""
+
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from openwafer.training.plan_record import Activations
+from tests.training.architectures import ARCHITECTURES, BY_DEFAULT
+from tests.training.stream_architectures.parity import Training
+
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "architectures.md"
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+HEAD = """# Architectures
+
+Each row is a tiny configuration of an architecture of the transformers library. Tests train it with
+AdamW on the CPU, once in the plain PyTorch loop and once streamed; all parameters and buffers must
+then be equal in every bit. `make test-slow` trains each row for {num_steps} steps in fp32, under
+bf16 autocast and under fp16 autocast, with activations kept, recomputed and offloaded. `make test`
+trains {num_default} of them for {num_default_steps} steps in the way that the last column names.
+Two micro-batches make a step; a model whose forward keeps running statistics takes one.
+
+| architecture | class | micro-batches | in every test run |
+|---|---|---|---|
+"""
+NUM_STEPS, NUM_DEFAULT_STEPS = 20, 2
+
+
+class Cell(NamedTuple):
+    """A way to train a row."""
+
+    precision: str
+    policy: Activations
+
+
+def default_cells() -> dict[str, Cell]:
+    """By row, the way in which it is trained by default; all ways come in turn."""
+    names = [row.name for row in ARCHITECTURES if row.name in BY_DEFAULT]
+    cells = [Cell(*cell) for cell in product(PRECISIONS, Activations)]
+    return {name: cells[index % len(cells)] for index, name in enumerate(names)}
+
+
+def page() -> str:
+    """The page's text."""
+    cells = default_cells()
+    head = HEAD.format(
+        num_steps=NUM_STEPS, num_default=len(cells), num_default_steps=NUM_DEFAULT_STEPS
+    )
+    rows = []
+    for row in ARCHITECTURES:
+        cell = cells.get(row.name)
+        shown = "" if cell is None else f"{cell.precision}, {cell.policy}"
+        count = Training(row, NUM_STEPS).num_micro_batches
+        rows.append(f"| {row.name} | {row.model_class} | {count} | {shown} |\n")
+    return head + "".join(rows)
