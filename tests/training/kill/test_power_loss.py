@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import RunConfig
+from openwafer.training.session.config import CheckpointConfig
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.faults.power_loss import PAGE_BYTES, Disk
 from tests.training.kill.killed_runs import (
     NUM_STEPS,
@@ -19,6 +21,7 @@ from tests.training.kill.killed_runs import (
     run_to_the_end,
 )
 from tests.training.session.tiny_runs import differing
+from tests.training.stream.axes import TIERS
 
 KEPT, WRITTEN = b"k" * 64 * PAGE_BYTES, b"w" * 64 * PAGE_BYTES
 
@@ -38,21 +41,32 @@ def fail_power_and_resume(config: RunConfig, moment: Moment, seed: int) -> None:
     run_to_the_end(config)
 
 
-@pytest.mark.parametrize("number", [3, 8])
+def config_of(unbroken: RunConfig, folder: Path, tier: StoreTier) -> RunConfig:
+    """The same run in another folder; in DRAM, checkpoints are all that it saves."""
+    return replace(
+        unbroken,
+        folder=folder / "runs",
+        streaming=replace(unbroken.streaming, store=tier),
+        checkpoint=CheckpointConfig(every=100 if tier is StoreTier.DISK else 2),
+    )
+
+
+@pytest.mark.parametrize(("number", "tier"), [(3, StoreTier.DISK), (8, StoreTier.DRAM)])
 def test_a_run_goes_on_bit_for_bit_after_a_power_failure(
-    unbroken: RunConfig, tmp_path: Path, number: int
+    unbroken: RunConfig, tmp_path: Path, number: int, tier: StoreTier
 ) -> None:
-    config = replace(unbroken, folder=tmp_path / "runs")
+    config = config_of(unbroken, tmp_path, tier)
     fail_power_and_resume(config, random_moment(number, NUM_STEPS), number)
     assert differing(final_arrays(config), final_arrays(unbroken)) == []
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("number", range(25))
 def test_a_run_goes_on_bit_for_bit_after_a_power_failure_at_any_moment(
-    unbroken: RunConfig, tmp_path: Path, number: int
+    unbroken: RunConfig, tmp_path: Path, number: int, tier: StoreTier
 ) -> None:
-    config = replace(unbroken, folder=tmp_path / "runs")
+    config = config_of(unbroken, tmp_path, tier)
     fail_power_and_resume(config, random_moment(number, NUM_STEPS), number)
     assert differing(final_arrays(config), final_arrays(unbroken)) == []
 
