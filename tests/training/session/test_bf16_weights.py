@@ -51,7 +51,7 @@ def test_masters_and_weights_are_those_of_the_loop(data: TinyData, tmp_path: Pat
     assert differing(saved_parameters(result), weights) == []
 
 
-@pytest.mark.parametrize("optimizer", ["lion", "muon", "adafactor"])
+@pytest.mark.parametrize("optimizer", ["lion", "muon", "adafactor", "lamb", "nadam"])
 def test_every_rule_updates_the_masters(data: TinyData, tmp_path: Path, optimizer: str) -> None:
     config = replace(
         config_of(data, tmp_path, StoreTier.DISK),

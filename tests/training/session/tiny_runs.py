@@ -1,5 +1,6 @@
 """Runs small enough for a test, and the plain loop they have to equal."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import micro_batch_seed
+from openwafer.training.store.update_rules import OPTIMIZERS
 from openwafer.training.stream.plan.placement import StoreTier
 
 AfterStep = Callable[[nn.Module], None]
@@ -140,7 +142,12 @@ def plain_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.optimizer.learning_rate, fused=True)
+    kind: Any = OPTIMIZERS[config.optimizer.name]
+    chosen = {"fused": True} if "fused" in inspect.signature(kind).parameters else {}
+    optimizer: torch.optim.Optimizer = kind(
+        groups, lr=config.optimizer.learning_rate, **chosen, **config.optimizer.options
+    )
+    return optimizer
 
 
 def plain_step(

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from openwafer.training.store.update_rules import Lion
+from openwafer.training.store.update_rules import Lamb, Lion
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execute.execution import ResidentExecution
@@ -35,6 +35,10 @@ OPTIMIZERS: dict[str, Optimize] = {
     "lion": lambda m: [Lion(m.parameters(), lr=1e-3)],
     "adafactor": lambda m: [torch.optim.Adafactor(m.parameters(), lr=1e-2)],
     "muon": muon_beside_adamw,
+    "nadam": lambda m: [torch.optim.NAdam(m.parameters(), lr=1e-2)],
+    "adagrad": lambda m: [torch.optim.Adagrad(m.parameters(), lr=1e-2, fused=True)],
+    "asgd": lambda m: [torch.optim.ASGD(m.parameters(), lr=1e-2, t0=1)],
+    "lamb": lambda m: [Lamb(m.parameters(), lr=1e-2)],
 }
 WAYS = {
     "device": (DeviceResidentExecution, DeviceResidentExecution),

@@ -16,6 +16,7 @@ from openwafer.training.store.update_rules import build_optimizer, options_of
 MUON = "muon"
 BESIDE_MUON = "adamw"
 MAX_LISTED_NAMES = 1000
+FIRST_SUM = "initial_accumulator_value"
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,30 @@ def _build_without_states(name: str, groups: Sequence[dict[str, Any]]) -> Optimi
     hollow = [
         {**group, "params": [p.detach().to("meta") for p in group["params"]]} for group in groups
     ]
-    optimizer = build_optimizer(name, hollow)
+    shared = {
+        option: value
+        for option, value in groups[0].items()
+        if option != "params" and all(group.get(option) == value for group in groups)
+    }
+    _require_shared(name, shared, groups)
+    optimizer = build_optimizer(name, hollow, shared)
     for held, group in zip(optimizer.param_groups, groups, strict=True):
         held["params"] = group["params"]
     optimizer.state.clear()
     return optimizer
+
+
+def _require_shared(
+    name: str, shared: Mapping[str, object], groups: Sequence[Mapping[str, object]]
+) -> None:
+    """Refuse what torch reads from the optimizer alone, and passes over in its groups."""
+    found = {group.get(FIRST_SUM, 0) for group in groups}
+    if len(found) > 1 and FIRST_SUM not in shared:
+        raise error(
+            "optimizer-option",
+            f"{name} begins all its sums with one {FIRST_SUM}, found {sorted(map(str, found))}",
+            help=f"write {FIRST_SUM} in optimizer.options alone",
+        )
 
 
 def _settings_by_name(
