@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.plan_record import Mode
+from openwafer.training.plan_record import Mode
 from openwafer.training.session import ExportFormat, RunConfig, Session
 from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import OneCycleLR, StepLR
 from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError
@@ -172,6 +172,59 @@ def test_a_step_that_calls_its_parents_is_one_step() -> None:
         assert optimizer.step(lambda: float(next(numbers))) == 0.0
         assert next(numbers) == 1
         assert len(list(handle.weights())) == 4
+
+
+def train_beside_adamw(model: nn.Module, *, is_streamed: bool) -> dict[str, torch.Tensor]:
+    first, *others = model.parameters()
+    counting, adamw = Counting([first], lr=0.1), torch.optim.AdamW(others)
+    scheduler = StepLR(counting, 1, 0.5)
+    if is_streamed:
+        stream_weights(model, (counting, adamw), device_memory="200KiB", options=STREAMED)
+    for step in range(4):
+        torch.manual_seed(step)
+        model(torch.randn(8, SIZE)).pow(2).mean().backward()
+        counting.step()
+        scheduler.step()
+        adamw.step()
+        model.zero_grad()
+    return dict(model.state_dict())
+
+
+def test_each_of_several_optimizers_is_read_at_its_own_step() -> None:
+    streamed, plain = (train_beside_adamw(new_model(), is_streamed=b) for b in (True, False))
+    assert differing(streamed, plain) == []
+
+
+def train_without_zeroing(loop: Loop) -> list[torch.Tensor]:
+    """Gradients after each step, and the weights; a clip comes between backward and step."""
+    held = list(loop.model.parameters())
+    seen = []
+    for step in range(3):
+        torch.manual_seed(step)
+        loop.model(torch.randn(8, SIZE)).pow(2).mean().backward()
+        nn.utils.clip_grad_norm_(held, 0.5)
+        loop.optimizer.step()
+        seen += [weight.grad.clone() for weight in held if weight.grad is not None]
+    return seen
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_gradients_that_a_step_writes_to_are_found_so(tmp_path: Path, tier: StoreTier) -> None:
+    loop, plain = Loop("ClampedAdamW"), Loop("ClampedAdamW")
+    with streamed(loop, tier, tmp_path / "store"):
+        assert differing(train_without_zeroing(loop), train_without_zeroing(plain)) == []
+        assert differing(loop.state(), plain.state()) == []
+
+
+def test_gradients_that_nobody_has_read_are_given_back_as_the_step_left_them() -> None:
+    loop, plain = Loop("ClampedAdamW"), Loop("ClampedAdamW")
+    with streamed(loop):
+        for each in (loop, plain):
+            torch.manual_seed(0)
+            each.model(torch.randn(8, SIZE)).sum().backward()
+            each.optimizer.step()
+    found, expected = ([p.grad for p in each.model.parameters()] for each in (loop, plain))
+    assert differing(found, expected) == []
 
 
 def test_a_state_too_many_is_refused() -> None:

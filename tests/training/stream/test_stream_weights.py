@@ -182,6 +182,15 @@ def test_a_budget_too_small_is_refused_with_the_numbers() -> None:
         made.backward(step=0)
 
 
+def test_an_embedding_with_sparse_gradients_is_refused() -> None:
+    loop = Loop()
+    embedding = next(one for one in loop.model.modules() if isinstance(one, nn.Embedding))
+    embedding.sparse = True
+    stream_weights(loop.model, loop.optimizer, device_memory=CAP, options=STREAMED)
+    with pytest.raises(OpenwaferError, match="has sparse=True, and the parameter store keeps"):
+        loop.run(1)
+
+
 def test_an_embedding_that_scales_its_own_weights_is_refused() -> None:
     loop = Loop()
     embedding = next(one for one in loop.model.modules() if isinstance(one, nn.Embedding))

@@ -172,10 +172,12 @@ def plan_run(
 
     Raises:
         OpenwaferError: the run cannot fit; the message has the numbers. ``weights-written`` when
-            the forward of a streamed model writes to weights, which would not reach the store.
+            the forward of a streamed model writes to weights, which would not reach the store;
+            ``sparse-gradient`` for embeddings that make sparse gradients.
     """
     device = make_device(options)
     model = workload.model
+    _check_gradients_are_dense(model)
     lay_out = partial(
         lay_out_records,
         parameters=dict(model.named_parameters()),
@@ -210,6 +212,19 @@ def plan_run(
     placement = place(plan.layouts, _host_budget(options, plan, folder))
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     return Planned(plan, placement, updater, device, options, workload, folder, again)
+
+
+def _check_gradients_are_dense(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        is_embedding = isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        if is_embedding and module.sparse and module.weight.requires_grad:
+            raise error(
+                "sparse-gradient",
+                f"{path or 'the model'} has sparse=True, and the parameter store keeps gradients "
+                "whole",
+                help="build it with sparse=False; an optimizer then moves the rows that got no "
+                "gradient, too, if it has a momentum or a weight decay",
+            )
 
 
 def _check_max_norms(model: nn.Module) -> None:

@@ -162,6 +162,15 @@ class Borrowing(Foreign):
         state["last"] = weight.grad
 
 
+class Taking(Foreign):
+    """Leaves no gradient behind."""
+
+    def visit(self, weight: nn.Parameter, group: dict[str, Any], state: StateDict) -> None:
+        assert weight.grad is not None
+        weight.sub_(weight.grad, alpha=group["lr"])
+        weight.grad = None
+
+
 class Knowing(Foreign):
     """Knows parameters of the model by their identity."""
 
@@ -180,6 +189,14 @@ class Attributed(Foreign):
     def visit(self, weight: nn.Parameter, group: dict[str, Any], state: StateDict) -> None:
         assert weight.grad is not None
         weight.sub_(weight.grad, alpha=group["lr"] * getattr(weight, "lr_scale", 1.0))
+
+
+class Patched(Foreign):
+    """Has a method of its own as an attribute, which would still be that of the loop's."""
+
+    def __init__(self, params: Params, lr: float = 0.05) -> None:
+        super().__init__(params, lr)
+        vars(self)["visit"] = self.visit
 
 
 class Lookahead(Foreign):

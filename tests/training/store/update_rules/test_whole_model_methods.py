@@ -24,7 +24,9 @@ from tests.training.store.update_rules.foreign_optimizers import (
     Lookahead,
     LoosePositions,
     Noisy,
+    Patched,
     SignMomentum,
+    Taking,
     Twice,
 )
 from tests.training.store.update_rules.side_by_side import parameters
@@ -46,8 +48,10 @@ REFUSED: dict[str, tuple[Callable[..., Optimizer], str]] = {
     "random": (Noisy, "its step draws random numbers, whose order would be another"),
     "list": (Listing, "its state 'past' is of list, neither a tensor nor a number"),
     "name": (Colliding, "its state 'average' has a name that the store needs for itself"),
+    "taking": (Taking, "its step takes gradients away, or makes some"),
     "alias": (Borrowing, "its state 'last' is the memory of a weight or a gradient"),
     "identity": (Knowing, "its attribute 'favourites' holds a parameter, so that its step knows"),
+    "method": (Patched, "its attribute 'visit' holds a Patched, so that its step knows more than"),
     "wrapper": (Lookahead, "its attribute 'inner' holds a SGD, so that its step knows more than"),
     "late": (Late, "Late has the states count, slow after this step, and count when the"),
 }

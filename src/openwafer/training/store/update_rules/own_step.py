@@ -37,6 +37,8 @@ ELEMENTWISE: Final = frozenset(
         torch.optim.Rprop,
     }
 )
+# What a GradScaler writes on an optimizer for the time of a step, and the loop's caller undoes.
+_SCALING: Final = ("grad_scale", "found_inf")
 _HOME: Final = "home"  # where a streamed parameter is; set by the stream, not by its user
 
 KnownStates = MutableMapping[tuple[int, tuple[int, ...], torch.dtype], tuple[StateSpec, ...]]
@@ -103,7 +105,7 @@ def own_attributes(optimizer: Optimizer) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(optimizer).items()
-        if name not in ("state", "param_groups")
+        if name not in ("state", "param_groups", *_SCALING)
         and not name.startswith("_optimizer_")
         and not hasattr(Optimizer, name)
     }
@@ -123,17 +125,28 @@ def take_step(optimizer: Optimizer) -> None:
 
 
 @dataclass(frozen=True)
+class _Stepped:
+    """What a step has left: the tensors it was given, changed, or others."""
+
+    weight: torch.Tensor
+    gradient: torch.Tensor | None
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class OwnStepRule:
     """The step of an optimizer that this program need not know.
 
     Attributes:
         snapshot: the optimizer at that step.
         group: number of the parameter group.
+        writes_gradients: whether the gradient is to be what the step has made of it.
         known: what it keeps for the parameters met so far.
     """
 
     snapshot: Snapshot
     group: int
+    writes_gradients: bool = False
     known: KnownStates = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -159,13 +172,12 @@ class OwnStepRule:
             return self._made_for(torch.zeros(shape, dtype=dtype))
 
     def _made_for(self, weight: torch.Tensor) -> tuple[StateSpec, ...]:
-        state = self._stepped(weight, torch.ones_like(weight), {})[1]
+        state = self._stepped(weight, torch.ones_like(weight), {}).state
         return tuple(_spec_of(self.snapshot.kind, name, value) for name, value in state.items())
 
     def _stepped(
         self, weight: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any]
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """The weight and the state after a step; they may be those before it, changed."""
+    ) -> "_Stepped":
         parameter = LoneParameter(weight)
         parameter.foreign_attributes = self.snapshot.foreign_attributes
         parameter.grad = gradient
@@ -173,7 +185,7 @@ class OwnStepRule:
         if state:
             optimizer.state[parameter] = state
         take_step(optimizer)
-        return parameter.detach(), optimizer.state.get(parameter, {})
+        return _Stepped(parameter.detach(), parameter.grad, optimizer.state.get(parameter, {}))
 
     def apply(
         self,
@@ -182,23 +194,28 @@ class OwnStepRule:
         states: Mapping[str, torch.Tensor],
         num_updates: int,
     ) -> None:
-        """Update weight and states in place; at 0 updates the step makes its own first states."""
+        """Update weight and states in place; at 0 updates the step makes its own first states.
+
+        The gradient stays, unless `writes_gradients`.
+        """
         # Of tensors without values, nothing can be read: a first step needs none.
         if isinstance(weight, FakeTensor):
             self._stepped(weight, gradient.clone(), {})
             return
         specs = self.states(tuple(weight.shape), weight.dtype)
         before = {spec.name: spec.read(states[spec.name]) for spec in specs if num_updates}
-        # A step may use its gradient as scratch memory.
-        stepped, state = self._stepped(weight, gradient.clone(), before)
+        stepped = self._stepped(weight, gradient.clone(), before)
+        state = stepped.state
         _require_same_names(self.snapshot.kind, state, specs)
         for spec in specs:
             if not spec.fits(state[spec.name]):
                 raise _changed(self.snapshot.kind, spec, state[spec.name])
             if state[spec.name] is not states[spec.name]:
                 spec.write(states[spec.name], state[spec.name])
-        if stepped.data_ptr() != weight.data_ptr():
-            weight.copy_(stepped)
+        if stepped.weight.data_ptr() != weight.data_ptr():
+            weight.copy_(stepped.weight)
+        if self.writes_gradients and stepped.gradient is not None:
+            gradient.copy_(stepped.gradient)
 
 
 def _spec_of(kind: type[Optimizer], name: object, value: object) -> StateSpec:

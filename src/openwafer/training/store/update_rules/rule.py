@@ -94,4 +94,7 @@ class UpdateRule(Protocol):
         states: Mapping[str, torch.Tensor],
         num_updates: int,
     ) -> None:
-        """Update weight and states in place, for the time `num_updates + 1`; the gradient stays."""
+        """Update weight and states in place, for the time `num_updates + 1`.
+
+        The gradient stays, but for an optimizer whose own step writes to it.
+        """

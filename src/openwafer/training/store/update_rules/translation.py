@@ -52,9 +52,13 @@ class Translator:
     Args:
         optimizer: stays the loop's; it is only read.
         keeps_masters: whether its bf16 weights are updated as fp32 masters.
+
+    Attributes:
+        writes_gradients: whether its step has been seen to write to the gradients, as no rule does.
     """
 
     def __init__(self, optimizer: Optimizer, *, keeps_masters: bool = False) -> None:
+        self.writes_gradients = False
         self._optimizer = optimizer
         self._keeps_masters = keeps_masters
         # A subclass may override anything, so that only the classes themselves are known.
@@ -77,11 +81,12 @@ class Translator:
             return tuple(_read(self._rule_class, group) for group in optimizer.param_groups)
         options = tuple(_switches(hyper_parameters(group)) for group in optimizer.param_groups)
         if not self._is_known and options not in self._tried:
-            require_separable(optimizer, keeps_masters=self._keeps_masters)
+            writes = require_separable(optimizer, keeps_masters=self._keeps_masters)
+            self.writes_gradients |= writes
             self._tried.add(options)
         snapshot = Snapshot.of(optimizer)
         return tuple(
-            OwnStepRule(snapshot, number, self._states)
+            OwnStepRule(snapshot, number, self.writes_gradients, self._states)
             for number in range(len(optimizer.param_groups))
         )
 

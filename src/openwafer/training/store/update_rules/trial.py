@@ -10,6 +10,7 @@ Both must end with the same bits in weights, states, parameter groups and attrib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MethodType
 from typing import Any, Final
 
 import torch
@@ -28,7 +29,8 @@ from openwafer.training.store.update_rules.own_step import (
 )
 
 # Of gradients, by step: a norm over all of them is clipped to whatever bound in some.
-SCALES: Final = (1.0, 1e-3, 1e4, 1.0, 0.0, 1e4, 1e-3, 1.0, 1.0, 1e2, 1.0, 1.0)
+SCALES: Final = (1.0, 1e-3, 1.0, 0.0, 1e2, 1.0, 1e4, 1e-3, 1.0, 1e10, 1.0, 1.0)
+MISSED_LATER: Final = 7
 LEARNING_RATE: Final = 0.03  # a warm-up begins at 0, by which nothing could be seen
 MAX_SIZE: Final = 6
 MAX_PARAMETERS: Final = 16  # of a group
@@ -37,10 +39,11 @@ Kind = tuple[tuple[int, ...], torch.dtype]
 _PLAIN: Final = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device)
 
 
-def require_separable(optimizer: Optimizer, *, keeps_masters: bool) -> None:
+def require_separable(optimizer: Optimizer, *, keeps_masters: bool) -> bool:
     """Raise `optimizer-unsupported` unless parameters can be updated one at a time.
 
-    Reads the optimizer and leaves it, and every random generator of torch, as they are.
+    Reads the optimizer and leaves it, and every random generator of torch, as they are. Returns
+    whether a step writes to the gradients.
     """
     kind = type(optimizer)
     if _needs_closure(kind):
@@ -52,6 +55,7 @@ def require_separable(optimizer: Optimizer, *, keeps_masters: bool) -> None:
         trial = _Trial(_learning(Snapshot.of(optimizer)), _kinds(optimizer, keeps_masters))
         for number, scale in enumerate(SCALES):
             trial.step(number, scale)
+    return trial.writes_gradients
 
 
 def _needs_closure(kind: type[Optimizer]) -> bool:
@@ -64,7 +68,7 @@ def _require_no_parameters(optimizer: Optimizer) -> None:
     """An attribute that knows the model's parameters would not know those of the store."""
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, value in own_attributes(optimizer).items():
-        for leaf in _leaves(value):
+        for leaf in map(_owner, _leaves(value)):
             is_known = id(leaf) in held or (isinstance(leaf, int) and leaf in held)
             if is_known or isinstance(leaf, nn.Parameter | nn.Module | Optimizer):
                 raise unsupported(
@@ -72,6 +76,11 @@ def _require_no_parameters(optimizer: Optimizer) -> None:
                     f"its attribute '{name}' holds {'a parameter' if is_known else _type(leaf)}, "
                     "so that its step knows more than the parameter it updates",
                 )
+
+
+def _owner(value: object) -> object:
+    """That of a method, which holds it."""
+    return value.__self__ if isinstance(value, MethodType) else value
 
 
 def _type(value: object) -> str:
@@ -133,6 +142,7 @@ class _Trial:
         self._kind = snapshot.kind
         self._foreign_attributes = snapshot.foreign_attributes
         self._known: KnownStates = {}
+        self.writes_gradients = False
         self._source = torch.Generator().manual_seed(20)
         drawn = {
             number: [self._draw(shape, dtype) for shape, dtype in group]
@@ -158,8 +168,8 @@ class _Trial:
         gradients = [
             self._draw(tuple(one.weight.shape), one.weight.dtype) * scale for one in self._stored
         ]
-        # Each parameter misses a step, one of them the first.
-        missed = number % (len(gradients) + 1)
+        # One parameter misses the first step, and one another. In the others all take part.
+        missed = {0: 0, MISSED_LATER: len(gradients) - 1}.get(number)
         has_gradient = [index != missed for index in range(len(gradients))]
         for parameter, gradient, has in zip(
             _parameters(self._plain), gradients, has_gradient, strict=True
@@ -167,10 +177,20 @@ class _Trial:
             parameter.grad = gradient.clone() if has else None
         before = torch.get_rng_state()
         self._take(self._plain)
+        self._note_gradients(gradients, has_gradient)
         if not torch.equal(before, torch.get_rng_state()):
             raise self._refusal("its step draws random numbers, whose order would be another")
         self._step_apart(gradients, has_gradient)
         self._compare()
+
+    def _note_gradients(self, given: Sequence[torch.Tensor], has_gradient: Sequence[bool]) -> None:
+        for parameter, gradient, has in zip(
+            _parameters(self._plain), given, has_gradient, strict=True
+        ):
+            if has is (parameter.grad is None):
+                raise self._refusal("its step takes gradients away, or makes some")
+            if has and not _same(parameter.grad, gradient):
+                self.writes_gradients = True
 
     def _take(self, optimizer: Optimizer) -> None:
         try:
@@ -186,7 +206,7 @@ class _Trial:
         for index in reversed(range(len(gradients))):
             if has_gradient[index]:
                 stored = self._stored[index]
-                rule = OwnStepRule(snapshot, stored.group, self._known)
+                rule = OwnStepRule(snapshot, stored.group, known=self._known)
                 try:
                     _update(rule, stored, gradients[index])
                 except OpenwaferError:

@@ -49,6 +49,8 @@ def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, St
     for record, layout in store.layouts.items():
         weights = [place.spec for place in layout.parts[Part.WEIGHTS]]
         wanted = [weight for weight in weights if weight.name in states]
+        for weight in wanted:
+            _require_no_more(weight.name, states[weight.name], _specs(updater, weight), updater)
         if not wanted or not layout.part_bytes(Part.STATES):
             continue
         with store.lent(record, _parts(updater)) as loan:
@@ -56,7 +58,6 @@ def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, St
                 state, specs = states[weight.name], _specs(updater, weight)
                 if has_master(layout, weight.name):
                     _take_master(loan, weight.name, state)
-                _require_no_more(weight.name, state, specs, updater.rule_of(weight.name))
                 has_begun = _take(loan, weight.name, state, specs)
                 count = _count_in(state, updater.rule_of(weight.name)) if has_begun else 0
                 updater.counts.num_updates[weight.name] = count
@@ -98,10 +99,10 @@ def _take_master(loan: Loan, name: str, state: State) -> None:
     write_weight(loan, name, master, keeps_master=True)
 
 
-def _require_no_more(name: str, state: State, specs: Sequence[StateSpec], rule: UpdateRule) -> None:
+def _require_no_more(name: str, state: State, specs: Sequence[StateSpec], updater: Updater) -> None:
     """Of a rule that this program does not know, a state too many is not to be passed over."""
     more = set(state) - {spec.name for spec in specs} - {MASTER}
-    if isinstance(rule, OwnStepRule) and more:
+    if more and isinstance(updater.rule_of(name), OwnStepRule):
         raise error(
             "optimizer-state-mismatch",
             f"{name!r} has the state {min(more)!r}, and the optimizer keeps "

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.link.updates import StepRules, Updater
@@ -87,6 +87,12 @@ class PendingUpdates:
                 for record, held in self._names.items()
             }
             self._names = {record: held for record, held in kept.items() if held}
+
+    @property
+    def changed_parts(self) -> Collection[Part]:
+        """What updates write to."""
+        writing = map(self._updater.writes_gradients, self._updater.optimizers)
+        return tuple(Part) if any(writing) else KEPT_PARTS
 
     def apply_due(self, record: str, loan: Loan) -> None:
         """Update a record that is due; the loan has all its parts."""

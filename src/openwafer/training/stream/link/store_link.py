@@ -225,7 +225,7 @@ class StoreLink:
         if fetch.keeps_loan and not is_due:
             self._idle.keep(fetch.record, fetch.loan)
         else:
-            fetch.loan.release(dirty=KEPT if is_due else ())
+            fetch.loan.release(dirty=self._updates.changed_parts if is_due else ())
         return transfer
 
     def _upload(self, fetch: _Fetch, slot: torch.Tensor) -> Transfer:
@@ -399,7 +399,7 @@ class StoreLink:
             is_due = self._updates.is_due(record)
             if is_due:
                 self._updates.apply_due(record, loan)
-            loan.release(dirty=KEPT if is_due else ())
+            loan.release(dirty=self._updates.changed_parts if is_due else ())
 
     @contextmanager
     def lent(self, record: str, part: Part, *, changes: bool = False) -> Iterator[Loan]:

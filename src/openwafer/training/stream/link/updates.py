@@ -97,9 +97,11 @@ class Updater:
             for index, group in enumerate(groups)
             for parameter in group["params"]
         }
-        self._translators = [
-            Translator(optimizer, keeps_masters=keeps_masters) for optimizer in self.optimizers
-        ]
+        self._translators = {
+            optimizer: Translator(optimizer, keeps_masters=keeps_masters)
+            for optimizer in self.optimizers
+        }
+        self._read: dict[Optimizer, tuple[UpdateRule, ...]] = {}
         self._first_rules = self._rules()
 
     @property
@@ -130,8 +132,25 @@ class Updater:
                 help="give the optimizer all its parameters before the model is streamed",
             )
 
+    def read(self, optimizer: Optimizer) -> None:
+        """Take an optimizer's hyper-parameters of this moment for the step under way.
+
+        Where several step one after the other, each is read at its own step; what is not read is
+        read when the step is complete.
+        """
+        self._read[optimizer] = self._translators[optimizer].rules()
+
+    def writes_gradients(self, optimizer: Optimizer) -> bool:
+        """Whether the optimizer's step leaves other gradients than it finds."""
+        return self._translators[optimizer].writes_gradients
+
     def _rules(self) -> tuple[UpdateRule, ...]:
-        return tuple(rule for translator in self._translators for rule in translator.rules())
+        read, self._read = self._read, {}
+        return tuple(
+            rule
+            for optimizer, translator in self._translators.items()
+            for rule in read.get(optimizer) or translator.rules()
+        )
 
     def rule_of(self, name: str) -> UpdateRule:
         """The rule of a trained parameter, with the hyper-parameters of the beginning."""

@@ -35,6 +35,8 @@ class GradientLedger:
         # Gradients that were applied, and whose bytes are still in the store.
         self._applied: set[str] = set()
         self._zeros: set[str] = set()
+        # Gradients to which the updates of the last step write, which may be still to be made.
+        self._spent: set[str] = set()
         # What gradients in the store are still to be multiplied by: a clip costs no write.
         self._factors: dict[str, float] = {}
         self._stepped: set[Optimizer] = set()
@@ -72,12 +74,14 @@ class GradientLedger:
         """Names and copies of all gradients, record by record."""
         for record, names in self._execution.executor.split.records.items():
             held = [name for name in names if name in self.names]
+            self._let_written(held)
             if held:
                 with self._link.lent(record, Part.GRADIENTS) as loan:
                     yield from [(name, self._copy(loan, name)) for name in held]
 
     def read(self, name: str) -> torch.Tensor:
         """A copy of a gradient, on the device."""
+        self._let_written({name})
         device = self._execution.device.torch_device
         with self._link.lent(self._record_of[name], Part.GRADIENTS) as loan:
             return self._copy(loan, name).to(device)
@@ -150,12 +154,25 @@ class GradientLedger:
             self._link.keep_again(self._record_of[name], name)
         self._applied.clear()
 
+    def _written_by_steps(self) -> set[str]:
+        updater = self._execution.updater
+        # Masters have gradients of their own, in fp32, of which nothing is kept.
+        writing = () if updater.keeps_masters else filter(updater.writes_gradients, self._names)
+        return set().union(*(self._names[optimizer] for optimizer in writing))
+
+    def _let_written(self, names: Iterable[str]) -> None:
+        """Let the updates be made that write to these gradients."""
+        if not self._spent.isdisjoint(names):
+            self._execution.flush()
+            self._spent.clear()
+
     # What the loop does.
 
     def forget(self, name: str) -> None:
         """``parameter.grad = None``."""
         self._link.discard_gradients({name})
         self._applied.discard(name)
+        self._spent.discard(name)
         self._zeros.discard(name)
         self._factors.pop(name, None)
 
@@ -168,6 +185,7 @@ class GradientLedger:
         zeroed = set(names)
         self._link.discard_gradients(zeroed)
         self._applied -= zeroed
+        self._spent -= zeroed
         self._zeros = self._zeros | zeroed if leaves_zeros else self._zeros - zeroed
         for name in self._factors.keys() & zeroed:
             del self._factors[name]
@@ -212,9 +230,11 @@ class GradientLedger:
         self.fill_zeros()
         kept = self._link.kept_names
         if kept:
+            self._spent = kept & self._written_by_steps()
             factors = {self._factors.get(name, 1.0) for name in kept & self._trained}
-            if len(factors) > 1:
+            if len(factors) > 1 or self._spent:
                 self._write_factors(kept)
-            self._execution.complete_step(factors.pop() if len(factors) == 1 else 1.0)
+                factors.clear()
+            self._execution.complete_step(factors.pop() if factors else 1.0)
             self._applied = kept
             self._execution.executor.weights.num_writes += 1

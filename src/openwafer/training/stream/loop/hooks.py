@@ -216,6 +216,7 @@ class LoopHooks:
         """An optimizer is about to step."""
         self._execution.end_open_pass()
         self._check_in_place()
+        self._execution.updater.read(optimizer)
         self._take_states(optimizer)
         self._values.take_weights()
         self._values.take_gradients()
