@@ -158,6 +158,14 @@ class OwnGenerators(Bare):
         return torch.exp(self.inner(x_BTD) * torch.rand(1, generator=self.torch_numbers) * drawn)
 
 
+class SharedGenerators(Bare):
+    """Draws from the generators behind the modules, as layers that are dropped at random do."""
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        drawn = random.random() + float(np.random.rand())
+        return torch.exp(self.inner(x_BTD) * torch.rand(1) * drawn)
+
+
 class InnerState(Bare):
     """The state is a child's, which is called twice."""
 
@@ -182,6 +190,7 @@ KINDS = (
     ListInDictGrows,
     ArrayCounts,
     OwnGenerators,
+    SharedGenerators,
     InnerState,
 )
 

@@ -4,6 +4,9 @@ No generator's state is saved anywhere: a resumed run draws the numbers of the u
 every micro-batch of every step sets its own seed.
 """
 
+import random
+
+import numpy as np
 import torch
 import xxhash
 
@@ -27,8 +30,11 @@ def generation_seed(seed: int, index: int = 0) -> int:
 
 
 def seed_micro_batch(seed: int, step: int, index: int) -> None:
-    """Set torch's generators, of the host and of every GPU, for one micro-batch."""
-    torch.manual_seed(micro_batch_seed(seed, step, index))
+    """Set the generators for one micro-batch: torch's on every device, Python's and NumPy's."""
+    drawn = micro_batch_seed(seed, step, index)
+    torch.manual_seed(drawn)
+    random.seed(drawn)
+    np.random.seed(drawn % 2**32)
 
 
 def _hash(*place: int | str) -> int:

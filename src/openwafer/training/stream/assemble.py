@@ -38,6 +38,7 @@ from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
 from openwafer.training.stream.plan.splits import make_plan
 from openwafer.training.stream.plan.step_time import predict
 from openwafer.training.stream.plan.traffic import traffic_of
+from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
 
@@ -204,7 +205,8 @@ def plan_run(
         default_activations=options.default_activations,
         prefetch_layers=options.prefetch_layers,
     )
-    plan = make_plan(request, split_at)
+    with unseen(workload):
+        plan = make_plan(request, split_at)
     if plan.mode is Mode.STREAMED:
         _check_max_norms(model)
         for name in plan.dry.written:

@@ -263,7 +263,8 @@ class RecomputeFrame(Frame):
         return _Saved(tensor.size(), tensor.dtype, checksum)
 
     def _random_now(self) -> RandomState:
-        return RandomState.now(self._weights.device.torch_device)
+        is_whole = self._call.state.draws_beside_torch
+        return RandomState.now(self._weights.device.torch_device, is_whole=is_whole)
 
     def _versions_now(self) -> list[int]:
         return [leaf._version for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
@@ -279,6 +280,7 @@ class RecomputeFrame(Frame):
             )
         if self._versions_now() != self._versions:
             layer = self._call.layer
+            self._call.state.refusal = "an input is written in place"
             raise error(
                 "recompute-input-changed",
                 f"an input of layer {layer!r} was written in place in its forward or after it",
@@ -287,6 +289,7 @@ class RecomputeFrame(Frame):
 
     def _differs(self, found: str) -> Exception:
         layer = self._call.layer
+        self._call.state.refusal = f"running again, it {found}"
         return error(
             "recompute-differs",
             f"the recomputation of layer {layer!r} does not repeat its forward: it {found}, "

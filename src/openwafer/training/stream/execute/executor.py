@@ -17,9 +17,9 @@ One state machine: :class:`Phase` names its states.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
+from openwafer.training.stream.execute.reach import draws_beside_torch
 from openwafer.training.stream.execute.stand_ins import Function
 from openwafer.training.stream.execute.walk import Walk
 from openwafer.training.stream.layers import PINNED, Layer, Partition
@@ -85,6 +86,7 @@ class Executor:
         gradients: those that have arrived and are not pushed.
         nested: records of layers inside others.
         states: what the layers see beside their arguments.
+        watching: makes the context of a layer's call with its name and arguments.
         watch: which passes are metered, and what there is room for.
         state: what all of the model sees beside its arguments.
         order: of micro-batches.
@@ -119,6 +121,7 @@ class Executor:
         self.on_begin_pass: Callable[[], None] = lambda: None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_backward: Callable[[], None] = lambda: None
+        self.watching: Callable[[str, Any, Any], AbstractContextManager[None]] | None = None
         self.pause: Callable[[Layer], int] | None = None
         self.checks_schedule = False
         self._phase = Phase.IDLE
@@ -135,6 +138,7 @@ class Executor:
         self.state, self.order = LayerState(model), Order.FALLING
         self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
         link.on_update = self._note_update
+        self._model = model
         self._undo = attach(self, model, split, weights.parameters)
 
     def follow(self, plan: StepPlan) -> None:
@@ -146,6 +150,11 @@ class Executor:
         self.nested.capacity_bytes = plan.nested_capacity_bytes
         self.weights.capacity_bytes = plan.schedule.capacity_bytes
         self.gradients.expect(plan.received)
+
+    @cached_property
+    def draws_beside_torch(self) -> bool:
+        """Whether the model's code can draw from the generators of Python or NumPy."""
+        return draws_beside_torch(self._model)
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
@@ -480,8 +489,9 @@ class Executor:
         rerun = partial(self._rerun, layer, function)
         call = Call(layer.name, rerun, args, kwargs, self.states[layer.name], layer.records)
         frame = frame_for(policy, self.weights, self._use_saved, call)
+        watched = self.watching(layer.name, args, kwargs) if self.watching else nullcontext()
         self.watch.begin_layer(frame)
-        with frame.hooks():
+        with frame.hooks(), watched:
             out = function(*args, **kwargs)
         self.watch.end_layer(frame, visit)
         frame.end_forward()

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Final
 from weakref import ReferenceType, ref
 
 from torch import nn
 
+from openwafer.training.stream.execute.reach import draws_beside_torch
 from openwafer.training.stream.execute.snapshot import Snapshot
 
 # What torch keeps in a module beside what the module's own code puts there.
@@ -21,6 +23,7 @@ class LayerState:
 
     Attributes:
         is_rehearsed: whether the layer has run a second time as it ran the first.
+        refusal: why it could not run again, once that was tried.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -28,6 +31,7 @@ class LayerState:
         self._latest: Snapshot | None = None
         self._latest_with_tensors: ReferenceType[Snapshot] | None = None
         self.is_rehearsed = False
+        self.refusal: str | None = None
 
     def now(self) -> Snapshot:
         """The present state: the last one while nothing has changed since."""
@@ -40,6 +44,11 @@ class LayerState:
             self._latest = None if has_tensors else latest
             self._latest_with_tensors = ref(latest) if has_tensors else None
         return latest
+
+    @cached_property
+    def draws_beside_torch(self) -> bool:
+        """Whether the layer's code can draw from the generators of Python or NumPy."""
+        return draws_beside_torch(self._module)
 
     @contextmanager
     def as_it_was(self, before: Snapshot) -> Iterator[None]:

@@ -13,6 +13,7 @@ order. It is found by its first pass, whose forward is undone and run again in t
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,8 +30,15 @@ Forward = Callable[[], torch.Tensor]
 class _Fiber:
     """The forward of one micro-batch, with its own random state."""
 
-    def __init__(self, index: int, forward: Forward, seed: Callable[[int], None] | None) -> None:
+    def __init__(
+        self,
+        index: int,
+        forward: Forward,
+        seed: Callable[[int], None] | None,
+        random_now: Callable[[], RandomState],
+    ) -> None:
         self.index = index
+        self._random_now = random_now
         self.waits_for: Layer | None = None
         self.result: Any = None
         self._forward = forward
@@ -43,7 +51,7 @@ class _Fiber:
             self._seed(self.index)
         return self._forward()
 
-    def run(self, device: torch.device, *visit: int) -> None:
+    def run(self, *visit: int) -> None:
         """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
         if self._random is not None:
             self._random.restore()
@@ -52,7 +60,7 @@ class _Fiber:
             self.waits_for, self.result = None, reached
         else:
             self.waits_for = reached
-            self._random = RandomState.now(device)
+            self._random = self._random_now()
 
     def stop(self) -> None:
         """Leave the forward where it stands, closing its contexts."""
@@ -106,8 +114,10 @@ def _rotate(
     executor: Executor, forwards: Sequence[Forward], seed: Callable[[int], None] | None
 ) -> list[Any]:
     hub = greenlet.getcurrent()
-    device = executor.device.torch_device
-    fibers = [_Fiber(index, forward, seed) for index, forward in enumerate(forwards)]
+    # A forward that has no other beside it goes on where it stopped.
+    is_whole = len(forwards) > 1 and executor.draws_beside_torch
+    random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
+    fibers = [_Fiber(index, forward, seed, random_now) for index, forward in enumerate(forwards)]
     turns = fibers if executor.order is Order.RISING else fibers[::-1]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
@@ -115,13 +125,13 @@ def _rotate(
     try:
         for fiber in turns:
             executor.begin_micro_batch(fiber.index, None)
-            fiber.run(device)
+            fiber.run()
         while layer := _next_layer(executor, fibers):
             visit = executor.enter(layer)
             for fiber in turns:
                 if fiber.waits_for is layer:
                     executor.begin_micro_batch(fiber.index, layer)
-                    fiber.run(device, visit)
+                    fiber.run(visit)
             executor.leave()
     finally:
         executor.pause = None

@@ -7,7 +7,9 @@ objects by identity and keeps them alive, so that putting back also undoes what 
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from operator import is_
+from types import CellType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +22,7 @@ Follow: TypeAlias = Callable[[object], Iterable[tuple[str, object]]]
 ATOMS: Final = frozenset(
     {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
 )
+NOTHING: Final = object()
 # Larger arrays are not copied: nobody counts in them, and a data set must not be held twice.
 MAX_ARRAY_BYTES: Final = 64 << 20
 
@@ -40,6 +43,49 @@ class _Entry(NamedTuple):
 
     def is_same(self) -> bool:
         return self.form.is_same(self.target, self.content)
+
+
+class Slot:
+    """A variable: a global one, or an attribute of a class or of a module of Python.
+
+    Args:
+        owner: the class or module, or the dictionary of globals.
+    """
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def read(self) -> object:
+        """What it holds; :data:`NOTHING` where it is not there."""
+        variables = self._owner if isinstance(self._owner, dict) else vars(self._owner)
+        return variables.get(self._name, NOTHING)
+
+    def write(self, value: object) -> None:
+        """Let it hold a value, or nothing."""
+        if isinstance(self._owner, dict):
+            if value is NOTHING:
+                self._owner.pop(self._name, None)
+            else:
+                self._owner[self._name] = value
+        elif value is NOTHING:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, value)
+
+
+def read_cell(cell: CellType) -> object:
+    """What a closure's cell holds; :data:`NOTHING` where it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return NOTHING
+
+
+def _write_cell(cell: CellType, value: object) -> None:
+    if value is NOTHING:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = value
 
 
 class Snapshot:
@@ -75,7 +121,8 @@ class Snapshot:
         if form is not None:
             self._entries[id(found)] = _Entry(found, form, form.read(found), path)
         if isinstance(found, dict):
-            inner: Iterable[tuple[object, object]] = found.items()
+            # A dictionary's own items: a class of its own may make values when it is asked.
+            inner: Iterable[tuple[object, object]] = dict.items(found)
         elif isinstance(found, list | tuple | set | frozenset | deque):
             inner = ((None, item) for item in found)
         else:
@@ -101,16 +148,17 @@ class Snapshot:
         """Whether everything is as it was, as far as that can be told without waiting."""
         return all(entry.is_same() for entry in self._entries.values())
 
-    def changed(self, *, waits: bool = False) -> list[str]:
-        """Names of what differs; values that are equal are no change.
+    def changed(self, but: AbstractSet[int] = frozenset(), *, waits: bool = False) -> list[str]:
+        """Names of what differs, for people; values that are equal are no change.
 
         Args:
+            but: identities of objects that are not looked at.
             waits: compares the values of tensors on a device, too, and not just their versions.
         """
         return [
             shown
-            for entry in self._entries.values()
-            if not entry.is_same()
+            for key, entry in self._entries.items()
+            if key not in but and not entry.is_same()
             for shown in _differences(entry, waits=waits)
         ]
 
@@ -141,15 +189,19 @@ def form_of(found: object) -> _Form | None:
     return next((form for kind, form in _FORMS if isinstance(found, kind)), None)
 
 
-def _same_items(found: Mapping[Any, Any], content: Mapping[Any, Any]) -> bool:
+def _read_items(found: dict[Any, Any]) -> dict[Any, Any]:
+    return dict(dict.items(found))
+
+
+def _same_items(found: dict[Any, Any], content: dict[Any, Any]) -> bool:
     return (
         len(found) == len(content)
-        and all(map(is_, found, content))
-        and all(map(is_, found.values(), content.values()))
+        and all(map(is_, dict.keys(found), content))
+        and all(map(is_, dict.values(found), content.values()))
     )
 
 
-def _put_items_back(found: dict[Any, Any], content: Mapping[Any, Any]) -> None:
+def _put_items_back(found: dict[Any, Any], content: dict[Any, Any]) -> None:
     found.clear()
     found.update(content)
 
@@ -217,16 +269,18 @@ def _differences(entry: _Entry, *, waits: bool) -> list[str]:
     target, content, name = entry.target, entry.content, _shown(entry.path)
     if isinstance(target, dict):
         gone = object()
-        keys = [*content, *(key for key in target if key not in content)]
+        now = _read_items(target)
         return [
             f"{name}.{key}" if name else str(key)
-            for key in keys
-            if not _is_alike(target.get(key, gone), content.get(key, gone))
+            for key in {**content, **now}
+            if not _is_alike(now.get(key, gone), content.get(key, gone))
         ]
     if isinstance(target, torch.Tensor) and waits:
         return [] if torch.equal(target, content[0]) else [name]
     if isinstance(target, torch.Tensor) and not _is_on_host(target):
         return [name] if target._version != content[1] else []
+    if isinstance(target, Slot | CellType):
+        return [] if _is_alike(entry.form.read(target), content) else [name]
     if isinstance(target, list | deque) and len(target) == len(content):
         return [] if all(map(_is_alike, target, content)) else [name]
     return [name]
@@ -240,15 +294,21 @@ def _shown(path: Path) -> str:
     keys = []
     while path:
         path, key = path
-        if key not in (None, "__dict__"):
+        if key:
             keys.append(str(key))
     return ".".join(reversed(keys))
 
 
 _TENSOR = _Form(_read_tensor, _same_tensor, _put_tensor_back)
-_DICT = _Form(dict, _same_items, _put_items_back)
+_DICT = _Form(_read_items, _same_items, _put_items_back)
 _LIST = _Form(list, _same_sequence, lambda found, content: found.__setitem__(slice(None), content))
-_EXACT: Final[Mapping[type, _Form]] = {dict: _DICT, list: _LIST, torch.Tensor: _TENSOR}
+_EXACT: Final[Mapping[type, _Form]] = {
+    dict: _DICT,
+    list: _LIST,
+    torch.Tensor: _TENSOR,
+    Slot: _Form(Slot.read, lambda found, content: found.read() is content, Slot.write),
+    CellType: _Form(read_cell, lambda found, content: read_cell(found) is content, _write_cell),
+}
 _FORMS: Final[tuple[tuple[type, _Form], ...]] = (
     (torch.Tensor, _TENSOR),
     (dict, _DICT),

@@ -31,7 +31,6 @@ from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.execute.random_state import keeping_random_state
 from openwafer.training.stream.execute.stand_ins import Function, Run
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
@@ -215,7 +214,7 @@ class StreamedLoop:
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         workload = Workload(self._model, [(args, kwargs)], loss_of_call)
-        with keeping_random_state(), self._unwrapped():
+        with self._unwrapped():
             updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
             planned = plan_run(workload, updater, self._options, folder=self._folder)
         if planned.plan.mode is Mode.STREAMED:

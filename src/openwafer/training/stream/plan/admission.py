@@ -4,7 +4,6 @@ Before such a call is computed, it is walked by the dry run under the present pl
 not fit, a leaner plan over the same records is searched; where there is none, it is refused.
 """
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -16,14 +15,15 @@ from torch.utils import _pytree as pytree
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.execute.call_kinds import CallKind
-from openwafer.training.stream.execute.random_state import keeping_random_state
-from openwafer.training.stream.plan.dry_run import DryRun, Workload, derived_tensors
+from openwafer.training.stream.plan.dry_run import DryRun, Workload
+from openwafer.training.stream.plan.hollow_copy import copy_with
 from openwafer.training.stream.plan.search import (
     PlanRequest,
     StreamPlan,
     dry_run_of,
     try_plan,
 )
+from openwafer.training.stream.plan.unseen import unseen
 
 Adopt: TypeAlias = Callable[[StreamPlan], None]
 
@@ -62,7 +62,7 @@ class Admission:
         key = (kind, *living)
         plan = self._plans.get(key) or (None if living else self._known_plan(kind))
         if plan is None:
-            with keeping_random_state():
+            with unseen(Workload(self._model, [(args, kwargs)], loss_of_call)):
                 plan = self._plan_for(kind, (args, kwargs), living)
         self._plans[key] = plan
         self._plan = plan
@@ -138,12 +138,10 @@ class Admission:
 def bare_copy(model: nn.Module) -> nn.Module:
     """A copy of the model whose parameters are on the meta device, and whose buffers are shared."""
     memo: dict[int, object] = {id(buffer): buffer for buffer in model.buffers()}
-    for tensor in derived_tensors(model):
-        memo[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     for parameter in model.parameters():
         bare = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(bare, requires_grad=parameter.requires_grad)
-    return copy.deepcopy(model, memo)
+    return copy_with(model, memo)
 
 
 def loss_of_call(model: nn.Module, arguments: object) -> torch.Tensor:

@@ -4,9 +4,8 @@ The same executor walks the same schedule over a copy of the model made of fake 
 peak it meters is the peak the real step will have, activations and temporaries included.
 """
 
-import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -18,6 +17,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
@@ -28,7 +28,9 @@ from openwafer.training.stream.execute.micro_batches import run_forward
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
+from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.operators import Allocation, CountingMeter, StepCalls
+from openwafer.training.stream.plan.unrepeatable import ForwardWatch
 from openwafer.training.stream.schedule import Schedule, Visit
 
 Batch = object
@@ -73,6 +75,8 @@ class DryRun:
         depends_on_values: whether the step was computed with random weights, so that with others
             it may need more.
         written: parameters that the forward writes to.
+        reasons: why layers cannot be recomputed, by name, where a run was asked to find out. The
+            other figures are those of a forward then, if one of these layers was to be recomputed.
     """
 
     peak_bytes: int
@@ -85,6 +89,7 @@ class DryRun:
     left_bytes: int = 0
     depends_on_values: bool = False
     written: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 class DryDevice(CpuDevice):
@@ -118,6 +123,22 @@ def _computes(operator: Any) -> bool:
     return operator.namespace != "prim" and not operator.is_view
 
 
+def _writes_foreign(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator writes to a tensor that is not fake; inputs alone are taken as fake."""
+    schema = operator._schema  # noqa: SLF001 - torch has no other way to it
+    if not schema.is_mutable:
+        return False
+    written = {
+        argument.name: index
+        for index, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    }
+    values = [
+        args[index] if index < len(args) else kwargs.get(name) for name, index in written.items()
+    ]
+    return any(type(leaf) is torch.Tensor for leaf in pytree.tree_leaves(values))
+
+
 class _WatchingMeter(CountingMeter):
     """A meter that also notes uses of weights that are not on the device, and writes to others."""
 
@@ -126,6 +147,8 @@ class _WatchingMeter(CountingMeter):
         self.weights: DeviceWeights | None = None
         self.misused: dict[str, None] = {}
         self.written: dict[str, None] = {}
+        # Called where an operator on fake tensors writes to one that is not.
+        self.on_foreign_write: Callable[[], None] | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.weights is not None and not self.is_paused and _computes(func):
@@ -136,6 +159,8 @@ class _WatchingMeter(CountingMeter):
                         self.misused[name] = None
             if func._schema.is_mutable:  # noqa: SLF001 - no public name
                 self._note_writes(self.weights, func, args, kwargs or {})
+        if self.on_foreign_write is not None and _writes_foreign(func, args, kwargs or {}):
+            self.on_foreign_write()
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _note_writes(self, weights: DeviceWeights, func: Any, args: Any, kwargs: Any) -> None:
@@ -157,6 +182,7 @@ class Treatment:
         nested_capacity_bytes: device bytes for layers nested in others.
         overlaps: whether copies run beside compute, and hold device memory meanwhile.
         overhead_bytes: device bytes taken beside the step's tensors.
+        finds_reasons: whether to find the layers that cannot be recomputed.
     """
 
     policies: Mapping[str, Activations] = field(default_factory=dict)
@@ -164,6 +190,7 @@ class Treatment:
     nested_capacity_bytes: int = 0
     overlaps: bool = False
     overhead_bytes: int = 0
+    finds_reasons: bool = False
 
 
 def dry_run(
@@ -213,6 +240,8 @@ class _Stage:
     ) -> None:
         self.workload = workload
         self.device = device
+        self.watch: ForwardWatch | None = None
+        self.is_fake = mode is not None
         torch_device = device.torch_device
         self.model = hollow_copy(workload.model, torch_device)
         self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
@@ -239,6 +268,11 @@ class _Stage:
             state.is_rehearsed = True
         self.executor.nested.capacity_bytes = treatment.nested_capacity_bytes
         self.meter.used_bytes = treatment.overhead_bytes
+        if treatment.finds_reasons:
+            modules = {name: self.model.get_submodule(name) for name in self.executor.states}
+            self.watch = ForwardWatch(modules, self.executor.states, self.device.host_section)
+            self.executor.watching = self.watch.around
+            self.meter.on_foreign_write = self.watch.note_write if self.is_fake else None
         if treatment.schedule is not None:
             self.weights.capacity_bytes = treatment.schedule.capacity_bytes
 
@@ -254,9 +288,8 @@ class _Stage:
                 losses = self._run_forwards()
             forward = self.meter.take_calls()
             left_bytes = self.meter.used_bytes - self.weights.held_bytes - left[0]
-            if losses:
-                # A run weighs its losses and scales them, which takes scalars of its own.
-                torch.autograd.backward([loss / 2 * 2 for loss in losses])
+            if losses and not self._cannot_go_back():
+                self._backward(losses)
         return DryRun(
             peak_bytes=self.meter.peak_bytes,
             visits=self.executor.visits(),
@@ -268,6 +301,7 @@ class _Stage:
             kinds=tuple(self.executor.watch.met),
             left_bytes=left_bytes,
             depends_on_values=self.depends_on_values,
+            reasons=self._reasons(),
         )
 
     def _run_forwards(self) -> list[torch.Tensor]:
@@ -278,6 +312,29 @@ class _Stage:
         for forward in forwards:
             forward()
         return []
+
+    def _cannot_go_back(self) -> bool:
+        """Whether a layer that is to be recomputed was found not to repeat itself."""
+        if self.watch is None:
+            return False
+        self.watch.end_forward()
+        policies, default = self.executor.policies, self.executor.default_policy
+        return any(
+            policies.get(name, default) is Activations.RECOMPUTE for name in self.watch.reasons
+        )
+
+    def _backward(self, losses: Sequence[torch.Tensor]) -> None:
+        try:
+            # A run weighs its losses and scales them, which takes scalars of its own.
+            torch.autograd.backward([loss / 2 * 2 for loss in losses])
+        except OpenwaferError:
+            if self.watch is None or not self._reasons():
+                raise
+
+    def _reasons(self) -> dict[str, str]:
+        refused = {name: state.refusal for name, state in self.executor.states.items()}
+        found = self.watch.reasons if self.watch is not None else {}
+        return {name: reason for name, reason in refused.items() if reason} | found
 
 
 @dataclass(frozen=True)
@@ -343,31 +400,6 @@ def faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
         return walk(None)
     finally:
         log.disabled = was_disabled
-
-
-def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
-    """A copy of the model whose parameters are zero (fake under a fake tensor mode)."""
-    memo: dict[int, object] = {}
-    for parameter in model.parameters():
-        # Zeros are pages without memory until they are written, and finite.
-        data = torch.zeros(parameter.shape, dtype=parameter.dtype, device=torch_device)
-        memo[id(parameter)] = nn.Parameter(data, requires_grad=parameter.requires_grad)
-    for buffer in model.buffers():
-        memo[id(buffer)] = buffer.detach().to(torch_device, copy=True)
-    for tensor in derived_tensors(model):
-        memo[id(tensor)] = torch.zeros(tensor.shape, dtype=tensor.dtype, device=torch_device)
-    return copy.deepcopy(model, memo)
-
-
-def derived_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Tensors computed by hooks and earlier forwards that modules hold, which nobody can copy.
-
-    So ``torch.nn.utils.prune`` and ``weight_norm`` hold a weight, and routers their losses.
-    """
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, torch.Tensor) and not value.is_leaf:
-                yield value
 
 
 def autocast(

@@ -143,30 +143,42 @@ class _Search:
         self.request = request
         self.split = request.split
         self.layouts = request.lay_out(self.split)
-        self.first = self._dry({}, None)
+        self.reasons: dict[str, str] = {}
+        self.first = self._first()
         while self.first.misused:
             self.split = pin(self.split, self.first.misused)
             self.layouts = request.lay_out(self.split)
-            self.first = self._dry({}, None)
+            self.first = self._first()
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
         self.names = [layer.name for layer in self.split.layers if layer.parent is None]
         self._check_named_layers()
 
-    def _dry(self, policies: Mapping[str, Activations], schedule: Schedule | None) -> DryRun:
-        return dry_run(
-            self.request.workload,
-            self.split,
-            self.layouts,
-            self.request.torch_device,
-            Treatment(
-                policies,
-                schedule,
-                self.nested_capacity_bytes,
-                self.request.overlaps,
-                self.request.overhead_bytes,
-            ),
+    def _first(self) -> DryRun:
+        """A run on demand, in which every layer recomputes that can."""
+        while True:
+            run = self._dry(dict.fromkeys(self.reasons, Activations.KEEP), None, finds_reasons=True)
+            if run.reasons.keys() <= self.reasons.keys():
+                return run
+            self.reasons = {**run.reasons, **self.reasons}
+
+    def _dry(
+        self,
+        policies: Mapping[str, Activations],
+        schedule: Schedule | None,
+        *,
+        finds_reasons: bool = False,
+    ) -> DryRun:
+        treatment = Treatment(
+            policies,
+            schedule,
+            self.nested_capacity_bytes,
+            self.request.overlaps,
+            self.request.overhead_bytes,
+            finds_reasons,
         )
+        request = self.request
+        return dry_run(request.workload, self.split, self.layouts, request.torch_device, treatment)
 
     def _check_named_layers(self) -> None:
         for name in self.request.activations:
@@ -212,6 +224,7 @@ class _Search:
         )
 
     def streamed(self) -> StreamPlan | Shortfall:
+        self._check_recomputed_layers()
         best: StreamPlan | None = None
         smallest: DryRun | None = None
         for capacity in self.capacities():
@@ -227,34 +240,62 @@ class _Search:
             return Shortfall("the leanest streamed plan", smallest.peak_bytes, smallest)
         return best
 
+    def _asked_for(self, name: str) -> Activations | None:
+        return self.request.activations.get(name, self.request.default_activations)
+
+    def _check_recomputed_layers(self) -> None:
+        for name, reason in self.reasons.items():
+            if self._asked_for(name) is Activations.RECOMPUTE:
+                raise error(
+                    "recompute-impossible",
+                    f"the activations of layer {name!r} are set to recompute, and it cannot run "
+                    f"again as it ran: {reason}",
+                    help="leave its activations to the plan, or keep or offload them: "
+                    f"activations: {{{name}: keep}}",
+                )
+
     def _policies(self, chosen: Sequence[Activations]) -> dict[str, Activations]:
         """The policy of every layer: what was asked for, else what was chosen."""
-        default = self.request.default_activations
         return {
-            name: self.request.activations.get(name, default or policy)
+            name: self._asked_for(name) or policy
             for name, policy in zip(self.names, chosen, strict=True)
         }
 
-    def _leanest(self, schedule: Schedule) -> tuple[Activations, DryRun]:
-        """Recompute every layer, or offload every layer where that alone fits."""
-        runs = {}
-        for policy in (Activations.RECOMPUTE, Activations.OFFLOAD):
-            runs[policy] = self._dry(self._policies([policy] * len(self.names)), schedule)
-            if _fits(runs[policy].peak_bytes, self.request.budget_bytes):
-                return policy, runs[policy]
-        return min(runs.items(), key=lambda item: item[1].peak_bytes)
+    def _recomputing(self, instead: Activations) -> list[Activations]:
+        """Every layer recomputes but those that cannot."""
+        return [instead if name in self.reasons else Activations.RECOMPUTE for name in self.names]
+
+    def _leanest(self, schedule: Schedule) -> tuple[list[Activations], DryRun]:
+        """Recompute every layer, or offload every layer where that alone fits.
+
+        What cannot be recomputed is kept, or offloaded where that alone fits.
+        """
+        candidates = [self._recomputing(Activations.KEEP)]
+        if self.reasons:
+            candidates.append(self._recomputing(Activations.OFFLOAD))
+        candidates.append([Activations.OFFLOAD] * len(self.names))
+        runs = []
+        for chosen in candidates:
+            run = self._dry(self._policies(chosen), schedule)
+            runs.append((chosen, run))
+            if _fits(run.peak_bytes, self.request.budget_bytes):
+                return chosen, run
+        return min(runs, key=lambda item: item[1].peak_bytes)
 
     def _fastest(
-        self, schedule: Schedule, lean: Activations, lean_run: DryRun
+        self, schedule: Schedule, lean: list[Activations], lean_run: DryRun
     ) -> tuple[dict[str, Activations], DryRun]:
         """Keep the activations of as many layers, counted from the last, as fit."""
-        better = Activations.KEEP if lean is Activations.RECOMPUTE else Activations.RECOMPUTE
         total, budget = len(self.names), self.request.budget_bytes
-        tried = {0: (self._policies([lean] * total), lean_run)}
+        better = [Activations.KEEP] * total
+        if Activations.RECOMPUTE not in lean:
+            better = self._recomputing(Activations.OFFLOAD)
+        tried = {0: (self._policies(lean), lean_run)}
 
         def peak_of(number: int) -> int:
             if number not in tried:
-                policies = self._policies([lean] * (total - number) + [better] * number)
+                first = total - number
+                policies = self._policies(lean[:first] + better[first:])
                 tried[number] = policies, self._dry(policies, schedule)
             return tried[number][1].peak_bytes
 

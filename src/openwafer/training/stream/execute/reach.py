@@ -1,0 +1,162 @@
+"""What the code of a model can reach beside its modules: globals, closures, classes, objects.
+
+Found by reading, not by running: the names in a function's code, the cells of its closure, and
+what hangs on them. Libraries that keep no state for a model's code are not looked into.
+"""
+
+import functools
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from openwafer.training.stream.execute.snapshot import ATOMS, Slot, Snapshot, read_cell
+
+_LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "openwafer"})
+# Of what torch keeps in a module, the hooks that run in a pass and the buffers are looked into.
+_OF_TORCH: Final = frozenset(vars(nn.Module())) - {
+    "_buffers",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+}
+# A model has this many objects rarely; beyond, nobody counts calls in them.
+MAX_OBJECTS: Final = 50_000
+
+
+def reached_from(
+    roots: Iterable[tuple[str, object]], *, passes_buffers_over: bool = False
+) -> Snapshot:
+    """A snapshot of all that the code of ``roots`` (modules, functions, objects) can reach."""
+    passed_over = _OF_TORCH | {"_buffers"} if passes_buffers_over else _OF_TORCH
+    return Snapshot(roots, _Follower().follow, passed_over, MAX_OBJECTS)
+
+
+def held_from(roots: Iterable[tuple[str, object]]) -> Snapshot:
+    """A snapshot of what ``roots`` hold themselves, closures included; code is not read."""
+    return Snapshot(roots, _Follower(reads_code=False).follow, _OF_TORCH, MAX_OBJECTS)
+
+
+def draws_beside_torch(module: nn.Module) -> bool:
+    """Whether the code of a module can draw from the generators of Python or NumPy."""
+    shared = {id(random), id(np.random)}
+    owners = {id(random.random.__self__), id(np.random.rand.__self__)}  # type: ignore[attr-defined]
+    roots = ((name, inner) for name, inner in module.named_modules())
+    return any(
+        id(found) in shared or id(getattr(found, "__self__", None)) in owners
+        for found in Snapshot(roots, _Follower().follow, _OF_TORCH | {"_buffers"}).objects()
+        if not isinstance(found, torch.Tensor)
+    )
+
+
+class _Follower:
+    """Says what is inside an object that is no container."""
+
+    def __init__(self, *, reads_code: bool = True) -> None:
+        self._reads_code = reads_code
+        self._slots: dict[tuple[int, str], Slot] = {}
+
+    def follow(self, found: object) -> Iterator[tuple[str, object]]:
+        """Names and objects inside ``found``."""
+        match found:
+            case FunctionType():
+                yield from self._of_function(found)
+            case MethodType():
+                yield from (("", found.__func__), ("", found.__self__))
+            case functools.partial():
+                yield from (("", found.func), ("", found.args), ("", found.keywords))
+            case CellType():
+                yield "", read_cell(found)
+            case Slot():
+                yield "", found.read()
+            case type() if self._reads_code and not _is_of_library(found):
+                yield from self._of_class(found)
+            case torch.Tensor() | ModuleType() | type():
+                pass
+            case _:
+                yield from self._of_object(found)
+
+    def _of_function(self, function: FunctionType) -> Iterator[tuple[str, object]]:
+        if hasattr(function, "__wrapped__"):
+            yield "", function.__wrapped__
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            yield name, cell
+        if not self._reads_code or _is_of_library(function):
+            return
+        names = frozenset(_names_in(function.__code__))
+        for name in names & function.__globals__.keys():
+            value = function.__globals__[name]
+            yield name, self._slot(function.__globals__, name)
+            if isinstance(value, ModuleType):
+                yield from self._of_module(value, names)
+
+    def _of_module(self, module: ModuleType, names: frozenset[str]) -> Iterator[tuple[str, object]]:
+        yield "", module
+        if module is np and "random" in names:
+            yield "", np.random
+        if module.__name__.partition(".")[0] not in _LIBRARIES:
+            for name in names & vars(module).keys():
+                yield name, self._slot(module, name)
+
+    def _of_class(self, kind: type) -> Iterator[tuple[str, object]]:
+        for name, value in vars(kind).items():
+            if isinstance(value, FunctionType | staticmethod | classmethod | property):
+                yield from (("", one) for one in _functions_of(value))
+            elif not name.startswith("__"):
+                yield name, self._slot(kind, name)
+
+    def _of_object(self, found: object) -> Iterator[tuple[str, object]]:
+        kind = type(found)
+        for base in kind.__mro__ if self._reads_code else ():
+            if not _is_of_library(base):
+                yield "", base
+        wrapped = getattr(found, "__wrapped__", None)
+        if wrapped is not None and kind.__module__.startswith("openwafer"):
+            yield "", wrapped
+        root = kind.__module__.partition(".")[0]
+        if isinstance(found, nn.Module) or root == "types" or root not in _LIBRARIES:
+            attributes = getattr(found, "__dict__", None)
+            if isinstance(attributes, dict):
+                yield "", attributes
+            yield from _of_slots(found)
+
+    def _slot(self, namespace: Any, name: str) -> Slot:
+        return self._slots.setdefault((id(namespace), name), Slot(namespace, name))
+
+
+def _of_slots(found: object) -> Iterator[tuple[str, object]]:
+    for kind in type(found).__mro__:
+        names = vars(kind).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            value = getattr(found, name, None)
+            if type(value) not in ATOMS:
+                yield name, value
+
+
+def _functions_of(value: Any) -> Iterator[object]:
+    if isinstance(value, property):
+        yield from (one for one in (value.fget, value.fset) if one is not None)
+    else:
+        yield getattr(value, "__func__", value)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _is_of_library(found: Any) -> bool:
+    path = found.__module__ or "builtins"
+    root = path.partition(".")[0]
+    # Of the transformers library, the files of its models; behind the others hangs all the rest.
+    return root in _LIBRARIES or (root == "transformers" and ".modeling_" not in path)

@@ -1,0 +1,139 @@
+"""A copy of a model that computes as the model does and shares nothing with it that changes.
+
+Closures are copied too, since a hook or a forward that a user has put on a module may hold another
+module, or count. What nobody can copy (locks, files, generators) is shared.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.stream.execute.reach import held_from
+from openwafer.training.stream.execute.snapshot import NOTHING, Slot, read_cell
+
+Memo = dict[int, object]
+# What objects raise that cannot be taken apart.
+REFUSALS: Final = (TypeError, AttributeError, ValueError, RuntimeError, NotImplementedError)
+_TREATED_KINDS: Final = (
+    type,
+    ModuleType,
+    FunctionType,
+    MethodType,
+    CellType,
+    Slot,
+    nn.Module,
+    torch.Tensor,
+)
+
+
+def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
+    """A copy of the model whose parameters are zero (fake under a fake tensor mode).
+
+    Raises:
+        OpenwaferError: ``model-not-copied``.
+    """
+    memo: Memo = {}
+    for parameter in model.parameters():
+        # Zeros are pages without memory until they are written, and finite.
+        data = torch.zeros(parameter.shape, dtype=parameter.dtype, device=torch_device)
+        memo[id(parameter)] = nn.Parameter(data, requires_grad=parameter.requires_grad)
+    return copy_with(model, memo, torch_device)
+
+
+def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = None) -> nn.Module:
+    """A copy of a model, for whose parameters ``memo`` has others.
+
+    Args:
+        torch_device: where the other tensors go; ``None`` leaves them where they are.
+
+    Raises:
+        OpenwaferError: ``model-not-copied``.
+    """
+    held = list(held_from(model.named_modules()).objects())
+    for tensor in _tensors(held, memo):
+        memo[id(tensor)] = _copied(tensor, torch_device)
+    memo |= {id(one): one for one in held if not _can_be_copied(one)}
+    cells = _copy_functions(held, memo)
+    try:
+        # Every tensor is there already; generators of random numbers have no fake form.
+        with _disable_current_modes():
+            copied = copy.deepcopy(model, memo)
+            for own, cell in cells:
+                cell.cell_contents = copy.deepcopy(own.cell_contents, memo)
+    except REFUSALS as cause:
+        raise error(
+            "model-not-copied",
+            f"planning runs a copy of the model, and this {type(model).__name__} cannot be "
+            f"copied: {cause}",
+            help="let what cannot be copied be no attribute of a module, or give its class a "
+            "__deepcopy__ that returns the object itself",
+        ) from cause
+    return copied
+
+
+def _tensors(held: Iterable[object], memo: Memo) -> Iterator[torch.Tensor]:
+    for one in held:
+        if isinstance(one, torch.Tensor) and id(one) not in memo:
+            yield one
+
+
+def _copied(tensor: torch.Tensor, torch_device: torch.device | None) -> torch.Tensor:
+    """A copy, and zeros in the place of what a hook or an earlier forward has computed.
+
+    So ``torch.nn.utils.prune`` and ``weight_norm`` hold a weight, and routers their losses.
+    """
+    if not tensor.is_leaf or tensor.is_meta:
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=torch_device or "meta")
+    copied = tensor.detach().to(torch_device or tensor.device, copy=True)
+    return copied.requires_grad_(tensor.requires_grad)
+
+
+def _can_be_copied(found: Any) -> bool:
+    if isinstance(found, _TREATED_KINDS) or hasattr(found, "__deepcopy__"):
+        return True
+    try:
+        found.__reduce_ex__(4)
+    except REFUSALS:
+        return False
+    except OpenwaferError:
+        # Ours, which says what is wrong where it is really copied.
+        return True
+    return True
+
+
+def _copy_functions(held: Iterable[object], memo: Memo) -> list[tuple[CellType, CellType]]:
+    """Copy the functions that have closures; return their cells, each with its empty copy."""
+    cells: dict[int, tuple[CellType, CellType]] = {}
+    for function in held:
+        if isinstance(function, FunctionType) and function.__closure__ and not _is_ours(function):
+            for cell in function.__closure__:
+                cells.setdefault(id(cell), (cell, CellType()))
+            memo[id(function)] = _with_closure(
+                function, tuple(cells[id(cell)][1] for cell in function.__closure__)
+            )
+    return [pair for pair in cells.values() if read_cell(pair[0]) is not NOTHING]
+
+
+def _is_ours(function: FunctionType) -> bool:
+    """Whether this package has made a function, to stand in for a forward: it is told the copy."""
+    return str(function.__globals__.get("__name__")).startswith("openwafer.")
+
+
+def _with_closure(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionType:
+    made = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        closure,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    made.__dict__.update(function.__dict__)
+    return made
