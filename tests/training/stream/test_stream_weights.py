@@ -205,3 +205,14 @@ def test_a_device_memory_that_is_no_size_is_told(text: str) -> None:
     model = build_gpt()
     with pytest.raises(OpenwaferError, match=f"device_memory: '{text}' is not a .*(.|\n)*2GiB"):
         stream_weights(model, adamw(model), device_memory=text)
+
+
+def test_a_plan_tells_what_a_step_takes_when_it_is_asked_to_measure(on_tier: Streamed) -> None:
+    assert on_tier.streamed.predict() is None
+    on_tier.run(1)
+    plan, predicted = on_tier.streamed.plan, on_tier.streamed.predict()
+    assert plan is not None
+    assert predicted is not None
+    assert plan.predicted_step_seconds is None
+    assert predicted.predicted_step_seconds is not None
+    assert plan.step_bytes == predicted.step_bytes

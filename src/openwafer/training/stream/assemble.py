@@ -36,8 +36,8 @@ from openwafer.training.stream.plan.placement import HostBudget, StorePlacement,
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
 from openwafer.training.stream.plan.splits import make_plan
-from openwafer.training.stream.plan.step_time import predict
-from openwafer.training.stream.plan.traffic import traffic_of
+from openwafer.training.stream.plan.step_time import Prediction, predict
+from openwafer.training.stream.plan.traffic import StepTraffic, traffic_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
@@ -114,20 +114,33 @@ class Planned:
 
     @cached_property
     def report(self) -> PlanRecord:
-        """The plan for people and files; operators and the disk are tried when it is wanted."""
-        plan, device = self.plan, self.device
-        options = self.options
-        traffic = traffic_of(
-            plan,
-            self.placement,
-            options.timing,
-            ring_bytes=self.ring_bytes,
-            commits_steps=options.commits_steps,
-        )
+        """The plan for people and files, with the time of a step.
+
+        Operators are timed for it, and the disk is read and written where records are on it.
+        """
         allocation = self.workload.allocation
-        predicted = predict(plan, traffic, self.updater, device, allocation, self.folder)
-        model = self.workload.model
-        return report_of(plan, self.placement, model, device, traffic.step, predicted)
+        return self._described(
+            predict(self.plan, self._traffic, self.updater, self.device, allocation, self.folder)
+        )
+
+    @cached_property
+    def outline(self) -> PlanRecord:
+        """The same without the time of a step: nothing is run or written for it."""
+        return self._described(Prediction(None, None))
+
+    @property
+    def _traffic(self) -> StepTraffic:
+        return traffic_of(
+            self.plan,
+            self.placement,
+            self.options.timing,
+            ring_bytes=self.ring_bytes,
+            commits_steps=self.options.commits_steps,
+        )
+
+    def _described(self, predicted: Prediction) -> PlanRecord:
+        model, moved = self.workload.model, self._traffic.step
+        return report_of(self.plan, self.placement, model, self.device, moved, predicted)
 
     def has_room_for(self, args: object, kwargs: object) -> bool:
         """Whether a call of the model is within those that the plan was made for."""

@@ -245,7 +245,15 @@ class StreamedLoop:
     def plan(self) -> PlanRecord | None:
         """What was planned; ``None`` until the first forward with gradients.
 
-        What a step will take is measured when it is asked for the first time.
+        The time of a step is not in it, for :meth:`predict` has to measure it.
+        """
+        return None if self._planned is None else self._planned.outline
+
+    def predict(self) -> PlanRecord | None:
+        """What was planned, with the time that a step will take.
+
+        It takes some seconds when it is called for the first time: operators are timed and, where
+        records are on disk, up to 256 MiB are written beside them and read.
         """
         return None if self._planned is None else self._planned.report
 
