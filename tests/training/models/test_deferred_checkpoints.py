@@ -62,6 +62,12 @@ def test_a_folder_without_its_weights_tells_all_but_them(tmp_path: Path) -> None
     assert all(map(torch.equal, hollow.buffers(), whole.buffers()))
 
 
+def test_a_folder_whose_files_hold_buffers_too_is_not_told_without_them(tmp_path: Path) -> None:
+    saved("resnet", tmp_path, torch.float32)
+    described = CheckpointFolder(tmp_path, task=Task.IMAGE_CLASSIFICATION)
+    assert build_without_weights(described, seed=0) is None
+
+
 @pytest.mark.parametrize(
     "dtype",
     [
