@@ -21,7 +21,7 @@ from openwafer.training.plan_record import Activations
 from openwafer.training.stream.execute.execution import StreamedExecution
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, plan
 
-NUM_CASES, NUM_SLOW_CASES = 12, 500
+NUM_CASES, NUM_SLOW_CASES = 10, 500
 # Scalars of the optimizer on the host, which the oracle cannot tell from the device's.
 SLACK_BYTES = 256
 REFUSALS = ("batch-larger-than-planned", "device-budget-exceeded")
