@@ -155,7 +155,7 @@ def with_layer(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 MODELS: list[tuple[Callable[[], nn.Module], str]] = [
     (with_layer(lambda: Clamped(SIZE, SIZE)), r"forward writes to the weight 'layers.1.weight'"),
     (with_layer(lambda: Shrunk(SIZE, SIZE)), r"writes to the weight .*\n.*between two steps"),
-    (with_layer(Looked), r"keeps dense gradients\n.*build embeddings with sparse=False"),
+    (with_layer(Looked), r"table has sparse=True.*\n.*build it with sparse=False"),
     (with_layer(lambda: scripted(SIZE)), r"layers.1 is scripted.*\n.*leave torch.jit.script out"),
 ]
 

@@ -102,6 +102,9 @@ class LoopHooks:
 
     # Parameters.
 
+    def _note_differentiated(self, name: str) -> None:
+        self._execution.executor.log.unplanned.append(name)
+
     def _check_in_place(self) -> None:
         check_in_place(self._parameters.items(), ReleasedParameter)
 
@@ -119,6 +122,7 @@ class LoopHooks:
                 self._values.replace_weights,
                 self._values.gradient,
                 self._values.set_gradient,
+                self._note_differentiated,
                 lambda: self._saving is not None,
                 partial(copied, self._model),
             )

@@ -62,6 +62,7 @@ class Home:
         replace_weights: gives it another tensor.
         gradient: its gradient, or ``None``.
         set_gradient: gives it another, or none.
+        differentiated: told that a gradient comes from outside its layer, as no plan knows.
         is_saving: whether ``state_dict`` asks, whose tensors are filled in afterwards.
         copied: the error of who copies it.
     """
@@ -72,6 +73,7 @@ class Home:
     replace_weights: Callable[[str, torch.Tensor], None]
     gradient: Callable[[str], torch.Tensor | None]
     set_gradient: Callable[[str, torch.Tensor | None], None]
+    differentiated: Callable[[str], None]
     is_saving: Callable[[], bool]
     copied: Callable[[], OpenwaferError]
 
@@ -138,11 +140,13 @@ class _Read(torch.autograd.Function):
     """Stands between a parameter and what is computed of its weights outside its layer."""
 
     @staticmethod
-    def forward(_ctx: Any, parameter: ReleasedParameter) -> torch.Tensor:
+    def forward(ctx: Any, parameter: ReleasedParameter) -> torch.Tensor:
+        ctx.home = parameter.home
         return _stored(parameter, is_in_graph=True)
 
     @staticmethod
-    def backward(_ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        ctx.home.differentiated(ctx.home.name)
         return gradient
 
 
