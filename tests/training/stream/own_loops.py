@@ -72,7 +72,8 @@ def run_loop(
     random.seed(0)
     np.random.seed(0)
     model = build()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    is_real = not any(parameter.is_complex() for parameter in model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=is_real)
     options = replace(STREAMED, default_activations=way.policy, min_layer_bytes=1)
     streamed = None
     if way.is_streamed:

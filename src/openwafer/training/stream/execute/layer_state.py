@@ -53,13 +53,15 @@ class LayerState:
     @contextmanager
     def as_it_was(self, before: Snapshot) -> Iterator[None]:
         """Context in which the layer sees an earlier state; afterwards, the present one again."""
-        present = self.now()
-        beside = before.again(present)
-        before.put_back()
+        present, beside = self.now(), None
+        if present is not before:
+            beside = before.again(present)
+            before.put_back()
         try:
             yield
         finally:
-            beside.put_back()
+            if beside is not None:
+                beside.put_back()
             present.put_back()
 
 

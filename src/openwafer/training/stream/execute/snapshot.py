@@ -146,7 +146,10 @@ class Snapshot:
 
     def is_current(self) -> bool:
         """Whether everything is as it was, as far as that can be told without waiting."""
-        return all(entry.is_same() for entry in self._entries.values())
+        for target, form, content, _ in self._entries.values():
+            if not form.is_same(target, content):
+                return False
+        return True
 
     def changed(self, but: AbstractSet[int] = frozenset(), *, waits: bool = False) -> list[str]:
         """Names of what differs, for people; values that are equal are no change.
@@ -174,9 +177,9 @@ class Snapshot:
 
     def put_back(self) -> None:
         """Let every object hold again what it held."""
-        for entry in self._entries.values():
-            if not entry.is_same():
-                entry.form.put_back(entry.target, entry.content)
+        for target, form, content, _ in self._entries.values():
+            if not form.is_same(target, content):
+                form.put_back(target, content)
 
 
 def form_of(found: object) -> _Form | None:
