@@ -26,6 +26,8 @@ from termination import clean_up_when_terminated
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.metrics import compute_share, read_trace
 from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.metrics.run_record import read_plan
+from openwafer.training.plan_record import PlanRecord
 from openwafer.training.session import Session
 
 GIB = 1 << 30
@@ -43,7 +45,7 @@ model:
 data: {{source: {{kind: standard-library}}, tokenizer: {{vocab_size: 8192}}}}
 batch: {{size: 1, sequence_length: {tokens}}}
 optimizer: {{learning_rate: 1e-5}}
-clip_norm: null
+clip_norm: {clip_norm}
 device_memory: {device_memory}
 streaming: {{store: disk, host_memory: {host_memory}}}
 checkpoint: {{at_end: false, every: 1000000}}
@@ -110,9 +112,11 @@ def main() -> None:
             turns.append(Turn(steps, rates[-2], rates[-1]))
         sampler.is_over.set()
         probe.close()
-        parameters = Session(run).plan().parameters
+        plan = read_plan(run / "plan.json")
+        parameters = plan.parameters
         share = compute_share(read_trace(run / "trace.json").select())
         result = _figures(parameters, turns, sampler)
+        result["planned and moved bytes a parameter"] = _kinds_of_step(plan, _steps_of(run))
         result["losses"] = [row["loss"] for row in _steps_of(run)]
     result["share of a step without a wait for the disk"] = share.share
     print(json.dumps(result, indent=1))
@@ -133,6 +137,23 @@ def _steps_of(run: Path) -> list[dict[str, float]]:
     return [row for row in map(json.loads, lines) if "loss" in row]
 
 
+def _kinds_of_step(plan: PlanRecord, steps: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Planned bytes a parameter of each kind of step, read and written, and those of every step."""
+    planned = {
+        "planned": plan.step_bytes,
+        "planned, if clipped": plan.undone_step_bytes,
+        "planned, gradients kept": plan.kept_step_bytes,
+    }
+    known = {name: moved for name, moved in planned.items() if moved is not None}
+    return {
+        **{name: [(b.disk_read + b.disk_write) / plan.parameters] for name, b in known.items()},
+        "moved": [
+            (row["disk_read_bytes"] + row["disk_write_bytes"]) / plan.parameters for row in steps
+        ],
+        "norms": [row["grad_norm"] or 0.0 for row in steps],
+    }
+
+
 def _disk_rate(probe: RawProbe) -> float:
     """Bytes a second that direct I/O reads and writes at once."""
     seconds = statistics.median([probe.both() for _ in range(3)])
@@ -149,6 +170,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--steps", type=int, default=4, help="of a turn")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--clip-norm", default="1.0", help="as in a config; null never clips")
     parser.add_argument("--device-memory", default="1GiB")
     parser.add_argument("--host-memory", default="5.5GiB")
     return parser.parse_args()

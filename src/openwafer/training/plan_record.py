@@ -66,7 +66,12 @@ class StepBytes:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """The plan of a run. Predictions that were not made, and limits not probed, are None."""
+    """The plan of a run. Predictions that were not made, and limits not probed, are None.
+
+    `step_bytes` are those of a usual step. Where updates are made before it is known that they are
+    right, a step whose updates are undone moves `undone_step_bytes`, and one that keeps its
+    gradients and waits `kept_step_bytes`; elsewhere there are no such steps.
+    """
 
     mode: Mode
     device: str
@@ -78,3 +83,5 @@ class PlanRecord:
     layers: tuple[PlannedLayer, ...]
     step_bytes: StepBytes
     disk_limit_bytes_per_second: float | None
+    undone_step_bytes: StepBytes | None = None
+    kept_step_bytes: StepBytes | None = None

@@ -7,9 +7,14 @@ import pytest
 from openwafer.training.session import RunConfig, Weights
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.kill.killed_runs import NUM_STEPS, run_to_the_end
-from tests.training.session.tiny_runs import TinyData, make_tiny_data, tiny_config
+from tests.training.session.tiny_runs import GPT, MODEL, TinyData, make_tiny_data, tiny_config
 
-KINDS = {"clipped, in bf16": (0.1, Weights.BF16), "not clipped": (None, Weights.FP32)}
+# Norms of the GPT are about 3: some of its steps are updated at once and undone.
+KINDS = {
+    "clipped, in bf16": (MODEL, 0.1, Weights.BF16),
+    "not clipped": (MODEL, None, Weights.FP32),
+    "undone": (GPT, 3.1, Weights.FP32),
+}
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +28,7 @@ def unbroken(
 ) -> RunConfig:
     """The config of a run from disk that nothing disturbed."""
     config = tiny_config(data, tmp_path_factory.mktemp("unbroken"), StoreTier.DISK)
-    clip_norm, weights = request.param
-    config = replace(config, steps=NUM_STEPS, clip_norm=clip_norm, weights=weights)
+    model, clip_norm, weights = request.param
+    config = replace(config, model=model, steps=NUM_STEPS, clip_norm=clip_norm, weights=weights)
     run_to_the_end(config)
     return config

@@ -38,6 +38,16 @@ def test_a_step_that_computes_is_shown_without_the_rate_of_the_disk() -> None:
     assert time_of(replace(PLAN, step_limit=Limit.COMPUTE)) == "about 19 s (compute is the limit)"
 
 
+def test_what_a_clipped_step_moves_is_shown_where_it_is_run_again() -> None:
+    console = Console(file=io.StringIO(), width=140)
+    moved = StepBytes(1 << 20, 2 << 20, 3 << 20, 4 << 20)
+    show_plan(replace(PLAN, undone_step_bytes=moved, kept_step_bytes=moved), console)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "disk write 4.00 MiB, as it is run again" in shown
+    assert "disk write 4.00 MiB, as gradients are kept" in shown
+
+
 def test_a_step_on_a_disk_that_cannot_be_measured_is_not_guessed() -> None:
     plan = replace(PLAN, predicted_step_seconds=None, step_limit=None)
     assert time_of(plan) == "not predicted: the rate of the store's disk cannot be measured"

@@ -14,6 +14,8 @@ from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import Prediction
+from openwafer.training.stream.plan.traffic import PlannedBytes, StepTraffic
+from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.both_loops import STREAMED, plan
 from tests.training.stream.small_gpt import gpt_run
 
@@ -25,7 +27,9 @@ def test_without_a_budget_it_is_the_memory_of_the_device(budget: int | None, sho
     planned = StreamPlan(Mode.RESIDENT, Partition((), {}), {}, None, {}, 0, (), 0, dry, calls)
     device = CpuDevice(budget)
     device.memory_bytes = 12345
-    nothing = StorePlacement({}, 0, 0), nn.Module(), device, StepBytes(0, 0, 0, 0)
+    idle = StepBytes(0, 0, 0, 0)
+    moved = PlannedBytes(StepTraffic(idle, idle, UpdateTiming.ON_PUSH))
+    nothing = StorePlacement({}, 0, 0), nn.Module(), device, moved
     assert report_of(planned, *nothing, Prediction(None, None)).device_budget_bytes == shown
 
 

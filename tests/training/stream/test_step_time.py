@@ -1,5 +1,8 @@
 """How the time of a step comes out of its parts."""
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 
 from openwafer.training.plan_record import Limit, Mode, StepBytes
@@ -13,7 +16,7 @@ from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import Overlap, StepTime, step_time, time_of
-from openwafer.training.stream.plan.traffic import StepTraffic, traffic_of
+from openwafer.training.stream.plan.traffic import StepTraffic, bytes_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
 
 PAGE = 4096
@@ -50,20 +53,21 @@ def make_plan(timing: UpdateTiming) -> StreamPlan:
     )
 
 
+planned_bytes = partial(bytes_of, ring_bytes=0, commits_steps=False, speculates=False)
+
+
 def traffic(timing: UpdateTiming, tier: Tier) -> StepTraffic:
     plan = make_plan(timing)
     tiers = {(name, part): tier for name in NAMES for part in Part}
-    return traffic_of(plan, StorePlacement(tiers, 0, 0), timing, ring_bytes=0, commits_steps=False)
+    return planned_bytes(plan, StorePlacement(tiers, 0, 0), timing).usual
 
 
 def written_with_weights_in_dram(*, commits_steps: bool) -> int:
     tiers = {(name, part): Tier.DISK for name in NAMES for part in Part}
     tiers |= {(name, Part.WEIGHTS): Tier.DRAM for name in NAMES}
     plan, placement = make_plan(UpdateTiming.ON_PUSH), StorePlacement(tiers, 0, 0)
-    moved = traffic_of(
-        plan, placement, UpdateTiming.ON_PUSH, ring_bytes=0, commits_steps=commits_steps
-    )
-    return moved.step.disk_write
+    moved = planned_bytes(plan, placement, UpdateTiming.ON_PUSH, commits_steps=commits_steps)
+    return moved.usual.step.disk_write
 
 
 def test_a_commit_writes_the_weights_that_are_kept_in_dram() -> None:
@@ -121,6 +125,26 @@ def test_updates_on_fetch_move_states_in_the_forward_pass_and_gradients_in_both(
     moved = traffic(UpdateTiming.ON_FETCH, Tier.DISK)
     assert moved.forward == StepBytes(2 * PAGE, 0, 8 * PAGE, 6 * PAGE)
     assert moved.backward == StepBytes(PAGE, 2 * PAGE, PAGE, 2 * PAGE)
+
+
+def test_a_step_that_is_undone_moves_what_two_do_and_reads_dram_again() -> None:
+    tiers = {(name, part): Tier.DISK for name in NAMES for part in Part}
+    placement = StorePlacement(tiers | {("first", Part.WEIGHTS): Tier.DRAM}, 0, 0)
+    timing = UpdateTiming.ON_PUSH
+    moved = planned_bytes(make_plan(timing), placement, timing, speculates=True)
+    usual, undone = moved.usual.step, moved.undone
+    assert undone is not None
+    assert undone.disk_read == 2 * usual.disk_read + PAGE
+    assert (undone.fetch, undone.disk_write) == (2 * usual.fetch, 2 * usual.disk_write)
+
+
+def test_a_step_that_keeps_its_gradients_among_others_moves_what_it_does_alone() -> None:
+    tiers = {(name, part): Tier.DISK for name in NAMES for part in Part}
+    timing, placement = UpdateTiming.ON_PUSH, StorePlacement(tiers, 0, 0)
+    plan = replace(make_plan(UpdateTiming.ON_FETCH), schedule=make_plan(timing).schedule)
+    moved = planned_bytes(plan, placement, timing, speculates=True)
+    assert moved.kept is not None
+    assert moved.kept.disk_read == traffic(UpdateTiming.ON_FETCH, Tier.DISK).step.disk_read
 
 
 def test_a_store_in_dram_moves_nothing_from_and_to_disk() -> None:

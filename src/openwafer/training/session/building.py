@@ -23,6 +23,7 @@ from openwafer.training.models import (
     GptConfig,
     ModelConfig,
     TransformersModel,
+    UserModule,
     build,
     with_vocab_size,
 )
@@ -180,6 +181,8 @@ def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
         layers=streaming.layers,
         keeps_gradients=config.keeps_gradients,
         commits_steps=True,
+        # Code of a user's own may count its calls where nobody sees it.
+        may_speculate=config.keeps_gradients and not isinstance(config.model, UserModule),
         store=store,
     )
 

@@ -64,6 +64,11 @@ class LossScaler:
                 [gradient], overflow, inverse.to(device)
             )
 
+    @property
+    def has_overflowed(self) -> bool:
+        """Whether a gradient of the step under way is not finite."""
+        return any(bool(found.item()) for found in self._overflows.values())
+
     def end_step(self) -> bool:
         """Move the scale; return whether the gradients of this step overflowed."""
         overflow = torch.zeros(1)

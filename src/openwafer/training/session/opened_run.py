@@ -29,10 +29,11 @@ from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
 from openwafer.training.session.saved_run import SavedRun, take_up
+from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
-from openwafer.training.stream.execute.execution import Execution
+from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 
 DATA_STAYS = "batch, seed and data of a run stay as they are; begin a new run to change them"
 
@@ -84,6 +85,7 @@ class OpenedRun:
             data=self.dataset.fingerprint,
             seed=self.config.seed,
             buffers=self.buffers.changed(),
+            undone=self.trainer.undone,
         )
 
     def restore(self, state: RunState) -> None:
@@ -92,6 +94,7 @@ class OpenedRun:
         self.buffers.restore(state.buffers)
         if self.trainer.scaler is not None and state.loss_scale:
             self.trainer.scaler.restore(state.loss_scale)
+        self.trainer.remember(state.undone)
 
 
 @contextmanager
@@ -137,7 +140,10 @@ def opened(
     try:
         groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
         schedule = config.schedule.build(config.steps)
-        trainer = Trainer(model, execution, groups, schedule, config)
+        speculation = None
+        if planned.speculates and isinstance(execution, StreamedExecution):
+            speculation = Speculation(execution, model)
+        trainer = Trainer(model, execution, groups, schedule, config, speculation)
         run = OpenedRun(config, folder, dataset, model, planned, execution, trainer, buffers)
         if saved is not None:
             run.restore(saved.state)

@@ -62,6 +62,9 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         ("device peak", held),
         ("a step moves", _traffic(plan.step_bytes)),
     ]
+    if plan.undone_step_bytes is not None and plan.kept_step_bytes is not None:
+        facts.append(("if clipped", f"{_traffic(plan.undone_step_bytes)}, as it is run again"))
+        facts.append(("if often so", f"{_traffic(plan.kept_step_bytes)}, as gradients are kept"))
     facts.append(("a step takes", _time(plan)))
     return facts
 

@@ -17,7 +17,9 @@ from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.stream.link.updates import UpdateCounts
 
-VERSION = 2
+VERSION = 3
+# Without what the last steps were undone for.
+FIRST_READ_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class RunState:
         data: fingerprint of the batches and their order.
         seed: of the run.
         buffers: values of the model's buffers that its forwards have changed.
+        undone: of the last steps, whether updates made at once were undone (see ``speculation``).
     """
 
     steps_done: Count
@@ -39,6 +42,7 @@ class RunState:
     data: str
     seed: int
     buffers: Mapping[str, "BufferState"]
+    undone: tuple[bool, ...] = ()
 
     def to_json(self) -> Mapping[str, Json]:
         """As the store keeps it."""
@@ -67,8 +71,10 @@ def parse_run_state(state: Mapping[str, object]) -> RunState:
         OpenwaferError: ``run-state`` for another version, missing keys or other types.
     """
     try:
-        if state.get("version") != VERSION:
-            raise JsonMistake(f"expected version {VERSION}, found {state.get('version')}")
+        if state.get("version") not in range(FIRST_READ_VERSION, VERSION + 1):
+            raise JsonMistake(
+                f"expected version {FIRST_READ_VERSION} to {VERSION}, found {state.get('version')}"
+            )
         return convert(RunState, state)
     except JsonMistake as cause:
         raise error(

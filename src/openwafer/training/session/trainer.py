@@ -1,7 +1,7 @@
 """One training step: forward, backward, the exact clip, the loss scale, the update."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,7 @@ from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
+from openwafer.training.session.speculation import Outcome, Speculation, require_same
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.execute.execution import Execution
 
@@ -56,6 +57,7 @@ class Trainer:
         groups: the live parameter groups of the optimizers.
         schedule: the factor of their learning rates.
         config: of the run.
+        speculation: undoes updates; ``None`` where a store cannot.
 
     Attributes:
         scaler: the loss scale of an fp16 run.
@@ -68,6 +70,7 @@ class Trainer:
         groups: Sequence[dict[str, object]],
         schedule: Schedule,
         config: RunConfig,
+        speculation: Speculation | None = None,
     ) -> None:
         self.scaler = LossScaler(config.loss_scale) if config.precision is Precision.FP16 else None
         self._model = model
@@ -76,6 +79,10 @@ class Trainer:
         self._peaks = [float(str(group["lr"])) for group in groups]
         self._schedule = schedule
         self._config = config
+        self._speculation = speculation
+        self._pass: Callable[[], Outcome] = lambda: Outcome((), None)
+        self._outcome = Outcome((), None)
+        self._total: torch.Tensor | None = None
         names = [name for name, _ in model.named_parameters()]
         self._norm = GradientNorm(names, execution.updater.norm_dtype)
         execution.watch_gradients(self._watch)
@@ -93,13 +100,23 @@ class Trainer:
         factor = self._schedule(step)
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
+        if self._speculation is not None:
+            self._speculation.begin_step()
+        self._pass = partial(self._run, step, batches)
+        self._outcome = self._pass()
+        pairs = zip(self._outcome.losses, _shares(batches), strict=True)
+        return math.fsum(loss * share for loss, share in pairs)
+
+    def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
         device = self._execution.device.torch_device
         forwards = [forward_of(self._model, batch, device) for batch in batches]
         root = _Root(_shares(batches), 1.0 if self.scaler is None else self.scaler.scale)
         seed = partial(seed_micro_batch, self._config.seed, step)
         with keeping_freed_memory():
             losses = self._execution.run(forwards, root, seed)
-        return math.fsum(loss * share for loss, share in zip(losses, root.shares, strict=True))
+        self._total = None if self._config.clip_norm is None else self._norm.total()
+        norm = None if self._total is None else self._total.item()
+        return Outcome(tuple(losses), norm)
 
     def judge(self) -> Verdict:
         """Decide about the gradients, which are complete, and move the loss scale.
@@ -107,16 +124,49 @@ class Trainer:
         Raises:
             NotFiniteError: their norm is NaN or infinite and no loss scale is at work.
         """
-        clip_norm = self._config.clip_norm
-        total = None if clip_norm is None else self._norm.total()
-        norm = None if total is None else total.item()
-        if self.scaler is not None and self.scaler.end_step():
+        verdict = self._verdict()
+        if self.scaler is not None:
+            # The scale moves once the step is settled: a pass that is run again has the old one.
+            self.scaler.end_step()
+        return verdict
+
+    def _verdict(self) -> Verdict:
+        clip_norm, norm = self._config.clip_norm, self._outcome.norm
+        if self.scaler is not None and self.scaler.has_overflowed:
+            self._settle(None)
             return Verdict(norm, None)
-        if clip_norm is None or total is None or norm is None:
+        if clip_norm is None or self._total is None or norm is None:
+            self._settle(1.0)
             return Verdict(None, 1.0)
         if not math.isfinite(norm):
             raise NotFiniteError(f"the global norm of the gradients is {norm}")
-        return Verdict(norm, clip_coefficient(total, clip_norm))
+        coefficient = clip_coefficient(self._total, clip_norm)
+        self._settle(coefficient)
+        return Verdict(norm, coefficient)
+
+    def _settle(self, coefficient: float | None) -> None:
+        """Undo updates that were made at once and are not right, and make the right ones."""
+        speculation = self._speculation
+        if speculation is None:
+            return
+        is_undone = coefficient != 1.0
+        if speculation.is_under_way and coefficient is None:
+            speculation.undo()
+        elif speculation.is_under_way and is_undone:
+            assert coefficient is not None
+            speculation.begin_again(coefficient)
+            require_same(self._outcome, self._pass())
+        speculation.end_step(is_undone=is_undone)
+
+    @property
+    def undone(self) -> tuple[bool, ...]:
+        """Of the last steps, whether updates made at once were undone."""
+        return () if self._speculation is None else self._speculation.undone
+
+    def remember(self, undone: tuple[bool, ...]) -> None:
+        """Take over what :attr:`undone` of another process was."""
+        if self._speculation is not None:
+            self._speculation.undone = undone
 
     def apply(self, verdict: Verdict) -> None:
         """Apply or discard the gradients."""
@@ -127,6 +177,8 @@ class Trainer:
 
     def abandon_step(self) -> None:
         """Forget a step that raised before it was applied."""
+        if self._speculation is not None:
+            self._speculation.undo()
         self._execution.discard_gradients()
         if self.scaler is not None:
             self.scaler.abandon_step()

@@ -165,14 +165,21 @@ class Lending:
             return True
         if not self._ring.has_room([part], kept=self._kept):
             return False
-        for kept in self._kept:
-            if kept.is_evictable and kept.buffer is not None:
-                self._ring.keep_idle(kept)
+        self._keep_foreseen()
         part.buffer = self._ring.take(part.num_bytes)
         self.load(part)
         if part.is_evictable:
             self._ring.keep_idle(part)
         return True
+
+    def _keep_foreseen(self) -> None:
+        """Let what is foreseen give way behind all else that is idle, what is wanted last first.
+
+        Were the first to go, its read would send the next away, and so on to the last.
+        """
+        for kept in reversed(self._kept):
+            if kept.is_evictable and kept.buffer is not None:
+                self._ring.keep_idle(kept)
 
     def _grant_parts(self, request: Request) -> None:
         passing = [part for part in request.parts.values() if not part.is_resident]
@@ -204,6 +211,21 @@ class Lending:
         else:
             self.read_ahead.enqueue(part, part.slots.working)
 
+    def forget_changes(self, part: PartState) -> None:
+        """Let a part that nobody has be again what the last commit has."""
+        if part.num_loans:
+            raise error(
+                "store-loan-misuse",
+                f"{part} is lent, so that its changes cannot be forgotten",
+                help="release every loan before the store is rolled back",
+            )
+        part.is_dirty = False
+        part.slots.working = part.slots.committed
+        if part.is_resident:
+            self.load(part)
+        elif part.buffer is not None:
+            self._ring.drop(part)
+
     def _has_bytes(self, request: Request, part: PartState) -> bool:
         return part.is_loaded or (part.part in request.fresh and not part.is_reading)
 
@@ -232,6 +254,8 @@ class Lending:
         elif part.is_evictable and part.buffer is not None:
             if part.is_loaded:
                 self._ring.keep_idle(part)
+                if part in self._kept:
+                    self._keep_foreseen()
             else:
                 self._ring.drop(part)
         self._grant_in_order()

@@ -262,6 +262,35 @@ class ParameterStore:
         self.commit_begin(step, state)
         self.commit_wait()
 
+    def roll_back(self) -> None:
+        """Forget what was changed since the last commit was begun, which is awaited first.
+
+        No loan may be out. What is changed on disk stays in the slots that no manifest names; parts
+        in DRAM are read again from those that one does. Gradients are none of it. Raises
+        `store-no-folder`, `store-loan-misuse`, or the error of a read.
+        """
+        self._require_folder()
+        with self._monitor.changed:
+            self._wait_for_commit()
+            self._lending.foresee(())
+            for part in self._parts.values():
+                self._lending.write_behind.forget(part)
+            self._monitor.wait_until(
+                lambda: (
+                    not any(part.is_writing or part.is_reading for part in self._parts.values())
+                ),
+                lambda: "reads and writes to end before changes are forgotten",
+            )
+            changed = [part for part in self._parts.values() if part.is_changed]
+            for part in changed:
+                self._lending.forget_changes(part)
+            self._monitor.wait_until(
+                lambda: not any(part.is_reading for part in changed), lambda: "the parts in DRAM"
+            )
+            for part in changed:
+                if part.read_error is not None:
+                    raise OpenwaferError(*part.read_error.diagnostics)
+
     def drain(self) -> None:
         """Return when no read, write or commit is left to do."""
         with self._monitor.changed:

@@ -59,6 +59,11 @@ class PartState:
         """No change that belongs to the commit under way is still to come or to be written."""
         return not (self.num_owed or self.is_dirty or self.is_writing)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether a part that is kept is not what the last commit has, which is durable."""
+        return self.is_kept and (self.is_dirty or self.slots.working != self.slots.committed)
+
     def held_buffer(self) -> HostBuffer:
         """The buffer of a part that is in memory."""
         if self.buffer is None:

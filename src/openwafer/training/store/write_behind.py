@@ -59,6 +59,11 @@ class WriteBehind:
         """Have a changed part written. The lock must be held."""
         self._queue[part] = None
 
+    def forget(self, part: PartState) -> None:
+        """Leave a kept part unwritten. The lock must be held."""
+        if part.is_kept:
+            self._queue.pop(part, None)
+
     @property
     def num_waiting(self) -> int:
         """Parts not yet under way to the disk. The lock must be held."""

@@ -37,7 +37,7 @@ from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
 from openwafer.training.stream.plan.splits import make_plan
 from openwafer.training.stream.plan.step_time import Prediction, predict
-from openwafer.training.stream.plan.traffic import StepTraffic, traffic_of
+from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
@@ -64,6 +64,9 @@ class StreamOptions:
         keeps_gradients: whether updates wait for the whole step, as clipping by the global norm
             and loss scaling need.
         commits_steps: whether every step is made durable on a disk tier.
+        may_speculate: whether updates that would wait for the whole step may be made as gradients
+            arrive instead, where a disk tier can undo them; the caller runs a step again that
+            turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
         store: options of the store.
     """
 
@@ -80,6 +83,7 @@ class StreamOptions:
     min_layer_bytes: int = 64 * 1024
     keeps_gradients: bool = False
     commits_steps: bool = False
+    may_speculate: bool = False
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
 
     @property
@@ -120,7 +124,9 @@ class Planned:
         """
         allocation = self.workload.allocation
         return self._described(
-            predict(self.plan, self._traffic, self.updater, self.device, allocation, self.folder)
+            predict(
+                self.plan, self._moved.usual, self.updater, self.device, allocation, self.folder
+            )
         )
 
     @cached_property
@@ -128,19 +134,32 @@ class Planned:
         """The same without the time of a step: nothing is run or written for it."""
         return self._described(Prediction(None, None))
 
-    @property
-    def _traffic(self) -> StepTraffic:
-        return traffic_of(
+    @cached_property
+    def _moved(self) -> PlannedBytes:
+        return bytes_of(
             self.plan,
             self.placement,
-            self.options.timing,
+            self.timing,
             ring_bytes=self.ring_bytes,
             commits_steps=self.options.commits_steps,
+            speculates=self.speculates,
         )
 
     def _described(self, predicted: Prediction) -> PlanRecord:
-        model, moved = self.workload.model, self._traffic.step
-        return report_of(self.plan, self.placement, model, self.device, moved, predicted)
+        model = self.workload.model
+        return report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
+
+    @property
+    def timing(self) -> UpdateTiming:
+        """When records are updated, in a step that speculates if it may."""
+        schedule = self.plan.schedule
+        return self.options.timing if schedule is None else schedule.timing
+
+    @property
+    def speculates(self) -> bool:
+        """Whether steps are updated as gradients arrive, though they may have to be undone."""
+        is_streamed = self.plan.schedule is not None
+        return is_streamed and self.options.keeps_gradients and self.timing is UpdateTiming.ON_PUSH
 
     def has_room_for(self, args: object, kwargs: object) -> bool:
         """Whether a call of the model is within those that the plan was made for."""
@@ -209,7 +228,7 @@ def plan_run(
         lay_out=lay_out,
         torch_device=device.torch_device,
         budget_bytes=options.device_memory_bytes,
-        timing=options.timing,
+        timing=_timing(options, layouts.values(), device, folder),
         resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device),
         overhead_bytes=device.overhead_bytes,
         overlaps=device.is_asynchronous,
@@ -220,11 +239,12 @@ def plan_run(
     )
     with unseen(workload):
         plan = make_plan(request, split_at)
-    if plan.mode is Mode.STREAMED:
-        _check_max_norms(model)
-        for name in plan.dry.written:
-            refuse_write(name)
-    placement = place(plan.layouts, _host_budget(options, plan, folder))
+    _refuse_writes(model, plan)
+    speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
+    placement = place(plan.layouts, _host_budget(options, plan, folder), speculates=speculates)
+    if Tier.DISK not in placement.tiers.values():
+        # What is in DRAM alone cannot be undone.
+        plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     return Planned(plan, placement, updater, device, options, workload, folder, again)
 
@@ -240,6 +260,13 @@ def _check_gradients_are_dense(model: nn.Module) -> None:
                 help="build it with sparse=False; an optimizer then moves the rows that got no "
                 "gradient, too, if it has a momentum or a weight decay",
             )
+
+
+def _refuse_writes(model: nn.Module, plan: StreamPlan) -> None:
+    if plan.mode is Mode.STREAMED:
+        _check_max_norms(model)
+        for name in plan.dry.written:
+            refuse_write(name)
 
 
 def _check_max_norms(model: nn.Module) -> None:
@@ -315,7 +342,7 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
 def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execution:
     """Execute a plan over a store that holds the model's records."""
     casting = partial(autocast, planned.device.torch_device, planned.workload.autocast_dtype)
-    context = StepContext(planned.options.timing, casting)
+    context = StepContext(planned.timing, casting)
     if _has_own_memory(planned.device):
         for buffer in model.buffers():
             # The same tensor object, so that whoever holds it sees the values of training.
@@ -329,7 +356,7 @@ def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execut
         copied = planned.request.workload.model
 
         def adopt(plan: StreamPlan) -> None:
-            execution.executor.follow(plan)
+            execution.adopt(plan)
             watch.planned, watch.planned_peak_bytes = plan.dry.kinds, plan.predicted_peak_bytes
 
         adopt(planned.plan)
@@ -391,9 +418,32 @@ def make_device(options: StreamOptions) -> Device:
     )
 
 
+def _timing(
+    options: StreamOptions,
+    layouts: Iterable[RecordLayout],
+    device: Device,
+    folder: Path | None,
+) -> UpdateTiming:
+    """When records are updated: as gradients arrive also where that may have to be undone.
+
+    What is undone is run again, so a step has to repeat its bits, as it does on the CPU.
+    """
+    repeats = not _has_own_memory(device) or torch.are_deterministic_algorithms_enabled()
+    if not (options.may_speculate and repeats and folder is not None):
+        return options.timing
+    num_bytes = sum(layout.part_bytes(part) for layout in layouts for part in Part)
+    uses_disk = options.tier is StoreTier.DISK or (
+        options.tier is StoreTier.AUTO and num_bytes > _host_bytes(options)
+    )
+    return UpdateTiming.ON_PUSH if uses_disk else options.timing
+
+
+def _host_bytes(options: StreamOptions) -> int:
+    if options.host_memory_bytes is not None:
+        return options.host_memory_bytes
+    return int(psutil.virtual_memory().available * HOST_SHARE)
+
+
 def _host_budget(options: StreamOptions, plan: StreamPlan, folder: Path | None) -> HostBudget:
-    budget = options.host_memory_bytes
-    if budget is None:
-        budget = int(psutil.virtual_memory().available * HOST_SHARE)
     tier = StoreTier.DRAM if plan.mode is Mode.RESIDENT else options.tier
-    return HostBudget(tier, budget, folder is not None)
+    return HostBudget(tier, _host_bytes(options), folder is not None)

@@ -8,7 +8,7 @@ prints it.
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -147,6 +147,19 @@ def build(
         walk.actions.append(Action(kind, visit.layer))
         walk.finish(index, is_backward=kind is Kind.BACKWARD)
     return Schedule(tuple(walk.actions), timing, capacity_bytes)
+
+
+def keeping_gradients(schedule: Schedule) -> Schedule:
+    """The pass of a schedule with updates on push, its updates before the next step's fetches."""
+    actions: list[Action] = []
+    trained = {action.target for action in schedule.actions if action.kind is Kind.PUSH}
+    for action in schedule.actions:
+        if action.kind is Kind.FETCH and action.target in trained:
+            trained.remove(action.target)
+            actions.append(Action(Kind.UPDATE, action.target))
+        if action.kind not in (Kind.READ, Kind.UPDATE):
+            actions.append(replace(action, keeps_loan=False))
+    return Schedule(tuple(actions), UpdateTiming.ON_FETCH, schedule.capacity_bytes)
 
 
 class _Walk:

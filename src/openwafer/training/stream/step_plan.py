@@ -1,13 +1,14 @@
 """What the executor is given: a step as it was planned."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, Visit
+from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, UpdateTiming, Visit
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,13 @@ class StepPlan:
     policies: Mapping[str, Activations]
     nested_capacity_bytes: int
     received: tuple[str, ...]
+
+    def timed(self, timing: UpdateTiming) -> Self:
+        """The plan with updates at that time; those on push can be made to wait for a fetch."""
+        if self.schedule is None or self.schedule.timing is timing:
+            return self
+        assert timing is UpdateTiming.ON_FETCH
+        return replace(self, schedule=schedules.keeping_gradients(self.schedule))
 
     @property
     def forward_schedule(self) -> Schedule | None:

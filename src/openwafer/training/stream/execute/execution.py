@@ -149,6 +149,7 @@ class StreamedExecution:
         self.on_updates_applied: Callable[[], None] = lambda: None
         self._owes_updates = False
         self._step_hooks = StepHooks()
+        self._counts_before = updater.counts.copy()
         self.recorder = Recorder(device)
         weights = DeviceWeights(parameters, plan.layouts, device)
         for record in plan.split.records:
@@ -157,9 +158,37 @@ class StreamedExecution:
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
         self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
         self.executor.checks_schedule = is_checking()
-        self.executor.follow(plan)
+        self.adopt(plan)
         # Gradients that arrive are of the next step, so those of the last must be gone by then.
         self.executor.on_backward = self.flush
+
+    def adopt(self, plan: StepPlan) -> None:
+        """Run by a plan from the next pass on."""
+        self._plan = plan
+        self.executor.follow(plan.timed(self.link.timing))
+
+    def update_on(self, timing: UpdateTiming, coefficient: float = 1.0) -> None:
+        """Say when the next step is updated, whose plan is of updates on push.
+
+        Updates on push are made within its pass. Until :meth:`complete_step`, :meth:`roll_back`
+        undoes them.
+
+        Args:
+            timing: when records are updated.
+            coefficient: what gradients are multiplied by in updates on push.
+        """
+        if timing is UpdateTiming.ON_PUSH:
+            self.flush()
+        self._counts_before = self.updater.counts.copy()
+        has_changed = timing is not self.link.timing
+        self.link.update_on(timing, coefficient)
+        if has_changed:
+            self.adopt(self._plan)
+
+    def roll_back(self) -> None:
+        """Undo the updates on push of a step that is not completed."""
+        self.store.roll_back()
+        self.updater.counts = self._counts_before.copy()
 
     @property
     def traffic(self) -> LinkTraffic:

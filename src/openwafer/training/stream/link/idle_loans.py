@@ -45,12 +45,14 @@ class IdleLoans:
 
     Args:
         borrow: asks the store for what a fetch, a read or a push needs.
+
+    Attributes:
         foresees: kinds of actions whose loans are asked for ahead.
     """
 
-    def __init__(self, borrow: Borrow, foresees: Collection[Kind]) -> None:
+    def __init__(self, borrow: Borrow) -> None:
         self._borrow = borrow
-        self._foresees = foresees
+        self.foresees: Collection[Kind] = ()
         self._reads: list[_Read] = []
         self._kept: dict[str, Loan] = {}
         self._last_number = 0
@@ -63,7 +65,7 @@ class IdleLoans:
         self._reads = [
             _Read(position, action)
             for position, action in enumerate(actions)
-            if action.kind in self._foresees
+            if action.kind in self.foresees
         ]
 
     def drop_passed(self, position: int) -> None:

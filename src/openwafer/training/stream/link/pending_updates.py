@@ -103,9 +103,15 @@ class PendingUpdates:
         if not self._names:
             self._step = None
 
-    def apply_now(self, record: str, loan: Loan, gradients: Mapping[str, torch.Tensor]) -> None:
+    def apply_now(
+        self,
+        record: str,
+        loan: Loan,
+        gradients: Mapping[str, torch.Tensor],
+        coefficient: float = 1.0,
+    ) -> None:
         """Update a record from gradients in host memory, by the rules of this moment."""
-        self._apply(record, loan, gradients, self._updater.this_step())
+        self._apply(record, loan, gradients, self._updater.this_step(coefficient))
 
     def _apply(
         self, record: str, loan: Loan, gradients: Mapping[str, torch.Tensor], step: StepRules

@@ -73,6 +73,7 @@ class StoreLink:
         recorder: receives the spans of fetch, push and update.
 
     Attributes:
+        timing: when records are updated.
         traffic: bytes so far.
         watchers: called with the gradients of every push, on the device, before they leave; the
             place for unscaling, norms and checks.
@@ -91,14 +92,11 @@ class StoreLink:
         self.traffic = LinkTraffic()
         self.watchers: list[Callable[[Mapping[str, torch.Tensor]], None]] = []
         self._device = device
-        self._timing = timing
         self._recorder = recorder
         self.on_update: Callable[[str], None] = lambda record: None
         self._updates = PendingUpdates(updater, recorder, self._has_updated)
-        keeps_gradients = timing is UpdateTiming.ON_FETCH
-        self._idle = IdleLoans(
-            self._borrow, FORESEEN | {Kind.PUSH} if keeps_gradients else FORESEEN
-        )
+        self._idle = IdleLoans(self._borrow)
+        self.update_on(timing)
         self._next_fetches: Sequence[str] = ()
         self._foreseen_parts: frozenset[Part] = frozenset()
         self._queue: deque[_Fetch] = deque()
@@ -111,6 +109,18 @@ class StoreLink:
         self._lent: dict[str, _Lent] = {}
         self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
 
+    def update_on(self, timing: UpdateTiming, coefficient: float = 1.0) -> None:
+        """From the next pass on, update at that time; no update may be due.
+
+        Args:
+            timing: when records are updated.
+            coefficient: what gradients are multiplied by in updates on push.
+        """
+        self.timing = timing
+        self._coefficient = coefficient
+        keeps_gradients = timing is UpdateTiming.ON_FETCH
+        self._idle.foresees = FORESEEN | {Kind.PUSH} if keeps_gradients else FORESEEN
+
     def _has_updated(self, record: str) -> None:
         self.on_update(record)
 
@@ -122,7 +132,7 @@ class StoreLink:
         fetches = [action.target for action in actions if action.kind is Kind.FETCH]
         self._next_fetches = fetches[:READ_AHEAD]
         is_updated = any(action.kind is Kind.UPDATE for action in actions)
-        wants_states = is_updated and self._timing is UpdateTiming.ON_FETCH
+        wants_states = is_updated and self.timing is UpdateTiming.ON_FETCH
         self._foreseen_parts = ALL if wants_states else frozenset((Part.WEIGHTS,))
         # What was foreseen and is not read yet is about to be borrowed; later it would be in vain.
         self.store.foresee(())
@@ -257,7 +267,7 @@ class StoreLink:
         for watcher in self.watchers:
             watcher(gradients)
         self.traffic.push_bytes += _num_bytes(gradients)
-        if self._timing is UpdateTiming.ON_PUSH and record in self._lent:
+        if self.timing is UpdateTiming.ON_PUSH and record in self._lent:
             # The rest of the backward pass sees the weights as they were.
             self._held_back[record] = gradients
         else:
@@ -266,7 +276,7 @@ class StoreLink:
     def _take(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         # One push under way at a time bounds the gradients that wait on the device.
         self._finish_pushes()
-        if self._timing is UpdateTiming.ON_PUSH:
+        if self.timing is UpdateTiming.ON_PUSH:
             loan = self._idle.take_kept(record)
             take: _Take = partial(self._update_now, loan)
         else:
@@ -301,7 +311,7 @@ class StoreLink:
         if self._threads:
             with self._recorder.host("push", record, _num_bytes(gradients)):
                 on_host = {name: self._on_host(gradients[name], after) for name in gradients}
-        self._updates.apply_now(record, loan, on_host)
+        self._updates.apply_now(record, loan, on_host, self._coefficient)
         loan.release(dirty=KEPT)
 
     def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:

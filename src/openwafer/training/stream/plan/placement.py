@@ -47,13 +47,17 @@ class StorePlacement:
     dram_bytes: int
 
 
-def place(layouts: Mapping[str, RecordLayout], host: HostBudget) -> StorePlacement:
+def place(
+    layouts: Mapping[str, RecordLayout], host: HostBudget, *, speculates: bool = False
+) -> StorePlacement:
     """Place all parts so that a step moves the fewest bytes to and from disk.
 
     A byte of weights kept in DRAM saves three bytes of disk traffic a step (two reads, one write),
     a byte of gradients or states two, so weights go first. Records in the middle of the model go
     before those at its ends, which the ring still holds where a pass turns: the last ones between
     forward and backward, the first ones between backward and forward.
+
+    Gradients go last where steps are updated as gradients arrive, so that few steps keep them.
 
     Raises:
         OpenwaferError: the records fit neither the host memory nor, for want of a folder, a disk.
@@ -72,13 +76,15 @@ def place(layouts: Mapping[str, RecordLayout], host: HostBudget) -> StorePlaceme
         return StorePlacement(dict.fromkeys(sizes, Tier.DRAM), 0, total)
     if not host.has_folder:
         raise _too_large(total, host)
-    return _on_disk(sizes, layouts, host)
+    return _on_disk(sizes, layouts, host, speculates=speculates)
 
 
 def _on_disk(
     sizes: Mapping[tuple[str, Part], int],
     layouts: Mapping[str, RecordLayout],
     host: HostBudget,
+    *,
+    speculates: bool,
 ) -> StorePlacement:
     largest = max(sum(sizes.get((record, part), 0) for part in Part) for record in layouts)
     free = host.budget_bytes - largest
@@ -94,7 +100,7 @@ def _on_disk(
     tiers = dict.fromkeys(sizes, Tier.DISK)
     parts = [Part.WEIGHTS, Part.GRADIENTS]
     if host.tier is StoreTier.AUTO:
-        parts.append(Part.STATES)
+        parts.insert(1 if speculates else 2, Part.STATES)
     kept = 0
     names = list(layouts)
     middle_first = sorted(range(len(names)), key=lambda index: -min(index, len(names) - 1 - index))

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from torch import nn
 
 from openwafer.training import plan_record as record
-from openwafer.training.plan_record import Mode, PlannedLayer, PlanRecord, StepBytes
+from openwafer.training.plan_record import Mode, PlannedLayer, PlanRecord
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import Prediction
+from openwafer.training.stream.plan.traffic import PlannedBytes
 
 
 def report_of(
@@ -20,7 +21,7 @@ def report_of(
     placement: StorePlacement,
     model: nn.Module,
     device: Device,
-    moved: StepBytes,
+    moved: PlannedBytes,
     predicted: Prediction,
 ) -> PlanRecord:
     """Describe a plan and what is predicted of it."""
@@ -34,8 +35,10 @@ def report_of(
         step_limit=time.limit if time else None,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         layers=tuple(_layers(plan, placement, model)),
-        step_bytes=moved,
+        step_bytes=moved.usual.step,
         disk_limit_bytes_per_second=disk.both if disk else None,
+        undone_step_bytes=moved.undone,
+        kept_step_bytes=moved.kept,
     )
 
 

@@ -49,6 +49,15 @@ class RingForecast:
         self._drop_oldest()
         return read_bytes
 
+    def roll_back(self, changed: Collection[tuple[str, Part]]) -> int:
+        """Forget parts that were changed; returns the bytes of those in DRAM, which are read."""
+        read_bytes = 0
+        for record, part in changed:
+            self._held.pop((record, part), None)
+            if self._tiers.get((record, part)) is Tier.DRAM:
+                read_bytes += self._layouts[record].part_bytes(part)
+        return read_bytes
+
     def _drop_oldest(self) -> None:
         surplus = sum(self._held.values()) - self._num_bytes
         for key in list(self._held):

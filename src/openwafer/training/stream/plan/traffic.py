@@ -1,7 +1,8 @@
 """Bytes that a step moves over the link, from and to disk, and through an optimizer."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 
 from openwafer.training.plan_record import StepBytes
 from openwafer.training.store.layout import KEPT_PARTS, Part
@@ -31,32 +32,59 @@ class StepTraffic:
     @property
     def step(self) -> StepBytes:
         """Of both passes."""
-        pairs = zip(astuple(self.forward), astuple(self.backward), strict=True)
-        return StepBytes(*map(sum, pairs))
+        return _sum((self.forward, self.backward))
 
 
-def traffic_of(
+@dataclass(frozen=True)
+class PlannedBytes:
+    """Bytes of the kinds of step that a plan may run.
+
+    Attributes:
+        usual: of most steps.
+        undone: of one that is updated at once, undone and run again; ``None`` where none is.
+        kept: of one that keeps its gradients until their norm is known, in a run where others do
+            not; ``None`` elsewhere.
+    """
+
+    usual: StepTraffic
+    undone: StepBytes | None = None
+    kept: StepBytes | None = None
+
+
+def bytes_of(
     plan: StreamPlan,
     placement: StorePlacement,
     timing: UpdateTiming,
     *,
     ring_bytes: int,
     commits_steps: bool,
-) -> StepTraffic:
-    """Bytes that one step of a plan moves over the link and from and to disk.
+    speculates: bool,
+) -> PlannedBytes:
+    """Bytes that the steps of a plan move over the link and from and to disk.
 
     Args:
         plan, placement: the step and where its records live.
         timing: when records are updated.
         ring_bytes: of the store; parts that are still there are not read.
         commits_steps: whether a store with a part on disk writes those in DRAM as well.
+        speculates: whether updates on push are made before it is known that they are right.
     """
-    walk = _Walk(plan, placement, timing, ring_bytes, writes_all=commits_steps)
+    count = partial(_Walk, placement=placement, ring_bytes=ring_bytes, commits_steps=commits_steps)
+    largest = max(sum(layout.part_bytes(part) for part in Part) for layout in plan.layouts.values())
+    walk = count(plan, timing=timing)
     # A step finds in the ring what the one before it has left there.
     walk.step()
-    forward, backward = walk.step()
-    largest = max(sum(layout.part_bytes(part) for part in Part) for layout in plan.layouts.values())
-    return StepTraffic(forward, backward, timing, placement.ring_bytes / largest)
+    usual = StepTraffic(*walk.step(), timing, placement.ring_bytes / largest)
+    if not speculates:
+        return PlannedBytes(usual)
+    undone = walk.undone_step()
+    waiting = count(plan.timed(UpdateTiming.ON_FETCH), timing=UpdateTiming.ON_FETCH)
+    waiting.step()
+    return PlannedBytes(usual, undone, _sum(waiting.step()))
+
+
+def _sum(passes: Sequence[StepBytes]) -> StepBytes:
+    return StepBytes(*map(sum, zip(*map(astuple, passes), strict=True)))
 
 
 @dataclass
@@ -75,17 +103,17 @@ class _Walk:
     def __init__(
         self,
         plan: StreamPlan,
+        *,
         placement: StorePlacement,
         timing: UpdateTiming,
         ring_bytes: int,
-        *,
-        writes_all: bool,
+        commits_steps: bool,
     ) -> None:
         self._layouts = plan.layouts
-        self._schedule = plan.schedule
+        self._actions = () if plan.schedule is None else plan.schedule.actions
         self._ring = RingForecast(plan.layouts, placement.tiers, ring_bytes)
         self._keeps_gradients = timing is UpdateTiming.ON_FETCH
-        self._writes_all = writes_all and Tier.DISK in placement.tiers.values()
+        self._writes_all = commits_steps and Tier.DISK in placement.tiers.values()
         self._now = self._backward = _Moved()
         self._updated: str | None = None
 
@@ -93,12 +121,22 @@ class _Walk:
         """One more step: its forward and its backward pass."""
         forward, self._backward = _Moved(), _Moved()
         self._now = forward
-        if self._schedule is not None:
+        if self._actions:
             self._begin_pinned()
-            for action in self._schedule.actions:
+            for action in self._actions:
                 self._act(action)
             self._end_pinned()
         return StepBytes(**vars(forward)), StepBytes(**vars(self._backward))
+
+    def undone_step(self) -> StepBytes:
+        """A step that is rolled back to its beginning and made again."""
+        writes_all, self._writes_all = self._writes_all, False
+        undone = self.step()
+        self._writes_all = writes_all
+        updated = {action.target for action in self._actions if action.kind is Kind.UPDATE}
+        changed = [(name, part) for name in (*updated, PINNED) for part in KEPT_PARTS]
+        read_again = StepBytes(0, 0, self._ring.roll_back(changed), 0)
+        return _sum((*undone, read_again, *self.step()))
 
     def _act(self, action: Action) -> None:
         record = action.target

@@ -1,0 +1,105 @@
+"""Steps whose updates are made before it is known that they are right, and undone where not.
+
+The global norm is known when every gradient has arrived. To wait for it, gradients are kept and
+read again. But most steps of most runs are not clipped: their updates can be made at once, while
+the old version of every record is still in the slot that the last commit named. A step that turns
+out to be clipped is rolled back and run again from the old weights, now with its coefficient. The
+same pass makes the same gradients, so the bits are those of the step that waits.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.snapshot import Snapshot
+from openwafer.training.stream.schedule import UpdateTiming
+
+NUM_REMEMBERED = 8
+# A step that is run again costs one more pass; one that keeps its gradients, half the bytes again.
+MAX_UNDONE = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a pass over a step has made: equal for equal gradients.
+
+    Attributes:
+        losses: of the micro-batches.
+        norm: of all gradients; ``None`` where nobody has taken it.
+    """
+
+    losses: tuple[float, ...]
+    norm: float | None
+
+
+class Speculation:
+    """Decides from the last steps which of the next are updated at once, and undoes those.
+
+    Args:
+        execution: of a plan with updates on push.
+        model: what it runs.
+
+    Attributes:
+        undone: of the last steps, oldest first: whether updates made at once were not, or would
+            not have been, right.
+        is_under_way: whether the step under way is updated at once.
+    """
+
+    def __init__(self, execution: StreamedExecution, model: nn.Module) -> None:
+        self.undone: tuple[bool, ...] = ()
+        self.is_under_way = False
+        self._execution = execution
+        self._model = model
+        self._before = Snapshot(())
+
+    def begin_step(self) -> None:
+        """Choose how the next step is updated."""
+        self.is_under_way = sum(self.undone) <= MAX_UNDONE
+        if self.is_under_way:
+            self._execution.update_on(UpdateTiming.ON_PUSH)
+            self._before = Snapshot(_state_of(self._model))
+        else:
+            self._execution.update_on(UpdateTiming.ON_FETCH)
+
+    def undo(self) -> None:
+        """Make the store, the counts and the model what they were before the step."""
+        if self.is_under_way:
+            self._execution.roll_back()
+            self._before.put_back()
+
+    def begin_again(self, coefficient: float) -> None:
+        """Undo the step; its next pass updates with gradients times the coefficient."""
+        self.undo()
+        self._execution.update_on(UpdateTiming.ON_PUSH, coefficient)
+
+    def end_step(self, *, is_undone: bool) -> None:
+        """Remember whether updates at once were right, or would have been."""
+        self.undone = (*self.undone, is_undone)[-NUM_REMEMBERED:]
+        self.is_under_way = False
+        self._before = Snapshot(())
+
+
+def require_same(first: Outcome, second: Outcome) -> None:
+    """Raise ``step-not-repeated`` unless two passes over a step have made the same."""
+    if repr(first) != repr(second):
+        raise error(
+            "step-not-repeated",
+            "a step was run again to clip its gradients, and gave others than before",
+            notes=(f"first {first}", f"then {second}"),
+            help="set streaming.store to dram, or clip_norm to null: then no step is run twice",
+        )
+
+
+def _state_of(model: nn.Module) -> Iterator[tuple[str, object]]:
+    """What a forward may change: attributes and buffers of modules, and random generators."""
+    yield "random", random.__dict__["_inst"]
+    yield "numpy.random", np.random.__dict__["mtrand"].__dict__["_rand"]
+    yield "torch", torch.default_generator
+    for name, module in model.named_modules():
+        yield name, vars(module)
