@@ -1,7 +1,8 @@
 """What it costs to hold a step to its device budget: steps with and without, one after the other.
 
-Without, nobody works out the kind of a call, counts what it saves, or meters it, but for the passes
-that are metered in any case.
+Seconds are those of the processor on one thread, which other processes leave alone. Without, nobody
+works out the kind of a call, counts what it saves, or meters it, but for the passes that are
+metered in any case.
 
     python benchmarks/bench_metering.py [--steps 60]
 """
@@ -79,9 +80,9 @@ def stepper(config: GptConfig, tokens: torch.Tensor, *, is_held: bool) -> Callab
         execution.executor.watch = Unwatched(model, execution.device, execution.executor.weights)
 
     def step() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         execution.run([partial(loss_of, model, tokens)], lambda loss: loss, None)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         execution.complete_step(1.0)
         return seconds
 
@@ -109,6 +110,7 @@ def compare(name: str, num_steps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
+    torch.set_num_threads(1)
     steps: int = parser.parse_args().steps
     for name in MODELS:
         compare(name, steps)

@@ -100,7 +100,7 @@ def try_plan(request: PlanRequest) -> StreamPlan | Shortfall:
     """The fastest plan that fits the budget, or what the leanest would need."""
     search = _Search(request)
     shortfalls: list[Shortfall] = []
-    if request.mode is not Mode.STREAMED:
+    if request.mode is Mode.RESIDENT or (request.mode is None and search.may_be_resident()):
         resident = resident_run(request.workload, search.names, request.torch_device)
         peak = resident.peak_bytes + request.resident_state_bytes + request.overhead_bytes
         run = replace(search.first, activation_bytes=resident.activation_bytes)
@@ -179,6 +179,19 @@ class _Search:
         )
         request = self.request
         return dry_run(request.workload, self.split, self.layouts, request.torch_device, treatment)
+
+    def may_be_resident(self) -> bool:
+        """Whether the plain loop is worth a walk, which may be one of real tensors.
+
+        At the end of its backward it holds all weights and gradients at once, which would lie in
+        memory where the step is computed with random weights.
+        """
+        if not self.first.depends_on_values:
+            return True
+        parameters = dict(self.request.workload.model.named_parameters())
+        held = sum(parameter.nbytes for parameter in parameters.values())
+        held += sum(parameters[name].nbytes for name in self.first.received)
+        return _fits(held + self.request.resident_state_bytes, self.request.budget_bytes)
 
     def _check_named_layers(self) -> None:
         for name in self.request.activations:
