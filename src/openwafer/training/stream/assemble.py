@@ -19,7 +19,7 @@ from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.stream.device.cuda import CudaDevice
 from openwafer.training.stream.device.device import CpuDevice, Device
 from openwafer.training.stream.device.weights import refuse_write
-from openwafer.training.stream.execute.call_kinds import call_kind
+from openwafer.training.stream.execute.call_kinds import Members, call_kind
 from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execute.execution import (
     Execution,
@@ -163,8 +163,8 @@ class Planned:
 
     def has_room_for(self, args: object, kwargs: object) -> bool:
         """Whether a call of the model is within those that the plan was made for."""
-        model, device = self.workload.model, self.device.torch_device
-        kind = call_kind(model, ROOT, args, kwargs, device)
+        members, device = Members.of(self.workload.model), self.device.torch_device
+        kind = call_kind(members, ROOT, args, kwargs, device)
         return any(kind.fits_in(planned) for planned in self.plan.dry.kinds)
 
     @contextmanager

@@ -67,8 +67,20 @@ class CallKind:
         return ", ".join(told) or "no tensors"
 
 
+class Members(NamedTuple):
+    """What a model is made of; to walk through it takes longer than a small layer."""
+
+    modules: tuple[nn.Module, ...]
+    parameters: tuple[nn.Parameter, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Members":
+        """The members of a model as it is."""
+        return cls(tuple(model.modules()), tuple(model.parameters()))
+
+
 def call_kind(
-    model: nn.Module, function: str, args: object, kwargs: object, device: torch.device
+    model: Members, function: str, args: object, kwargs: object, device: torch.device
 ) -> CallKind:
     """The kind of a call that is about to be made.
 
@@ -84,8 +96,8 @@ def call_kind(
         (*_leaves(args, "argument", MAX_DEPTH), *_leaves(kwargs, "", MAX_DEPTH)),
         torch.is_grad_enabled(),
         torch.get_autocast_dtype(device.type) if is_cast else None,
-        tuple([module.training for module in model.modules()]),
-        tuple([parameter.requires_grad for parameter in model.parameters()]),
+        tuple([module.training for module in model.modules]),
+        tuple([parameter.requires_grad for parameter in model.parameters]),
     )
 
 

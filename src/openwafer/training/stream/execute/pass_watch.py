@@ -16,7 +16,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Frame
-from openwafer.training.stream.execute.call_kinds import CallKind, call_kind
+from openwafer.training.stream.execute.call_kinds import CallKind, Members, call_kind
 
 Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[CallKind]], None]
 """Makes room for a call, given the kinds of earlier ones whose graphs live, or refuses it."""
@@ -47,11 +47,13 @@ class PassWatch:
         self.depends_on_values = False
         self.admit: Admit | None = None
         self.met: list[CallKind] = []
-        self._model = model
+        self._members = Members.of(model)
         self._device = device
         self._weights = weights
         # By the kinds of a pass: bytes saved for backward when each of its visits was over.
         self._known: dict[tuple[CallKind, ...], list[int]] = {}
+        # That list of the pass under way, once a layer of it has ended.
+        self._profile: list[int] | None = None
         self._is_learning = False
         self._saved_bytes = 0
         self._frames: list[weakref.ref[Frame]] = []
@@ -63,7 +65,7 @@ class PassWatch:
         Raises:
             OpenwaferError: there is no room.
         """
-        kind = call_kind(self._model, function, args, kwargs, self._device.torch_device)
+        kind = call_kind(self._members, function, args, kwargs, self._device.torch_device)
         self._note_living()
         if function == ROOT and self.admit is not None and self._device.budget_bytes is not None:
             living = [kind for kind, _ in self._living]
@@ -95,7 +97,7 @@ class PassWatch:
 
     def begin_pass(self) -> None:
         """A pass begins."""
-        self.met, self._frames = [], []
+        self.met, self._frames, self._profile = [], [], None
         self._is_learning = False
         self._saved_bytes = 0
 
@@ -107,7 +109,7 @@ class PassWatch:
         Raises:
             OpenwaferError: ``batch-larger-than-planned``.
         """
-        kind = call_kind(self._model, ROOT, args, kwargs, self._device.torch_device)
+        kind = call_kind(self._members, ROOT, args, kwargs, self._device.torch_device)
         is_judged = kind.is_graded and self._device.budget_bytes is not None
         if is_judged and self.planned and not self._is_planned(kind):
             raise larger_than_planned(kind, self.planned)
@@ -116,6 +118,7 @@ class PassWatch:
     def meet(self, kind: CallKind) -> None:
         """The pass that has begun is of this kind, or of this kind, too."""
         self.met.append(kind)
+        self._profile = None
         if self._device.budget_bytes is None:
             return
         if len(self._known) > MAX_KINDS:
@@ -137,7 +140,9 @@ class PassWatch:
         self._saved_bytes += frame.saved_bytes
         if self._device.budget_bytes is None:
             return
-        known = self._known.setdefault(tuple(self.met), [])
+        known = self._profile
+        if known is None:
+            known = self._profile = self._known.setdefault(tuple(self.met), [])
         most = known[visit] if visit < len(known) else -1
         if self._saved_bytes <= most:
             return
