@@ -3,7 +3,8 @@
 Four ratios, each the median over rounds in which everybody has one turn:
 
 - streamed from host memory / plain loop;
-- clipped by the exact global norm / not clipped, both streamed from host memory;
+- clipped by the exact global norm / not clipped, both streamed from host memory, and both from
+  disk, where the bytes planned and moved stand beside each other;
 - disk tier / the larger of the plain loop and the time that raw direct I/O takes for the same
   bytes, once at a step of thousands of tokens and once at so few that the disk has no rest;
 - disk tier / the plain loop and raw direct I/O of the same bytes at the same time, which depend on
@@ -75,7 +76,7 @@ LONG_STEPS = Case(
         tokens_per_sequence=1024,
     ),
     256 << 20,
-    ("plain loop", "streamed", "streamed, clipped", "disk tier"),
+    ("plain loop", "streamed", "streamed, clipped", "disk tier", "disk tier, clipped"),
 )
 SHORT_STEPS = Case(
     "short steps",
@@ -89,7 +90,7 @@ SHORT_STEPS = Case(
         tokens_per_sequence=32,
     ),
     512 << 20,
-    ("plain loop", "disk tier"),
+    ("plain loop", "disk tier", "disk tier, clipped"),
 )
 
 
@@ -252,6 +253,26 @@ def disk_ratios(case: Case, contenders: Mapping[str, Contender], raw: Raw) -> li
     ]
 
 
+def show_bytes(contenders: Mapping[str, Contender]) -> None:
+    """Bytes a parameter and step of the disk tier: planned of each kind of step, and moved."""
+    for name, contender in contenders.items():
+        if not isinstance(contender.system, OpenWafer) or "disk" not in name:
+            continue
+        plan = contender.system.plan
+        kinds = {
+            "usual": plan.step_bytes,
+            "undone": plan.undone_step_bytes,
+            "gradients kept": plan.kept_step_bytes,
+        }
+        planned = ", ".join(
+            f"{kind} {(moved.disk_read + moved.disk_write) / plan.parameters:.2f}"
+            for kind, moved in kinds.items()
+            if moved is not None
+        )
+        moved = ", ".join(f"{turn / plan.parameters:.2f}" for turn in contender.disk_bytes)
+        print(f"{name}: planned {planned}; moved by turn {moved} bytes a parameter")
+
+
 def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
     """Run a case in its own folder."""
     plain, clipped = case.workload, replace(case.workload, clip_norm=CLIP_NORM)
@@ -260,7 +281,9 @@ def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
         "streamed": Setup(plain, "dram", scratch, 0),
         "streamed, clipped": Setup(clipped, "dram", scratch, 0),
         "disk tier": Setup(plain, "disk", scratch, case.host_bytes),
+        "disk tier, clipped": Setup(clipped, "disk", scratch / "clipped", case.host_bytes),
     }
+    (scratch / "clipped").mkdir()
     with ExitStack() as stack:
         probe = RawProbe(scratch / "raw.bin", PROBE_BYTES, StoreOptions().num_readers)
         stack.callback(probe.close)
@@ -272,9 +295,14 @@ def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
         raw = alternate(contenders, turns, probe)
         check_losses(contenders)
         shape = str(plain)
+        show_bytes(contenders)
         ratios = [
             Ratio(f"{name} / {other}", shape, over(contenders, name, other), 1.03)
-            for name, other in (("streamed", "plain loop"), ("streamed, clipped", "streamed"))
+            for name, other in (
+                ("streamed", "plain loop"),
+                ("streamed, clipped", "streamed"),
+                ("disk tier, clipped", "disk tier"),
+            )
             if name in contenders
         ]
         return ratios + disk_ratios(case, contenders, raw)

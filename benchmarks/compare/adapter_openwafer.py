@@ -7,10 +7,12 @@ import torch
 from system import Setup, serve
 from workload import batch_of, build_model, build_optimizer, loss_of
 
-from openwafer.training.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode, PlanRecord
 from openwafer.training.session.gradient_norm import GradientNorm
+from openwafer.training.session.speculation import Speculation
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
+from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload as StepWorkload
 from openwafer.training.stream.plan.placement import StoreTier
@@ -32,11 +34,16 @@ class OpenWafer:
             host_memory_bytes=setup.host_bytes if self._is_on_disk else None,
             default_activations=Activations.KEEP,
             keeps_gradients=self._clip_norm is not None,
+            commits_steps=self._is_on_disk,
+            may_speculate=self._is_on_disk and self._clip_norm is not None,
         )
         work = StepWorkload(self._model, [batch_of(setup.workload, 0)], loss_of)
         folder = setup.folder / "store"
-        planned = plan_run(work, Updater(optimizer, self._model), options, folder=folder)
-        self._execution = assemble(self._model, planned, folder=folder)
+        self._planned = plan_run(work, Updater(optimizer, self._model), options, folder=folder)
+        self._execution = assemble(self._model, self._planned, folder=folder)
+        self._speculation = None
+        if self._planned.speculates and isinstance(self._execution, StreamedExecution):
+            self._speculation = Speculation(self._execution, self._model)
         self._norm = GradientNorm([name for name, _ in self._model.named_parameters()])
         self._num_committed = 0
         if self._clip_norm is not None:
@@ -49,13 +56,28 @@ class OpenWafer:
         self._num_committed += 1
         self._execution.store.commit_begin(self._num_committed, {})
 
+    @property
+    def plan(self) -> PlanRecord:
+        """The plan, without the time of a step."""
+        return self._planned.outline
+
     def step(self, tokens: torch.Tensor) -> float:
-        [loss] = self._execution.run([partial(loss_of, self._model, tokens)], _same, None)
-        coefficient = 1.0
-        if self._clip_norm is not None:
-            coefficient = clip_coefficient(self._norm.total(), self._clip_norm)
+        if self._speculation is not None:
+            self._speculation.begin_step()
+        loss, coefficient = self._run(tokens)
+        if self._speculation is not None:
+            if coefficient != 1.0 and self._speculation.is_under_way:
+                self._speculation.begin_again(coefficient)
+                self._run(tokens)
+            self._speculation.end_step(is_undone=coefficient != 1.0)
         self._execution.complete_step(coefficient)
         return loss
+
+    def _run(self, tokens: torch.Tensor) -> tuple[float, float]:
+        [loss] = self._execution.run([partial(loss_of, self._model, tokens)], _same, None)
+        if self._clip_norm is None:
+            return loss, 1.0
+        return loss, clip_coefficient(self._norm.total(), self._clip_norm)
 
     def settle(self) -> None:
         """Apply the updates of the last step and wait until its commit is on disk."""
