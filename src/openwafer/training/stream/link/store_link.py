@@ -20,6 +20,7 @@ from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.stream.device.device import NO_TRANSFER, Device, Submitted, Transfer
 from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.link.idle_loans import READ_AHEAD, IdleLoans
 from openwafer.training.stream.link.pending_updates import PendingUpdates
 from openwafer.training.stream.link.updates import Updater
@@ -149,7 +150,11 @@ class StoreLink:
 
     def _foresee_next_pass(self) -> None:
         """The disk has nothing left to read for this pass: let it begin with the next."""
-        self.store.foresee([(record, self._foreseen_parts) for record in self._next_fetches])
+        wanted = [(record, self._foreseen_parts) for record in self._next_fetches]
+        if PINNED in self.store.layouts:
+            # Wanted before all others; its gradients of this pass are still to come.
+            wanted.insert(0, (PINNED, self._foreseen_parts - {Part.GRADIENTS}))
+        self.store.foresee(wanted)
         self._next_fetches = ()
 
     def _must_wait(self, action: Action) -> bool:
