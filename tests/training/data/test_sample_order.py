@@ -61,9 +61,9 @@ def test_the_permutation_stays_in_range_and_merges_nothing(
 def test_a_position_gets_its_sample_whatever_else_is_asked(
     positions: list[int], num_samples: int, seed: int
 ) -> None:
-    together = sample_ids(np.array(positions), num_samples, seed)
+    in_one_call = sample_ids(np.array(positions), num_samples, seed)
     alone = [sample_ids(np.array([position]), num_samples, seed)[0] for position in positions]
-    assert together.tolist() == alone
+    assert in_one_call.tolist() == alone
 
 
 def test_epochs_differ() -> None:

@@ -17,7 +17,7 @@ import torch
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.plan.dry_run import DryRun, Treatment, Workload, dry_run
+from openwafer.training.stream.plan.dry_run import DryRun, DryRunSettings, Workload, dry_run
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.search import StreamPlan, record_bytes
 from openwafer.training.stream.schedule import Schedule
@@ -105,11 +105,11 @@ def schedule_of(planned: StreamPlan, prefetch_layers: int | None) -> Schedule:
 def dry_run_of(num_micro_batches: int, policy: Activations, prefetch_layers: int | None) -> DryRun:
     run = gpt_run(num_micro_batches=num_micro_batches)
     chosen = default_plan(clips=False).plan
-    treatment = Treatment(
+    settings = DryRunSettings(
         dict.fromkeys(chosen.policies, policy), schedule_of(chosen, prefetch_layers)
     )
     workload = Workload(run.build(), run.batches(0), run.loss_of)
-    return dry_run(workload, chosen.split, chosen.layouts, torch.device("cpu"), treatment)
+    return dry_run(workload, chosen.split, chosen.layouts, torch.device("cpu"), settings)
 
 
 def plan_of(cell: Cell) -> Planned:

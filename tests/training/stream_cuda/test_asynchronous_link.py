@@ -16,7 +16,7 @@ import torch
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.plan.dry_run import Treatment, Workload, dry_run
+from openwafer.training.stream.plan.dry_run import DryRunSettings, Workload, dry_run
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.search import StreamPlan, record_bytes
 from openwafer.training.stream.schedule import Schedule
@@ -98,11 +98,9 @@ def peak_of(prefetch_layers: int | None, policy: Activations) -> int:
     """The peak that a dry run foresees, which does not depend on when records are updated."""
     run, chosen = run_of(clips=False), default_plan(clips=False).plan
     policies = dict.fromkeys(chosen.policies, policy)
-    treatment = Treatment(policies, schedule_of(chosen, prefetch_layers), overlaps=True)
+    settings = DryRunSettings(policies, schedule_of(chosen, prefetch_layers), overlaps=True)
     workload = Workload(run.build(), run.batches(0), run.loss_of)
-    return dry_run(
-        workload, chosen.split, chosen.layouts, torch.device("cpu"), treatment
-    ).peak_bytes
+    return dry_run(workload, chosen.split, chosen.layouts, torch.device("cpu"), settings).peak_bytes
 
 
 def plan_of(case: Case) -> Planned:

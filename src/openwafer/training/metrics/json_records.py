@@ -22,7 +22,8 @@ _NUMBERS = (float, float | None)
 def to_json(record: Any) -> str:
     """One line of JSON for a flat dataclass of numbers, texts and nulls."""
     values = {
-        field.name: _portable(getattr(record, field.name)) for field in dataclasses.fields(record)
+        field.name: _without_nonfinite(getattr(record, field.name))
+        for field in dataclasses.fields(record)
     }
     return json.dumps(values, allow_nan=False)
 
@@ -90,6 +91,6 @@ def corrupt(place: str, message: str) -> OpenwaferError:
     )
 
 
-def _portable(value: object) -> object:
+def _without_nonfinite(value: object) -> object:
     is_not_finite = isinstance(value, float) and not math.isfinite(value)
     return str(value) if is_not_finite else value

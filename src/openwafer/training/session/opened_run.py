@@ -28,7 +28,7 @@ from openwafer.training.session.opened_model import OpenedModel, room_beside_wei
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
-from openwafer.training.session.saved_run import SavedRun, take_up
+from openwafer.training.session.saved_run import SavedRun, restore_execution
 from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
@@ -161,7 +161,7 @@ def _execute(
     weights: Mapping[str, torch.Tensor],
 ) -> Execution:
     if saved is not None:
-        return take_up(saved, model, planned, folder)
+        return restore_execution(saved, model, planned, folder)
     # Nothing was saved, so what lies in the store's place was never promised to anyone.
     shutil.rmtree(folder.store, ignore_errors=True)
     return assemble(model, planned, folder=folder.store, weights=weights)

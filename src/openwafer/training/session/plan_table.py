@@ -26,7 +26,7 @@ def show_plan(plan: PlanRecord, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, title in enumerate(HEAD):
         table.add_column(title, justify="right" if column == 1 else "left", no_wrap=True)
-    for _, alike in groupby(plan.layers, key=_treatment):
+    for _, alike in groupby(plan.layers, key=_shared_by_a_row):
         table.add_row(*_row(list(alike)))
     console.print(table)
     console.print()
@@ -35,7 +35,7 @@ def show_plan(plan: PlanRecord, console: Console) -> None:
     console.print()
 
 
-def _treatment(layer: PlannedLayer) -> tuple[object, ...]:
+def _shared_by_a_row(layer: PlannedLayer) -> tuple[object, ...]:
     """What neighbouring layers have in common to share a row: all but the name."""
     return tuple(value for key, value in vars(layer).items() if key != "name")
 

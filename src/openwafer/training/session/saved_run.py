@@ -135,7 +135,9 @@ def _set_aside(folder: RunFolder, step: int) -> None:
             path.rename(next(place for place in places if not place.exists()))
 
 
-def take_up(saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFolder) -> Execution:
+def restore_execution(
+    saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFolder
+) -> Execution:
     """Execute a plan over the saved arrays, whatever plan and tier they were saved under."""
     if saved.checkpoint is None:
         if planned.uses_disk and _same_records(folder.store, planned.plan.layouts):

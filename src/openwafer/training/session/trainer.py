@@ -23,7 +23,7 @@ from openwafer.training.stream.execute.execution import Execution
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """What is to become of a step's gradients.
 
     Attributes:
@@ -118,31 +118,31 @@ class Trainer:
         norm = None if self._total is None else self._total.item()
         return Outcome(tuple(losses), norm)
 
-    def judge(self) -> Verdict:
+    def decide(self) -> Decision:
         """Decide about the gradients, which are complete, and move the loss scale.
 
         Raises:
             NotFiniteError: their norm is NaN or infinite and no loss scale is at work.
         """
-        verdict = self._verdict()
+        decision = self._decision()
         if self.scaler is not None:
             # The scale moves once the step is settled: a pass that is run again has the old one.
             self.scaler.end_step()
-        return verdict
+        return decision
 
-    def _verdict(self) -> Verdict:
+    def _decision(self) -> Decision:
         clip_norm, norm = self._config.clip_norm, self._outcome.norm
         if self.scaler is not None and self.scaler.has_overflowed:
             self._settle(None)
-            return Verdict(norm, None)
+            return Decision(norm, None)
         if clip_norm is None or self._total is None or norm is None:
             self._settle(1.0)
-            return Verdict(None, 1.0)
+            return Decision(None, 1.0)
         if not math.isfinite(norm):
             raise NotFiniteError(f"the global norm of the gradients is {norm}")
         coefficient = clip_coefficient(self._total, clip_norm)
         self._settle(coefficient)
-        return Verdict(norm, coefficient)
+        return Decision(norm, coefficient)
 
     def _settle(self, coefficient: float | None) -> None:
         """Undo updates that were made at once and are not right, and make the right ones."""
@@ -168,12 +168,12 @@ class Trainer:
         if self._speculation is not None:
             self._speculation.undone = undone
 
-    def apply(self, verdict: Verdict) -> None:
+    def apply(self, decision: Decision) -> None:
         """Apply or discard the gradients."""
-        if verdict.coefficient is None:
+        if decision.coefficient is None:
             self._execution.discard_gradients()
         else:
-            self._execution.complete_step(verdict.coefficient)
+            self._execution.complete_step(decision.coefficient)
 
     def abandon_step(self) -> None:
         """Forget a step that raised before it was applied."""

@@ -185,19 +185,19 @@ class _Loop:
         with self._traced(step):
             try:
                 self._loss = run.trainer.forward_backward(step, batches)
-                verdict = run.trainer.judge()
+                decision = run.trainer.decide()
             except NotFiniteError as found:
                 self._end_in_error(step, found)
             run.steps_done = step + 1
             self._saver.note_step()
-            run.trainer.apply(verdict)
-            if verdict.coefficient is None:
+            run.trainer.apply(decision)
+            if decision.coefficient is None:
                 self._saver.note_no_updates()
         metrics = self._meter.stop(
             step,
             loss=self._loss,
             learning_rate=run.trainer.learning_rate(step),
-            grad_norm=verdict.grad_norm,
+            grad_norm=decision.grad_norm,
             num_tokens=sum(batch.num_tokens for batch in batches),
         )
         self._metrics.append(metrics)

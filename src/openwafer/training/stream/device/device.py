@@ -41,7 +41,7 @@ class Device(Protocol):
     Attributes:
         torch_device: where tensors are made.
         is_asynchronous: whether copies run beside compute, so that host work belongs on a thread.
-            A device where they do not is host memory itself, and need not copy what lies there.
+            Otherwise the device is host memory itself and copies nothing that is there already.
         memory_bytes: what there is of its memory.
         budget_bytes: cap on the bytes it may hold; ``None`` is no cap.
         overhead_bytes: what a step takes beside its tensors; every plan sets it aside.

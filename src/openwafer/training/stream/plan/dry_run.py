@@ -173,7 +173,7 @@ class _WatchingMeter(CountingMeter):
 
 
 @dataclass(frozen=True)
-class Treatment:
+class DryRunSettings:
     """How a step is run.
 
     Attributes:
@@ -198,7 +198,7 @@ def dry_run(
     split: Partition,
     layouts: Mapping[str, RecordLayout],
     torch_device: torch.device,
-    treatment: Treatment,
+    settings: DryRunSettings,
 ) -> DryRun:
     """Run one step without its weights.
 
@@ -207,7 +207,7 @@ def dry_run(
         split: the model's layers; the model's forwards must be its own.
         layouts: records of the split.
         torch_device: where the step will run.
-        treatment: how to run it.
+        settings: how to run it.
 
     Tensors are fake, so nothing is computed and nothing allocated, unless the model's control flow
     depends on values (a router of experts): then the step is computed with random weights, one
@@ -215,9 +215,9 @@ def dry_run(
     """
 
     def walk(mode: FakeTensorMode | None) -> DryRun:
-        device = DryDevice(torch_device, overlaps=treatment.overlaps)
+        device = DryDevice(torch_device, overlaps=settings.overlaps)
         stage = _Stage(workload, split, layouts, device, mode)
-        stage.treat(treatment)
+        stage.configure(settings)
         try:
             return stage.run()
         finally:
@@ -257,24 +257,24 @@ class _Stage:
         )
         self.executor = Executor(self.model, split, self.weights, self.link, self.device)
 
-    def treat(self, treatment: Treatment) -> None:
+    def configure(self, settings: DryRunSettings) -> None:
         """Set the executor up."""
-        self.executor.schedule = self.executor.forward_schedule = treatment.schedule
-        self.executor.policies = treatment.policies
+        self.executor.schedule = self.executor.forward_schedule = settings.schedule
+        self.executor.policies = settings.policies
         self.executor.default_policy = Activations.RECOMPUTE
         self.executor.order = Order.ALWAYS_FALLING
         for state in self.executor.states.values():
             # A rehearsal needs values, and less memory than the backward pass.
             state.is_rehearsed = True
-        self.executor.nested.capacity_bytes = treatment.nested_capacity_bytes
-        self.meter.used_bytes = treatment.overhead_bytes
-        if treatment.finds_reasons:
+        self.executor.nested.capacity_bytes = settings.nested_capacity_bytes
+        self.meter.used_bytes = settings.overhead_bytes
+        if settings.finds_reasons:
             modules = {name: self.model.get_submodule(name) for name in self.executor.states}
             self.watch = ForwardWatch(modules, self.executor.states, self.device.host_section)
             self.executor.watching = self.watch.around
             self.meter.on_foreign_write = self.watch.note_write if self.is_fake else None
-        if treatment.schedule is not None:
-            self.weights.capacity_bytes = treatment.schedule.capacity_bytes
+        if settings.schedule is not None:
+            self.weights.capacity_bytes = settings.schedule.capacity_bytes
 
     def run(self) -> DryRun:
         """Run the step and say what it needed."""

@@ -26,7 +26,7 @@ from openwafer.training.stream.plan.operators import (
 )
 
 NUM_CALLS: Final = 3
-# Operators above these are reckoned: a trial shall be short, and no memory to speak of.
+# Operators above these are reckoned: a trial has to be short and take little memory.
 LONGEST_TRIAL_SECONDS: Final = 0.05
 LARGEST_TRIAL_BYTES: Final = 256 << 20
 # Weights of smaller products stay in caches from one use to the next.
@@ -90,13 +90,13 @@ def operators_seconds(
     """
     if not calls_by_kind:
         return 0.0
-    num_threads, spoiler = torch.get_num_threads(), _Spoiler(device)
+    num_threads, flush = torch.get_num_threads(), _CacheFlush(device)
     seconds = 0.0
     with torch.random.fork_rng():
         overhead = _call_overhead(device, num_threads)
         for kind, calls in calls_by_kind.items():
             trial = _Trial(kind, device, num_threads, is_cold, allocation)
-            seconds += calls.number * (overhead + _seconds_of(trial, calls, spoiler))
+            seconds += calls.number * (overhead + _seconds_of(trial, calls, flush))
     return seconds
 
 
@@ -114,7 +114,7 @@ def _call_overhead(device: torch.device, num_threads: int) -> float:
         step()
     each = meter.take_calls()
     bare = sum(
-        calls.number * _seconds_of(_Trial(kind, device, num_threads), calls, _Spoiler(device))
+        calls.number * _seconds_of(_Trial(kind, device, num_threads), calls, _CacheFlush(device))
         for kind, calls in each.items()
     )
     number = sum(calls.number for calls in each.values())
@@ -135,35 +135,35 @@ class _Trial:
 _KNOWN: Final[dict[_Trial, float]] = {}
 
 
-class _Spoiler:
-    """Fills the caches with bytes that nobody wants, and that need not be written back."""
+class _CacheFlush:
+    """Evicts from the caches what a trial uses, by reading bytes that need no write-back."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._array: torch.Tensor | None = None
 
     def prepare(self) -> Callable[[], object]:
-        """What to call before a trial; it allocates nothing to speak of."""
+        """What to call before a trial; it allocates next to nothing."""
         if self._array is None:
             self._array = torch.ones(STREAMED_BYTES // 4, device=self._device)
         return self._array.sum
 
 
-def _seconds_of(trial: _Trial, calls: Calls, spoiler: _Spoiler) -> float:
+def _seconds_of(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
     """Seconds of one call, tried once a process."""
     if trial not in _KNOWN:
-        _KNOWN[trial] = _try(trial, calls, spoiler)
+        _KNOWN[trial] = _try(trial, calls, flush)
     return _KNOWN[trial]
 
 
-def _try(trial: _Trial, calls: Calls, spoiler: _Spoiler) -> float:
+def _try(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
     reckoned = _reckoned_seconds(calls, trial.device)
     is_too_long = reckoned > LONGEST_TRIAL_SECONDS or calls.num_bytes > LARGEST_TRIAL_BYTES
     if is_too_long or not trial.kind.can_be_tried:
         return reckoned
     is_large = trial.kind.reads_memory and calls.num_bytes > SMALLEST_COLD_BYTES
-    is_spoiled = is_large and (trial.is_cold or calls.flops > 0)
-    before = spoiler.prepare() if is_spoiled else None
+    is_flushed = is_large and (trial.is_cold or calls.flops > 0)
+    before = flush.prepare() if is_flushed else None
     try:
         with torch.no_grad():
             call = trial.kind.make_call(trial.device)

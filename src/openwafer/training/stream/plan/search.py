@@ -17,7 +17,7 @@ from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.layers import PINNED, Partition, pin
 from openwafer.training.stream.plan.dry_run import (
     DryRun,
-    Treatment,
+    DryRunSettings,
     Workload,
     dry_run,
     resident_run,
@@ -126,14 +126,14 @@ def _fits(peak: int, budget: int | None) -> bool:
 
 def dry_run_of(request: PlanRequest, plan: StepPlan) -> DryRun:
     """Walk a plan over the workload of a request, which need not be the one it was made for."""
-    treatment = Treatment(
+    settings = DryRunSettings(
         plan.policies,
         plan.schedule if request.workload.is_graded else plan.forward_schedule,
         plan.nested_capacity_bytes,
         request.overlaps,
         request.overhead_bytes,
     )
-    return dry_run(request.workload, plan.split, plan.layouts, request.torch_device, treatment)
+    return dry_run(request.workload, plan.split, plan.layouts, request.torch_device, settings)
 
 
 class _Search:
@@ -169,7 +169,7 @@ class _Search:
         *,
         finds_reasons: bool = False,
     ) -> DryRun:
-        treatment = Treatment(
+        settings = DryRunSettings(
             policies,
             schedule,
             self.nested_capacity_bytes,
@@ -178,7 +178,7 @@ class _Search:
             finds_reasons,
         )
         request = self.request
-        return dry_run(request.workload, self.split, self.layouts, request.torch_device, treatment)
+        return dry_run(request.workload, self.split, self.layouts, request.torch_device, settings)
 
     def may_be_resident(self) -> bool:
         """Whether the plain loop is worth a walk, which may be one of real tensors.
