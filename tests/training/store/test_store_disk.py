@@ -220,8 +220,8 @@ def test_a_cut_manifest_is_refused(committed: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('"version":2', '"version":1', "version 1; this program reads .* version 2"),
-        ("openwafer-parameter-store", "other", "is 'other' version 2; this program reads"),
+        ('"version":3', '"version":1', "version 1; this program reads .* version 3"),
+        ("openwafer-parameter-store", "other", "is 'other' version 3; this program reads"),
         ('"slot":', '"slit":', r"is damaged: its content has the checksum \w{16}, not \w{16}"),
     ],
 )

@@ -6,6 +6,7 @@ import torch
 import transformers
 from torch import nn
 
+from openwafer.training.models.hollow import without_values
 from openwafer.training.models.transformers_model import is_of_library
 
 Dtypes = dict[str, torch.dtype]
@@ -22,7 +23,7 @@ def take_bf16_form(model: nn.Module) -> None:
     dtypes = _library_dtypes(model) if is_of_library(model) else {}
     for name, parameter in model.named_parameters():
         if _becomes_bf16(name, parameter, dtypes):
-            parameter.data = parameter.new_empty((), dtype=torch.bfloat16).expand(parameter.shape)
+            parameter.data = without_values(parameter, parameter.device, torch.bfloat16)
     for path, module in model.named_modules():
         for name, buffer in module.named_buffers(path, recurse=False):
             if _becomes_bf16(name, buffer, dtypes):

@@ -43,9 +43,19 @@ def build_hollow(make: Callable[[], nn.Module]) -> nn.Module | None:
     if skipping.has_drawn or any(_has_meta(module) for module in model.modules()):
         return None
     for parameter in model.parameters():
-        nothing = torch.empty((), dtype=parameter.dtype).expand(parameter.shape)
-        _replace(parameter, nothing)
+        _replace(parameter, without_values(parameter, "cpu"))
     return model
+
+
+def without_values(
+    tensor: Tensor, device: torch.device | str, dtype: torch.dtype | None = None
+) -> Tensor:
+    """A tensor of the same shape and strides that takes no memory, since nobody writes to it."""
+    dtype = dtype or tensor.dtype
+    in_c_order = torch.empty(tensor.shape, device="meta").stride()
+    if tensor.stride() == in_c_order or not any(tensor.stride()):
+        return torch.empty((), dtype=dtype, device=device).expand(tensor.shape)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=device)
 
 
 class _SkippedDraws(TorchDispatchMode):

@@ -30,6 +30,7 @@ from openwafer.training.models import (
 from openwafer.training.models.bf16_form import take_bf16_form
 from openwafer.training.models.build import build_without_weights
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
+from openwafer.training.models.hollow import without_values
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
@@ -109,7 +110,7 @@ def build_hollow_model(config: RunConfig, vocab_size: int, scratch_folder: Path)
 def _without_weights(model: nn.Module, config: RunConfig) -> nn.Module:
     take_weights(model, config)
     for parameter in model.parameters():
-        parameter.data = parameter.new_empty(()).expand(parameter.shape)
+        parameter.data = without_values(parameter, parameter.device)
     return model
 
 

@@ -44,10 +44,7 @@ class _CheckpointArrays:
         }
 
     def read(self, part: Part, name: str) -> torch.Tensor:
-        stored = self._arrays[part][name]
-        flat = torch.empty(stored.spec.num_bytes, dtype=torch.uint8)
-        self._shards.read(stored, flat)
-        return flat.view(stored.spec.dtype).view(stored.spec.shape)
+        return self._shards.read_whole(self._arrays[part][name])
 
 
 class _StoreArrays:

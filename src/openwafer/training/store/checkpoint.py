@@ -72,8 +72,12 @@ def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
         for layout in store.layouts.values():
             with store.lent(layout.name, (part,), fresh=(part,)) as loan:
                 for place in layout.parts[part]:
-                    target = loan.part_bytes_view(part)[place.offset_bytes : place.end_bytes]
-                    shards.read(head.arrays[part][place.spec.name], target)
+                    stored = head.arrays[part][place.spec.name]
+                    if place.spec.strides is None:
+                        view = loan.part_bytes_view(part)
+                        shards.read(stored, view[place.offset_bytes : place.end_bytes])
+                    else:
+                        loan.tensor(place.spec.name, part).copy_(shards.read_whole(stored))
     return head
 
 
@@ -108,7 +112,7 @@ def require_match(
     differing = [
         f"{name} is {_describe(found[name])} and must be {_describe(wanted[name])}"
         for name in wanted.keys() & found.keys()
-        if found[name] != wanted[name]
+        if found[name].in_c_order != wanted[name].in_c_order
     ]
     facts = {
         "missing": sorted(wanted.keys() - found.keys()),

@@ -77,6 +77,12 @@ class ShardReader:
                 "was written",
             )
 
+    def read_whole(self, stored: StoredArray) -> torch.Tensor:
+        """An array in memory of its own. Raises `checkpoint-broken`."""
+        data = torch.empty(stored.spec.num_bytes, dtype=torch.uint8)
+        self.read(stored, data)
+        return data.view(stored.spec.dtype).view(stored.spec.shape)
+
     def _place(self, path: Path, name: str) -> ArrayPlace:
         if path.name not in self._headers:
             self._headers[path.name] = read_header(path)
@@ -93,7 +99,11 @@ def _stream(store: ParameterStore, part: Part) -> Generator[memoryview, None, No
                 loans.append(store.borrow(following.name, (part,), read_only=True))
             view = loans[0].part_bytes_view(part).numpy().data
             for place in layout.parts[part]:
-                yield view[place.offset_bytes : place.end_bytes]
+                if place.spec.strides is None:
+                    yield view[place.offset_bytes : place.end_bytes]
+                else:
+                    in_c_order = loans[0].tensor(place.spec.name, part).contiguous()
+                    yield in_c_order.view(-1).view(torch.uint8).numpy().data
             loans.popleft().release()
     finally:
         for loan in loans:

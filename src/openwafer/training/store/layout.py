@@ -9,7 +9,7 @@ to a vector kernel and a part to direct I/O without a copy.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
@@ -38,16 +38,32 @@ KEPT_PARTS = (Part.WEIGHTS, Part.STATES)
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """A named array: `shape` in elements of `dtype`. Scalars and empty arrays are allowed."""
+    """A named array: `shape` in elements of `dtype`. Scalars and empty arrays are allowed.
+
+    `strides`, in elements, is None for C order; else every element has a place of its own and
+    there are no gaps between them.
+    """
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the elements alone, without padding."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def in_c_order(self) -> "ArraySpec":
+        """The same values as files for others hold them."""
+        return replace(self, strides=None)
+
+    def empty(self, device: torch.device | str = "cpu") -> torch.Tensor:
+        """A tensor of this kind, uninitialised."""
+        if self.strides is None:
+            return torch.empty(self.shape, dtype=self.dtype, device=device)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device)
 
 
 @dataclass(frozen=True)
@@ -65,8 +81,10 @@ class ArrayPlace:
 
     def view_in(self, part_bytes: torch.Tensor) -> torch.Tensor:
         """The array in the bytes of its part, uint8 with one dim; of its own dtype and shape."""
-        flat = part_bytes[self.offset_bytes : self.end_bytes]
-        return flat.view(self.spec.dtype).view(self.spec.shape)
+        flat = part_bytes[self.offset_bytes : self.end_bytes].view(self.spec.dtype)
+        if self.spec.strides is None:
+            return flat.view(self.spec.shape)
+        return flat.as_strided(self.spec.shape, self.spec.strides)
 
 
 @dataclass(frozen=True)
@@ -98,6 +116,33 @@ class RecordLayout:
             notes=(f"arrays of that part: {known}",),
             help="ask for one of those, or for another part",
         )
+
+
+def strides_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """A tensor's strides as an :class:`ArraySpec` has them.
+
+    Those of a tensor without memory, one element for all, are of C order.
+    """
+    strides = tensor.stride()
+    if not any(strides):
+        return None
+    in_c_order = torch.empty(tensor.shape, device="meta").stride()
+    return None if strides == in_c_order else strides
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """A dense tensor as its elements lie in memory, with one dim, without a copy."""
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def laid_out_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same shape as another, and of its strides; a copy only where it must be."""
+    if tensor.stride() == like.stride() or (tensor.is_contiguous() and like.is_contiguous()):
+        return tensor
+    made = torch.empty_strided(
+        tensor.shape, like.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return made.copy_(tensor)
 
 
 def round_up(number: int, multiple: int) -> int:

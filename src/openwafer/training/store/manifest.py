@@ -30,6 +30,7 @@ class _ArrayEntry:
     dtype: str
     shape: tuple[Count, ...]
     offset_bytes: Count
+    strides: tuple[Count, ...] | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class _ManifestContent:
 
 FORMAT = SealedFormat(
     name="openwafer-parameter-store",
-    version=2,
+    version=3,
     content=_ManifestContent,
     broken_code="store-manifest-broken",
     broken_help="restore the file, or load a checkpoint into a new store",
@@ -98,7 +99,11 @@ class Manifest:
         version = self.versions.get(key)
         arrays = tuple(
             _ArrayEntry(
-                place.spec.name, dtype_name(place.spec.dtype), place.spec.shape, place.offset_bytes
+                place.spec.name,
+                dtype_name(place.spec.dtype),
+                place.spec.shape,
+                place.offset_bytes,
+                place.spec.strides,
             )
             for place in layout.parts[part]
         )
@@ -155,5 +160,5 @@ def _decode(content: _ManifestContent) -> Manifest:
 
 
 def _decode_array(entry: _ArrayEntry) -> ArrayPlace:
-    spec = ArraySpec(entry.name, dtype_named(entry.dtype), entry.shape)
+    spec = ArraySpec(entry.name, dtype_named(entry.dtype), entry.shape, entry.strides)
     return ArrayPlace(spec, entry.offset_bytes, spec.num_bytes)

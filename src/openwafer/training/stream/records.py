@@ -6,7 +6,15 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import nn
 
-from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout, lay_out
+from openwafer.diagnostics import error
+from openwafer.training.store.layout import (
+    KEPT_PARTS,
+    ArraySpec,
+    Part,
+    RecordLayout,
+    lay_out,
+    strides_of,
+)
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import (
@@ -18,8 +26,8 @@ from openwafer.training.store.update_rules import (
 )
 from openwafer.training.stream.layers import Partition
 
-StateArrays: TypeAlias = Callable[[str, tuple[int, ...], torch.dtype], tuple[ArraySpec, ...]]
-"""The arrays that a parameter of that name, shape and dtype needs among its record's states."""
+StateArrays: TypeAlias = Callable[[ArraySpec], tuple[ArraySpec, ...]]
+"""The arrays that a parameter needs among its record's states."""
 
 
 class Arrays(Protocol):
@@ -44,7 +52,10 @@ def lay_out_records(
     """The records of a split.
 
     A record's weights are those of its layer and its states what the update rules need. Where
-    gradients are kept, it has those of its trained weights, in the weights' dtypes.
+    gradients are kept, it has those of its trained weights, in the weights' dtypes and strides.
+
+    Raises:
+        OpenwaferError: ``weight-not-dense``.
     """
     return {
         record: _lay_out_one(
@@ -60,19 +71,26 @@ def _lay_out_one(
     state_arrays: StateArrays,
     keeps_gradients: bool,
 ) -> RecordLayout:
-    weights = [
-        ArraySpec(name, parameter.dtype, tuple(parameter.shape))
-        for name, parameter in parameters.items()
-    ]
-    states = [
-        array
-        for weight in weights
-        for array in state_arrays(weight.name, weight.shape, weight.dtype)
-    ]
+    weights = [array_of(name, parameter) for name, parameter in parameters.items()]
+    states = [array for weight in weights for array in state_arrays(weight)]
     gradients = [
         weight for weight in weights if keeps_gradients and parameters[weight.name].requires_grad
     ]
     return lay_out(record, weights, states, gradients)
+
+
+def array_of(name: str, parameter: torch.Tensor) -> ArraySpec:
+    """The array of a parameter, as it lies in memory. Raises ``weight-not-dense``."""
+    strides = strides_of(parameter)
+    if strides is not None and not torch.ops.aten.is_non_overlapping_and_dense(parameter):
+        raise error(
+            "weight-not-dense",
+            f"the weight {name!r} of shape {tuple(parameter.shape)} has the strides "
+            f"{parameter.stride()}: its elements have gaps between them, or share memory",
+            help=f"give it memory of its own before the first step: {name}.data = "
+            f"{name}.data.contiguous()",
+        )
+    return ArraySpec(name, parameter.dtype, tuple(parameter.shape), strides)
 
 
 def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor]) -> None:

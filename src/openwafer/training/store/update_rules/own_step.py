@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.layout import laid_out_like
 from openwafer.training.store.update_rules.master_weights import LOW_BITS, TIE_BITS
 from openwafer.training.store.update_rules.rule import NUMBER_DTYPES, Cutting, StateSpec
 from openwafer.training.store.update_rules.update_pass import AVERAGE
@@ -211,11 +212,24 @@ class OwnStepRule:
             if not spec.fits(state[spec.name]):
                 raise _changed(self.snapshot.kind, spec, state[spec.name])
             if state[spec.name] is not states[spec.name]:
+                self._check_strides(spec, state[spec.name], states[spec.name])
                 spec.write(states[spec.name], state[spec.name])
         if stepped.weight.data_ptr() != weight.data_ptr():
             weight.copy_(stepped.weight)
         if self.writes_gradients and stepped.gradient is not None:
             gradient.copy_(stepped.gradient)
+
+    def _check_strides(self, spec: StateSpec, made: Any, kept: torch.Tensor) -> None:
+        if spec.is_number or laid_out_like(made, kept) is made:
+            return
+        raise error(
+            "optimizer-state-strided",
+            f"the state '{spec.name}' of {self.snapshot.kind.__name__} has the strides "
+            f"{made.stride()} after this step, and the parameter store keeps {kept.stride()}: "
+            "what is computed of it next could have other bits",
+            help="let the step make it with torch.zeros_like(parameter), or contiguous where its "
+            "shape is another",
+        )
 
 
 def _spec_of(kind: type[Optimizer], name: object, value: object) -> StateSpec:

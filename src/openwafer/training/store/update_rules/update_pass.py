@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.layout import flat, laid_out_like
 from openwafer.training.store.update_rules.master_weights import (
     LOW_BITS,
     TIE_BITS,
@@ -33,7 +34,9 @@ AVERAGE = "average"
 
 @dataclass(frozen=True)
 class ParamUpdate:
-    """One parameter and what its update needs; all tensors contiguous, in host memory.
+    """One parameter and what its update needs, in host memory.
+
+    Its tensors are dense, and those of its shape have its strides.
 
     `gradient` has the shape of `weight` and is only read; None when the parameter got none and
     stays as it is. `num_updates` counts the updates it has had, 0 at the first.
@@ -161,14 +164,15 @@ class _Pass:
         """Whether the rule can take the gradient as it is."""
         if gradient is None:
             return True
-        fits = gradient.dtype is weight.dtype and gradient.is_contiguous()
+        is_alike = laid_out_like(gradient, weight) is gradient
+        fits = gradient.dtype is weight.dtype and is_alike
         return fits and self.scale == 1.0
 
     def _update_run(self, run: ParamUpdate) -> None:
         weight = run.weight
         if _is_split(run):
-            weight = self.scratch.like("master", weight.shape, torch.float32)
-            spare = self.scratch.like("gradient", weight.shape, torch.float32)
+            weight = self.scratch.like("master", weight, torch.float32)
+            spare = self.scratch.like("gradient", weight, torch.float32)
             join_master(_parts(run), weight.view(-1), spare.view(-1))
         if self.averaging is not None:
             self.averaging.catch_up(run.states[AVERAGE], weight)
@@ -183,7 +187,7 @@ class _Pass:
     def _prepared(self, gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         if self._is_ready(gradient, weight):
             return gradient
-        prepared = self.scratch.like("gradient", weight.shape, weight.dtype)
+        prepared = self.scratch.like("gradient", weight, weight.dtype)
         if gradient.dtype is weight.dtype:
             return torch.mul(gradient, self.scale, out=prepared)
         prepared.copy_(gradient)
@@ -209,13 +213,13 @@ class _Scratch:
     def __init__(self) -> None:
         self._arrays: dict[str, torch.Tensor] = {}
 
-    def like(self, name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """The array of that name, its content left over from before."""
-        num_elements = shape.numel()
+    def like(self, name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The array of that name and of a tensor's shape and strides, its content left over."""
+        num_elements = tensor.numel()
         array = self._arrays.get(name)
         if array is None or array.numel() < num_elements or array.dtype is not dtype:
             array = self._arrays[name] = torch.empty(num_elements, dtype=dtype)
-        return array[:num_elements].view(shape)
+        return array.as_strided(tensor.shape, tensor.stride())
 
 
 def _is_split(update: ParamUpdate) -> bool:
@@ -229,10 +233,10 @@ def _parts(update: ParamUpdate) -> SplitMaster:
 
 def _runs(update: ParamUpdate, num_elements: int) -> Iterator[ParamUpdate]:
     """The same update in flat pieces of at most `num_elements`."""
-    weights = update.weight.view(-1).split(num_elements)
+    weights = flat(update.weight).split(num_elements)
     gradients: Sequence[torch.Tensor | None] = [None] * len(weights)
     if update.gradient is not None:
-        gradients = update.gradient.reshape(-1).split(num_elements)
+        gradients = flat(laid_out_like(update.gradient, update.weight)).split(num_elements)
     states = {
         name: _cut(name, state, num_elements, len(weights)) for name, state in update.states.items()
     }
@@ -247,7 +251,7 @@ def _cut(
     """A state's piece for each run; of a count that all runs share, the last one moves on."""
     if not state.ndim:
         return [*(state.clone() for _ in range(num_runs - 1)), state]
-    pieces: Sequence[torch.Tensor] = state.view(-1).split(
+    pieces: Sequence[torch.Tensor] = flat(state).split(
         num_elements // (TIES_PER_WORD if name == TIE_BITS else 1)
     )
     return pieces

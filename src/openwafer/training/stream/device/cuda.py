@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import linear
 
 from openwafer.diagnostics import error
+from openwafer.training.store.layout import flat, laid_out_like
 from openwafer.training.stream.device.device import HostTransfer, Submitted, Transfer
 from openwafer.training.stream.device.pinned_ring import Piece, PinnedRing, RingShape
 
@@ -45,7 +46,7 @@ class _Upload:
 class CopyLane:
     """One direction of the link: a stream, the ring it copies through, the thread that feeds it.
 
-    Copies are made one after the other. Where they go is contiguous.
+    Copies are made one after the other. Where they go is dense.
     """
 
     def __init__(self, name: str, torch_device: torch.device) -> None:
@@ -64,7 +65,7 @@ class CopyLane:
     ) -> Future[None]:
         """Begin to copy from the GPU; the future ends when the bytes are in the destination."""
         # Out of the list, the source is let go before anybody learns that the copy has ended.
-        return self._thread.submit(self._download, [source], _flat_bytes(destination), after)
+        return self._thread.submit(self._download, [source], destination, after)
 
     def _upload(
         self, target: torch.Tensor, source: torch.Tensor, after: Submitted
@@ -78,10 +79,13 @@ class CopyLane:
                 self._ring.note_copy(piece, self._stream)
             return _recorded(self._stream)
 
-    def _download(self, held: list[torch.Tensor], target: torch.Tensor, after: Submitted) -> None:
+    def _download(
+        self, held: list[torch.Tensor], destination: torch.Tensor, after: Submitted
+    ) -> None:
         under_way: deque[Piece] = deque()
+        target = _flat_bytes(destination)
         with self._behind(after):
-            origin = _flat_bytes(held.pop().contiguous())
+            origin = _flat_bytes(laid_out_like(held.pop(), destination))
             for piece in self._ring.pieces(origin.numel()):
                 if len(under_way) == RING.num_chunks:
                     self._land(under_way.popleft(), target)
@@ -225,4 +229,4 @@ def _recorded(stream: torch.cuda.Stream) -> torch.cuda.Event:
 
 
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().view(-1).view(torch.uint8)
+    return flat(tensor.detach()).view(torch.uint8)

@@ -90,7 +90,7 @@ class ArrivingGradients:
             return
         parts, micro_batch = self._parts.setdefault(name, {}), self.watchers.micro_batch
         with self._device.host_section(), torch.no_grad():
-            on_host = torch.empty(gradient.shape, dtype=gradient.dtype)
+            on_host = torch.empty_like(gradient, device="cpu")
             self._device.download(gradient, on_host, self._device.submitted()).wait()
             if micro_batch in parts:
                 parts[micro_batch].add_(on_host)
@@ -127,9 +127,7 @@ class ArrivingGradients:
         return self._on_device(total)
 
     def _on_device(self, on_host: torch.Tensor) -> torch.Tensor:
-        on_device = torch.empty(
-            on_host.shape, dtype=on_host.dtype, device=self._device.torch_device
-        )
+        on_device = torch.empty_like(on_host, device=self._device.torch_device)
         transfer = self._device.upload(on_device, on_host, self._device.submitted())
         transfer.wait()
         transfer.wait_until_read()

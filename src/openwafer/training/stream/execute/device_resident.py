@@ -83,8 +83,8 @@ class DeviceResidentExecution(ResidentExecution):
     def _states_of(self, name: str) -> list[str]:
         """What the store keeps for a parameter beside its weights."""
         parameter = self._parameters[name]
-        arrays = self.updater.state_arrays(name, tuple(parameter.shape), parameter.dtype)
-        return [array.name.removesuffix(state_name("", name)) for array in arrays]
+        specs = self.updater.specs(name, tuple(parameter.shape), parameter.dtype)
+        return [spec.name for spec in specs]
 
     def complete_step(self, coefficient: float) -> None:
         """See ``Execution``."""

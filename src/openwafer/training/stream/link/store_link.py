@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.layout import KEPT_PARTS, Part
+from openwafer.training.store.layout import KEPT_PARTS, Part, laid_out_like
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.stream.device.device import NO_TRANSFER, Device, Submitted, Transfer
 from openwafer.training.stream.device.recorder import Recorder
@@ -269,6 +269,7 @@ class StoreLink:
 
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """See :class:`HostLink`."""
+        gradients = self._laid_out(record, gradients)
         for watcher in self.watchers:
             watcher(gradients)
         self.traffic.push_bytes += _num_bytes(gradients)
@@ -277,6 +278,20 @@ class StoreLink:
             self._held_back[record] = gradients
         else:
             self._take(record, gradients)
+
+    def _laid_out(
+        self, record: str, gradients: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        """The gradients with the strides of their weights, which autograd gives them only there."""
+        strided = [p.spec for p in self.store.layouts[record].parts[Part.WEIGHTS] if p.spec.strides]
+        wanted = {spec.name: spec.empty("meta") for spec in strided if spec.name in gradients}
+        if not wanted:
+            return gradients
+        with torch.no_grad():
+            return {
+                **gradients,
+                **{name: laid_out_like(gradients[name], like) for name, like in wanted.items()},
+            }
 
     def _take(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         # One push under way at a time bounds the gradients that wait on the device.
@@ -320,7 +335,7 @@ class StoreLink:
         loan.release(dirty=KEPT)
 
     def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:
-        on_host = torch.empty(gradient.shape, dtype=gradient.dtype)
+        on_host = torch.empty_like(gradient, device="cpu")
         self._device.download(gradient, on_host, after).wait()
         return on_host
 

@@ -8,9 +8,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, laid_out_like
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.update_rules import (
+    LOW_BITS,
     Averaging,
     ParamUpdate,
     StateSpec,
@@ -160,13 +161,33 @@ class Updater:
         """Whether the optimizer has the parameter."""
         return name in self._group_of
 
-    def state_arrays(
-        self, name: str, shape: tuple[int, ...], dtype: torch.dtype
-    ) -> tuple[ArraySpec, ...]:
-        """Arrays that a parameter needs among its record's states; none for an untrained one."""
+    def state_arrays(self, weight: ArraySpec) -> tuple[ArraySpec, ...]:
+        """Arrays that a parameter needs among its record's states; none for an untrained one.
+
+        Those of its shape have its strides, too, as torch's optimizers make them.
+
+        Raises:
+            OpenwaferError: ``master-strided`` for a master of a weight that is not contiguous.
+        """
+        specs = self.specs(weight.name, weight.shape, weight.dtype)
+        if (
+            any(spec.name == LOW_BITS for spec in specs)
+            and not weight.empty("meta").is_contiguous()
+        ):
+            raise error(
+                "master-strided",
+                f"the bf16 weight {weight.name!r} of shape {weight.shape} has the strides "
+                f"{weight.strides}, and fp32 masters are kept of contiguous weights",
+                help=f"before the first step: {weight.name}.data = {weight.name}.data.contiguous()",
+            )
         return tuple(
-            ArraySpec(state_name(spec.name, name), spec.dtype, spec.shape)
-            for spec in self.specs(name, shape, dtype)
+            ArraySpec(
+                state_name(spec.name, weight.name),
+                spec.dtype,
+                spec.shape,
+                weight.strides if spec.shape == weight.shape else None,
+            )
+            for spec in specs
         )
 
     def specs(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
@@ -229,7 +250,7 @@ class Updater:
             spec.name: loan.tensor(state_name(spec.name, name), Part.STATES)
             for spec in self.specs(name, tuple(weight.shape), weight.dtype)
         }
-        return ParamUpdate(weight, gradient.contiguous(), states, count)
+        return ParamUpdate(weight, laid_out_like(gradient, weight), states, count)
 
 
 def _name_of(parameter: torch.Tensor, names: Mapping[int, str]) -> str:

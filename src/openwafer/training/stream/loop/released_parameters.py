@@ -39,7 +39,7 @@ NEEDS_NO_WEIGHTS: Final = frozenset(
     + [torch.is_floating_point, torch.is_complex, torch.numel]
     + [torch._has_compatible_shallow_copy_type]  # noqa: SLF001 - what Module.to asks
 )
-# Alike for every contiguous tensor, which released parameters are and do not look.
+# What released parameters do not show of the tensors that they stand for.
 _OF_GEOMETRY: Final = frozenset(
     getattr(torch.Tensor, name)
     for name in ("stride", "is_contiguous", "storage_offset", "dim_order")
@@ -122,8 +122,7 @@ class ReleasedParameter(nn.Parameter):
             # What runs for an ordinary parameter.
             return nn.Parameter.__torch_function__(func, types, args, kwargs)
         if func in _OF_GEOMETRY:
-            like = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
-            return func(like, *args[1:], **kwargs)
+            return func(_place_of(args[0]).geometry(), *args[1:], **kwargs)
         if func in _NEEDS_MEMORY:
             raise without_memory(f"the weight {args[0].home.name!r}")
         if func is torch.Tensor.register_post_accumulate_grad_hook:
@@ -151,9 +150,12 @@ class _Read(torch.autograd.Function):
 
 
 def _stored(parameter: ReleasedParameter, *, is_in_graph: bool) -> StoredTensor:
-    place = parameter.home.weights(parameter.home.name)
-    geometry = torch.empty(place.shape, dtype=place.dtype, device="meta")
-    return StoredTensor(place, geometry, is_in_graph=is_in_graph)
+    place = _place_of(parameter)
+    return StoredTensor(place, place.geometry(), is_in_graph=is_in_graph)
+
+
+def _place_of(parameter: ReleasedParameter) -> Place:
+    return parameter.home.weights(parameter.home.name)
 
 
 def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -142,7 +142,9 @@ class StoredStates(MutableMapping[Any, Any]):
                 lambda: self._read(name)[key],
                 lambda value: self._take(name, {**self._read(name), key: value}),
             )
-            place = self._places[name, key] = Place(f"the state {key!r} of {name!r}", like, values)
+            place = self._places[name, key] = Place(
+                f"the state {key!r} of {name!r}", like, like.device, values
+            )
         return place
 
     def _write(self, name: str, state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import error
+from openwafer.training.store.layout import flat
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Values:
     """How the values of a place are reached.
 
     Attributes:
-        read: returns a copy, contiguous, of the place's shape and dtype.
+        read: returns a copy, of the shape, strides and dtype of the place.
         write: takes other values of that shape and dtype.
         scale: multiplies them by a number without reading them, or returns False.
     """
@@ -38,13 +39,15 @@ class Place:
 
     Args:
         name: what errors call it.
-        like: has its shape, dtype and device, and perhaps no memory.
+        like: has its shape, strides and dtype, and perhaps no memory.
+        device: where a plain loop would have it.
         values: where they are until the loop puts another tensor in the place of this one.
     """
 
-    def __init__(self, name: str, like: torch.Tensor, values: Values) -> None:
+    def __init__(self, name: str, like: torch.Tensor, device: torch.device, values: Values) -> None:
         self.name = name
-        self.shape, self.dtype, self.device = like.shape, like.dtype, like.device
+        self.shape, self.strides, self.dtype = like.shape, like.stride(), like.dtype
+        self.device = device
         self._values = values
         self._own: torch.Tensor | None = None
 
@@ -54,7 +57,7 @@ class Place:
         return self._own is None
 
     def tensor(self) -> torch.Tensor:
-        """The values, contiguous; a change of them is to be told to :meth:`changed`."""
+        """The values, dense; a change of them is to be told to :meth:`changed`."""
         return self._values.read() if self._own is None else self._own
 
     def changed(self, tensor: torch.Tensor) -> None:
@@ -72,7 +75,11 @@ class Place:
 
     def whole(self) -> "StoredTensor":
         """All of it, as a tensor that may be written to."""
-        return StoredTensor(self, torch.empty(self.shape, dtype=self.dtype, device="meta"))
+        return StoredTensor(self, self.geometry())
+
+    def geometry(self) -> torch.Tensor:
+        """A tensor without memory of its shape, strides and dtype."""
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="meta")
 
 
 class StoredTensor(torch.Tensor):
@@ -203,12 +210,12 @@ def _one_by_one(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 def _compute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     leaves = pytree.arg_tree_leaves(*args, **kwargs)
     places = {leaf.place for leaf in leaves if isinstance(leaf, StoredTensor)}
-    values = {place: place.tensor().reshape(-1) for place in places}
+    values = {place: flat(place.tensor()) for place in places}
     given: dict[int, StoredTensor] = {}
 
     def view(tensor: StoredTensor) -> torch.Tensor:
-        flat = values[tensor.place].view(tensor.dtype)
-        made = flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        elements = values[tensor.place].view(tensor.dtype)
+        made = elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
         given[id(made)] = tensor
         return made
 
@@ -218,7 +225,7 @@ def _compute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         _check_writable(tensor)
     out = func(*real_args, **real_kwargs)
     for place in dict.fromkeys(tensor.place for tensor in written):
-        place.changed(values[place].view(place.shape))
+        place.changed(values[place].as_strided(place.shape, place.strides))
     return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), out)
 
 

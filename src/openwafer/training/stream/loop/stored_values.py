@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import KEPT_PARTS, Part
+from openwafer.training.store.layout import KEPT_PARTS, Part, flat
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
 from openwafer.training.stream.loop.memory_alias import Aliases
@@ -58,6 +58,11 @@ class StoredValues:
         alias = self._weight_aliases.get(name)
         return weights.clone() if alias is None else alias
 
+    def _place(self, what: str, name: str, values: Values) -> Place:
+        layout = self._execution.store.layouts[self._record_of[name]]
+        like = layout.place(name, Part.WEIGHTS).spec.empty("meta")
+        return Place(what, like, self._execution.device.torch_device, values)
+
     # Weights.
 
     def weights(self, name: str) -> Place:
@@ -65,7 +70,7 @@ class StoredValues:
         place = self._weights.get(name)
         if place is None:
             values = Values(partial(self._read_weights, name), partial(self.write_weights, name))
-            place = Place(f"the weight {name!r}", self._parameters[name], values)
+            place = self._place(f"the weight {name!r}", name, values)
             self._weights[name] = place
         return place
 
@@ -131,7 +136,7 @@ class StoredValues:
                 partial(self._write_gradient, name),
                 partial(self._scale_gradient, name),
             )
-            place = Place(f"the gradient of {name!r}", self._parameters[name], values)
+            place = self._place(f"the gradient of {name!r}", name, values)
             self._gradients[name] = place
         return place.whole()
 
@@ -184,23 +189,24 @@ def _own_memory(value: StoredTensor) -> torch.Tensor:
             f"{value.place.name} is in the parameter store, and shares memory with nothing",
             help="give a copy, with .clone()",
         )
-    own = value.place.tensor().view(-1).view(value.dtype)
+    own = flat(value.place.tensor()).view(value.dtype)
     return own.as_strided(value.size(), value.stride(), value.storage_offset())
 
 
 def _check_like(what: str, parameter: nn.Parameter, value: torch.Tensor) -> None:
-    found = tuple(value.shape), value.dtype, value.device, value.is_contiguous()
-    wanted = tuple(parameter.shape), parameter.dtype, parameter.device, True
-    if found != wanted:
+    found = tuple(value.shape), value.dtype, value.device, value.stride()
+    wanted = tuple(parameter.shape), parameter.dtype, parameter.device, parameter.stride()
+    is_laid_out = found[3] == wanted[3] or (value.is_contiguous() and parameter.is_contiguous())
+    if found[:3] != wanted[:3] or not is_laid_out:
         raise error(
             "streamed-value-unlike",
             f"{what} was given {_shown(*found)}, and the parameter store keeps {_shown(*wanted)}",
-            help="give a contiguous tensor of that kind, or call streamed.close(), change "
+            help="give a tensor of that kind and those strides, or call streamed.close(), change "
             "the model, and stream it anew",
         )
 
 
 def _shown(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, is_contiguous: bool
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, strides: tuple[int, ...]
 ) -> str:
-    return f"{shape} {dtype} on {device}{'' if is_contiguous else ', not contiguous'}"
+    return f"{shape} {dtype} on {device} with the strides {strides}"

@@ -14,7 +14,7 @@ from openwafer.training.stream.plan.operators import Calls, CallsByKind, Countin
 # Any that is not 1, at which gradients need not be multiplied.
 CLIPPING = 0.5
 
-_Shape = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+_Shape = tuple[tuple[torch.dtype, tuple[int, ...], tuple[int, ...] | None], ...]
 
 
 class _HollowRecord:
@@ -37,8 +37,8 @@ def _empty(spec: ArraySpec) -> torch.Tensor:
     if not spec.shape:
         # A count that a rule may compute with, on the host.
         return torch.ones((), dtype=spec.dtype)
-    make = torch.empty if spec.dtype.is_floating_point else torch.zeros
-    return make(spec.shape, dtype=spec.dtype)
+    array = spec.empty()
+    return array if spec.dtype.is_floating_point else array.zero_()
 
 
 def update_calls(
@@ -70,7 +70,9 @@ def update_calls(
 
 def _shapes(layout: RecordLayout) -> tuple[_Shape, ...]:
     return tuple(
-        tuple((place.spec.dtype, place.spec.shape) for place in layout.parts[part])
+        tuple(
+            (place.spec.dtype, place.spec.shape, place.spec.strides) for place in layout.parts[part]
+        )
         for part in (Part.WEIGHTS, Part.STATES)
     )
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.layout import strides_of
 from openwafer.training.stream.execute.reach import held_from
 from openwafer.training.stream.execute.snapshot import NOTHING, Slot, read_cell
 
@@ -41,7 +42,13 @@ def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
     memo: Memo = {}
     for parameter in model.parameters():
         # Zeros are pages without memory until they are written, and finite.
-        data = torch.zeros(parameter.shape, dtype=parameter.dtype, device=torch_device)
+        data = torch.zeros(parameter.numel(), dtype=parameter.dtype, device=torch_device)
+        strides = strides_of(parameter)
+        data = (
+            data.view(parameter.shape)
+            if strides is None
+            else data.as_strided(parameter.shape, strides)
+        )
         memo[id(parameter)] = nn.Parameter(data, requires_grad=parameter.requires_grad)
     return copy_with(model, memo, torch_device)
 
