@@ -34,7 +34,7 @@ def stream_of(lengths: list[int], documents_a_shard: int) -> TokenStream:
 def all_samples(stream: TokenStream, samples: JoinedSamples | SeparateSamples) -> list[list[int]]:
     """Every sample without its padding."""
     ids = np.arange(samples.num_samples)
-    rows = stream.gather(samples.places(ids), samples.sequence_length, PADDING)
+    rows = stream.gather(samples.spans(ids), samples.sequence_length, PADDING)
     return [[token for token in row if token != PADDING] for row in rows.tolist()]
 
 

@@ -249,12 +249,12 @@ class TokenDataset:
         return SeparateSamples(self.stream.document_bounds(), length)
 
     def _assemble(self, ids: NDArray[np.int64]) -> Batch:
-        places = self._samples.places(ids)
+        spans = self._samples.spans(ids)
         length = self.sampling.sequence_length
         padding = self.tokenizer.end_of_text_id
-        input_ids = torch.from_numpy(self.stream.gather(places, length, padding))
+        input_ids = torch.from_numpy(self.stream.gather(spans, length, padding))
         if self.sampling.cross_documents:
             return Batch(input_ids, input_ids.clone())
-        is_token = torch.from_numpy(np.arange(length) < places[1][:, None])
+        is_token = torch.from_numpy(np.arange(length) < spans[1][:, None])
         labels = input_ids.masked_fill(~is_token, IGNORED_LABEL)
         return Batch(input_ids, labels, is_token.long())

@@ -1,4 +1,4 @@
-"""Documents of a data source, one by one, each with the place it came from."""
+"""Documents of a data source, one by one, each with its file and line."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -234,10 +234,10 @@ def _decode(raw: bytes, origin: str, offset: int = 0) -> str:
 
 
 def _bad_utf8(origin: str, problem: UnicodeDecodeError, offset: int = 0) -> OpenwaferError:
-    found, place = problem.object[problem.start], offset + problem.start
+    found, byte = problem.object[problem.start], offset + problem.start
     return error(
         "bad-utf8",
-        f"{origin}: byte 0x{found:02x} at offset {place} is no UTF-8: {problem.reason}",
+        f"{origin}: byte 0x{found:02x} at offset {byte} is no UTF-8: {problem.reason}",
         help="convert the file to UTF-8 (iconv -f latin1 -t utf-8), or leave it out with a glob",
     )
 

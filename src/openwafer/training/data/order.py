@@ -27,22 +27,22 @@ def sample_ids(positions: NDArray[np.int64], num_samples: int, seed: int) -> NDA
 
 def permute(indices: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Images of ``indices`` under permutations of ``range(size)``, one key an index."""
-    place = indices.astype(np.uint64)
+    image = indices.astype(np.uint64)
     rows = isqrt(size - 1) + 1
     columns = -(-size // rows)
-    outside = np.arange(place.size)
+    outside = np.arange(image.size)
     while outside.size:
-        place[outside] = _feistel(place[outside], rows, columns, keys[outside])
-        outside = outside[place[outside] >= size]
-    return place.astype(np.int64)
+        image[outside] = _feistel(image[outside], rows, columns, keys[outside])
+        outside = outside[image[outside] >= size]
+    return image.astype(np.int64)
 
 
 def _feistel(
-    place: NDArray[np.uint64], rows: int, columns: int, keys: NDArray[np.uint64]
+    image: NDArray[np.uint64], rows: int, columns: int, keys: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    row, column = np.divmod(place, np.uint64(columns))
+    row, column = np.divmod(image, np.uint64(columns))
     for _ in range(ROUNDS // 2):
-        # Reduced before the sum: a sum that wraps at 2**64 would merge two places into one.
+        # Reduced before the sum: a sum that wraps at 2**64 would merge two images into one.
         keys = keys + _GOLDEN
         row = (row + _mix(column ^ _mix(keys)) % np.uint64(rows)) % np.uint64(rows)
         keys = keys + _GOLDEN

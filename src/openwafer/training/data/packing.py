@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.training.data.shard import Shard
 
-Places = tuple[NDArray[np.int64], NDArray[np.int64]]
+Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class JoinedSamples:
         """Samples of an epoch."""
         return self.num_tokens // self.sequence_length
 
-    def places(self, ids: NDArray[np.int64]) -> Places:
+    def spans(self, ids: NDArray[np.int64]) -> Spans:
         """Start in the stream, and length, of each sample."""
         return ids * self.sequence_length, np.full_like(ids, self.sequence_length)
 
@@ -57,7 +57,7 @@ class SeparateSamples:
         """Samples of an epoch."""
         return int(self._first_samples[-1])
 
-    def places(self, ids: NDArray[np.int64]) -> Places:
+    def spans(self, ids: NDArray[np.int64]) -> Spans:
         """Start in the stream, and length, of each sample."""
         documents = np.searchsorted(self._first_samples, ids, side="right") - 1
         pieces = ids - self._first_samples[documents]
@@ -86,9 +86,9 @@ class TokenStream:
         moved = [bounds[:-1].astype(np.int64) + start for bounds, start in starts]
         return np.concatenate((*moved, [self.num_tokens]))
 
-    def gather(self, places: Places, sequence_length: int, padding: int) -> NDArray[np.int64]:
-        """Tokens at ``places``, [samples, sequence_length], ``padding`` behind short ones."""
-        starts, lengths = places
+    def gather(self, spans: Spans, sequence_length: int, padding: int) -> NDArray[np.int64]:
+        """Tokens of ``spans``, [samples, sequence_length], ``padding`` behind short ones."""
+        starts, lengths = spans
         out = np.full((starts.size, sequence_length), padding, np.int64)
         firsts = np.searchsorted(self._starts, starts, side="right") - 1
         for row, start, length, first in zip(out, starts, lengths, firsts, strict=True):

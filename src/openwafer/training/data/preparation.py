@@ -105,12 +105,12 @@ def prepare(config: DataConfig, folder: Path, progress: Report = _silent) -> Tok
     files = list_files(config.source)
     key = _key(config, files)
     try:
-        place = folder / key[:KEY_DIGITS]
-        place.mkdir(parents=True, exist_ok=True)
-        with folder_to_itself(place):
-            if not _holds(place, key):
-                _build(config, _Texts(config.source, files, progress), place, key)
-        return TokenDataset.open(place, config.sampling)
+        own = folder / key[:KEY_DIGITS]
+        own.mkdir(parents=True, exist_ok=True)
+        with folder_to_itself(own):
+            if not _holds(own, key):
+                _build(config, _Texts(config.source, files, progress), own, key)
+        return TokenDataset.open(own, config.sampling)
     except OSError as problem:
         raise error(
             "cannot-prepare-data",

@@ -106,27 +106,27 @@ def fingerprint(source: DataSource, files: Iterable[Path]) -> str:
 
 
 def _matches(path: str, pattern: str) -> list[Path]:
-    place = Path(path).expanduser()
-    if place.is_file():
-        return [place]
-    if place.is_dir():
-        found = [file for file in place.rglob(pattern) if not _is_hidden(file, place)]
+    given = Path(path).expanduser()
+    if given.is_file():
+        return [given]
+    if given.is_dir():
+        found = [file for file in given.rglob(pattern) if not _is_hidden(file, given)]
     else:
-        found = [Path(name) for name in glob.glob(str(place), recursive=True)]
+        found = [Path(name) for name in glob.glob(str(given), recursive=True)]
     files = sorted((file for file in found if file.is_file()), key=Path.as_posix)
     if not files:
-        raise _unmatched("file", place / "**" / pattern if place.is_dir() else place)
+        raise _unmatched("file", given / "**" / pattern if given.is_dir() else given)
     return files
 
 
 def _folders(path: str) -> list[Path]:
-    place = Path(path).expanduser()
-    if place.is_dir():
-        return [place]
-    found = (Path(name) for name in glob.glob(str(place), recursive=True))
+    given = Path(path).expanduser()
+    if given.is_dir():
+        return [given]
+    found = (Path(name) for name in glob.glob(str(given), recursive=True))
     folders = sorted((folder for folder in found if folder.is_dir()), key=Path.as_posix)
     if not folders:
-        raise _unmatched("folder", place)
+        raise _unmatched("folder", given)
     return folders
 
 

@@ -70,7 +70,7 @@ class HostMemorySampler:
         self,
         kind: type[BaseException] | None,
         raised: BaseException | None,
-        place: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._stop.set()
         self._thread.join()

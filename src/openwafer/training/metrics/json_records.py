@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON objects and back, with the place of every mistake.
+"""Frozen dataclasses to JSON objects and back, with the file and key of every mistake.
 
 JSON has no NaN: a number that is not finite is written as the text nan, inf or -inf.
 """
@@ -28,15 +28,15 @@ def to_json(record: Any) -> str:
     return json.dumps(values, allow_nan=False)
 
 
-def parse_json(text: str | bytes, place: str) -> Mapping[str, object]:
-    """The JSON object in `text`; `place` names it in errors.
+def parse_json(text: str | bytes, origin: str) -> Mapping[str, object]:
+    """The JSON object in `text`; `origin` names it in errors.
 
     Raises `OpenwaferError` (run-file-corrupt) for text that is not JSON or not an object.
     """
     try:
         return decode(Unchecked, text)
     except JsonMistake as cause:
-        raise corrupt(place, str(cause)) from cause
+        raise corrupt(origin, str(cause)) from cause
 
 
 def read_text(path: Path) -> str:
@@ -53,22 +53,22 @@ def read_text(path: Path) -> str:
         raise corrupt(str(path), f"not UTF-8 text: {cause}") from cause
 
 
-def check_format(value: Mapping[str, object], name: str, version: int, place: str) -> None:
+def check_format(value: Mapping[str, object], name: str, version: int, origin: str) -> None:
     """Refuse a file whose `format` and `version` are not those that this reader knows."""
     found_name, found_version = value.get("format"), value.get("version")
     if (found_name, found_version) != (name, version):
         raise error(
             "run-file-version",
-            f"{place}: expected format {name!r} version {version}, "
+            f"{origin}: expected format {name!r} version {version}, "
             f"found {found_name!r} version {found_version!r}",
             help="read it with the release of openwafer that wrote it",
         )
 
 
-def parse_record(kind: type[Record], value: Mapping[str, object], place: str) -> Record:
+def parse_record(kind: type[Record], value: Mapping[str, object], origin: str) -> Record:
     """The dataclass `kind` built from a JSON object, every key and type checked.
 
-    Raises `OpenwaferError` (run-file-corrupt) with the place of the key and what was found.
+    Raises `OpenwaferError` (run-file-corrupt) with the file, the key and what was found.
     """
     texts = {key: text for key, text in value.items() if text in _NOT_FINITE}
     numbers = {
@@ -79,14 +79,14 @@ def parse_record(kind: type[Record], value: Mapping[str, object], place: str) ->
     try:
         return convert(kind, {**value, **numbers})
     except JsonMistake as cause:
-        raise corrupt(place, str(cause)) from cause
+        raise corrupt(origin, str(cause)) from cause
 
 
-def corrupt(place: str, message: str) -> OpenwaferError:
+def corrupt(origin: str, message: str) -> OpenwaferError:
     """The error for content that breaks its file's contract."""
     return error(
         CORRUPT,
-        f"{place}: {message}",
+        f"{origin}: {message}",
         help="the file was changed or cut after it was written; docs/formats/ describes it",
     )
 

@@ -142,7 +142,7 @@ class Progress:
         self,
         kind: type[BaseException] | None,
         raised: BaseException | None,
-        place: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._is_live:
             self._live.stop()

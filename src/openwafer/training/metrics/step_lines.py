@@ -52,13 +52,13 @@ class LineFormat(Generic[Row]):
     def header(self) -> str:
         return json.dumps({"format": self.name, "version": self.version})
 
-    def check(self, header: Mapping[str, object], place: str) -> None:
+    def check(self, header: Mapping[str, object], origin: str) -> None:
         """Refuse a file of another kind, or of a version whose rows cannot be read."""
         found, oldest = header.get("version"), self.oldest or self.version
         known = self.version
         if isinstance(found, int) and oldest <= found < self.version:
             known = found
-        check_format(header, self.name, known, place)
+        check_format(header, self.name, known, origin)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class StepWriter(Generic[Row]):
         self,
         kind: type[BaseException] | None,
         raised: BaseException | None,
-        place: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 

@@ -81,7 +81,7 @@ class StepTrace:
 class RunTrace:
     """All spans of a trace file and its samples of device memory, each in order of time."""
 
-    place: str
+    origin: str
     spans: tuple[TraceSpan, ...]
     memory: tuple[MemorySample, ...]
 
@@ -98,7 +98,7 @@ class RunTrace:
         if step is None and starts:
             step = max([known for known in starts if known + 1 in starts] or starts)
         if step is None or step not in starts:
-            raise trace_step_missing(self.place, step, starts)
+            raise trace_step_missing(self.origin, step, starts)
         window = self._window(step, starts)
         spans = tuple(span for span in self.spans if _touches(span.interval, window))
         return StepTrace(step, window, spans, _during(self.memory, window))
@@ -117,13 +117,13 @@ class RunTrace:
         return begin, end
 
 
-def trace_step_missing(place: str, step: int | None, traced: Iterable[int]) -> OpenwaferError:
+def trace_step_missing(origin: str, step: int | None, traced: Iterable[int]) -> OpenwaferError:
     """The error for a step that was not traced; without `step`, for a trace of no step."""
     known = ", ".join(map(str, sorted(traced))) or "none"
     wanted = "a step" if step is None else f"step {step}"
     return error(
         "trace-step-missing",
-        f"{place}: asked for {wanted}, traced steps: {known}",
+        f"{origin}: asked for {wanted}, traced steps: {known}",
         help="ask for one of the traced steps, or for none in particular; the config's "
         "trace_steps are traced, where weights stream",
     )
@@ -137,12 +137,12 @@ def read_trace(path: Path) -> RunTrace:
     events = _list_events(path)
     tracks = _name_tracks(events)
     spans, memory = [], []
-    for place, event in events:
+    for origin, event in events:
         track = tracks.get((event.get("pid"), event.get("tid")))
         if event.get("ph") == "X" and track is not None:
-            spans.append(_parse_span(event, track, place))
+            spans.append(_parse_span(event, track, origin))
         elif event.get("ph") == "C" and event.get("name") == MEMORY_COUNTER:
-            sample = parse_record(_CounterEvent, event, place)
+            sample = parse_record(_CounterEvent, event, origin)
             memory.append((sample.ts * _MICROSECOND, sample.args.bytes))
     spans.sort(key=lambda span: span.interval)
     return RunTrace(str(path), tuple(spans), tuple(sorted(memory)))
@@ -200,15 +200,15 @@ def _list_events(path: Path) -> list[tuple[str, _Event]]:
 
 def _name_tracks(events: list[tuple[str, _Event]]) -> Mapping[tuple[object, object], Track]:
     names = [
-        parse_record(_NameEvent, event, place)
-        for place, event in events
+        parse_record(_NameEvent, event, origin)
+        for origin, event in events
         if event.get("ph") == "M" and event.get("name") == "thread_name"
     ]
     return {(n.pid, n.tid): Track(n.args.name) for n in names if n.args.name in list(Track)}
 
 
-def _parse_span(event: _Event, track: Track, place: str) -> TraceSpan:
-    span = parse_record(_SpanEvent, event, place)
+def _parse_span(event: _Event, track: Track, origin: str) -> TraceSpan:
+    span = parse_record(_SpanEvent, event, origin)
     interval = span.ts * _MICROSECOND, (span.ts + span.dur) * _MICROSECOND
     return TraceSpan(track, span.args.kind, span.args.layer, span.args.step, interval)
 

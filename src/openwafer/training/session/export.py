@@ -134,7 +134,7 @@ def _write_shards(
 ) -> None:
     """Write the tensors, which come in the order of their specs."""
     shards = list(cut_into_shards(specs, shard_bytes))
-    places = {}
+    shard_of = {}
     for number, shard in enumerate(shards, start=1):
         name = WEIGHTS_FILE
         if len(shards) > 1:
@@ -144,9 +144,9 @@ def _write_shards(
             for spec, tensor in zip(shard, tensors, strict=False):
                 flat = tensor.to(spec.dtype).contiguous().reshape(-1)
                 file.write(flat.view(torch.uint8).numpy().data)
-                places[spec.name] = name
+                shard_of[spec.name] = name
         sync_path(target / name)
     if len(shards) > 1:
         total = sum(spec.num_bytes for spec in specs)
-        index = {"metadata": {"total_size": total}, "weight_map": places}
+        index = {"metadata": {"total_size": total}, "weight_map": shard_of}
         atomic_file.write_text(target / INDEX_FILE, json.dumps(index, indent=2) + "\n")

@@ -30,7 +30,7 @@ class Interruption:
         self,
         kind: type[BaseException] | None,
         raised: BaseException | None,
-        place: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         for each, earlier in self._earlier.items():
             signal.signal(each, earlier)  # type: ignore[arg-type]

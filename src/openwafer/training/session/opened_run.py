@@ -171,28 +171,28 @@ def _open_data(
     config: RunConfig, folder: RunFolder, saved: SavedRun | None, notify: Notify
 ) -> TokenDataset:
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
-    place = config.data.folder or folder.data
+    tokens = config.data.folder or folder.data
 
     def report(progress: Preparation) -> None:
         share = progress.done_bytes / max(progress.total_bytes, 1)
         notify(f"{progress.stage}: {progress.num_documents} documents, {share:.0%}")
 
     if saved is None:
-        return prepare(preparation, place, report)
+        return prepare(preparation, tokens, report)
     return open_saved_data(config, folder, saved)
 
 
 def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> TokenDataset:
     """The tokens that a run was trained on; raises ``run-data-changed`` for any others."""
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
-    place = config.data.folder or folder.data
+    tokens = config.data.folder or folder.data
     _require_same_source(load_config(folder.config).data.source, config.data.source)
     # The tokens of the run, whatever has become of the source since.
-    dataset = find_dataset(place, preparation.sampling, saved.state.data)
+    dataset = find_dataset(tokens, preparation.sampling, saved.state.data)
     if dataset is None:
         raise error(
             "run-data-changed",
-            f"the batches of {place} are not those that the run {folder.path} was trained on",
+            f"the batches of {tokens} are not those that the run {folder.path} was trained on",
             notes=(f"expected the fingerprint {saved.state.data}",),
             help=f"{DATA_STAYS}; if the tokens were moved or deleted, bring them back",
         )

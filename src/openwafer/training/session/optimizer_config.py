@@ -70,8 +70,8 @@ def _require_not_negative(config: OptimizerConfig | GroupConfig) -> None:
         found = getattr(config, name)
         if found is not None and not found >= 0:
             raise InvalidFieldError(name, f"expected at least 0, found {found}")
-    for taken, place in (("lr", "learning_rate"), ("params", "match"), ("weight_decay", "")):
+    for taken, own in (("lr", "learning_rate"), ("params", "match"), ("weight_decay", "")):
         if taken in config.options:
             raise InvalidFieldError(
-                "options", f"'{taken}' has a key of its own", help=f"write {place or taken}: ..."
+                "options", f"'{taken}' has a key of its own", help=f"write {own or taken}: ..."
             )

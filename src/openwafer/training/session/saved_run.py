@@ -131,8 +131,8 @@ def _set_aside(folder: RunFolder, step: int) -> None:
     for path in (folder.store, *later):
         if path.exists():
             folder.set_aside.mkdir(exist_ok=True)
-            places = (folder.set_aside / f"{path.name}.{number}" for number in count())
-            path.rename(next(place for place in places if not place.exists()))
+            targets = (folder.set_aside / f"{path.name}.{number}" for number in count())
+            path.rename(next(target for target in targets if not target.exists()))
 
 
 def restore_execution(

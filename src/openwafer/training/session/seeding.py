@@ -1,4 +1,4 @@
-"""Seeds of a run: pure functions of the run's seed and of the place in the run.
+"""Seeds of a run: pure functions of the run's seed and of the position in the run.
 
 No generator's state is saved anywhere: a resumed run draws the numbers of the unbroken one because
 every micro-batch of every step sets its own seed.
@@ -37,6 +37,6 @@ def seed_micro_batch(seed: int, step: int, index: int) -> None:
     np.random.seed(drawn % 2**32)
 
 
-def _hash(*place: int | str) -> int:
+def _hash(*position: int | str) -> int:
     # 63 bits, so that the seed is a whole number of every signed 64-bit interface on its way.
-    return xxhash.xxh3_64_intdigest(" ".join(map(str, place)).encode()) >> 1
+    return xxhash.xxh3_64_intdigest(" ".join(map(str, position)).encode()) >> 1

@@ -154,7 +154,7 @@ class Session:
         """The texts that the model writes after prompts, all of them side by side.
 
         Each layer comes to the device once for a token of every text, and a text is the one that
-        the model writes after its prompt alone; only the seed of its draws depends on its place.
+        the model writes after its prompt alone; only the seed of its draws depends on its index.
         """
 
         def read(saved: SavedRun) -> GeneratedTexts:
@@ -226,8 +226,8 @@ def _read(
         if isinstance(config.model, UserModule) and not trusts_code:
             raise _untrusted(folder, config.model)
         # A run may have been moved or renamed since it was written.
-        place = path.absolute()
-        return replace(config, folder=place.parent, name=place.name), folder
+        here = path.absolute()
+        return replace(config, folder=here.parent, name=here.name), folder
     config = load_config(path, overrides)
     return config, RunFolder(config.path)
 

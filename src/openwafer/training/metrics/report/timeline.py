@@ -69,10 +69,10 @@ def _order_layers(trace: StepTrace, layer_order: Sequence[str]) -> list[str]:
 
 
 def _paint_rows(axes: Any, trace: StepTrace, rows: Sequence[Sequence[TraceSpan]]) -> None:
-    for place, spans in enumerate(rows):
+    for row, spans in enumerate(rows):
         for kind in _PAINT_ORDER:
             bars = _bars(trace, [span.interval for span in spans if span.kind is kind])
-            axes.broken_barh(bars, (place - 0.42, 0.84), color=_COLORS[kind].value, linewidth=0)
+            axes.broken_barh(bars, (row - 0.42, 0.84), color=_COLORS[kind].value, linewidth=0)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, trace.window_seconds / time_scale(trace.window_seconds).divisor)
     axes.grid(visible=False, axis="y")
@@ -89,9 +89,9 @@ def _bars(trace: StepTrace, intervals: Sequence[Interval]) -> list[Interval]:
 
 def _name_layers(axes: Any, layers: Sequence[str], size: Size) -> None:
     stride = -(-len(layers) // _MOST_LAYER_NAMES)
-    places = range(0, len(layers), stride)
+    shown = range(0, len(layers), stride)
     longest = 12 if size.is_narrow else 26
-    axes.set_yticks(places, [_shorten(layers[place], longest) for place in places], fontsize=9)
+    axes.set_yticks(shown, [_shorten(layers[row], longest) for row in shown], fontsize=9)
 
 
 def _shorten(name: str, longest: int) -> str:

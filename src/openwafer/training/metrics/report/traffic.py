@@ -39,21 +39,21 @@ def draw_traffic(ways: Sequence[Traffic], parameters: int) -> Figure:
     """Bytes a parameter and step on each way, the plan as a mark on the measured bar."""
     measured = [way.measured_bytes / parameters for way in ways]
     planned = [way.planned_bytes / parameters for way in ways]
-    places = range(len(ways))
+    rows = range(len(ways))
 
     def paint(canvas: Any, size: Size) -> None:
         axes = canvas.subplots()
-        axes.barh(places, measured, height=0.55, color=[way.color.value for way in ways])
-        axes.plot(planned, places, "|", color=Color.INK.value, markersize=24, markeredgewidth=2)
-        axes.set_yticks(places, [way.name for way in ways])
+        axes.barh(rows, measured, height=0.55, color=[way.color.value for way in ways])
+        axes.plot(planned, rows, "|", color=Color.INK.value, markersize=24, markeredgewidth=2)
+        axes.set_yticks(rows, [way.name for way in ways])
         axes.set_xlim(0, max(*measured, *planned, 1) * (1.45 if size.is_narrow else 1.2))
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("bytes a parameter and step")
-        for place, figures in enumerate(zip(measured, planned, strict=True)):
+        for row, figures in enumerate(zip(measured, planned, strict=True)):
             label = "{:.2f} (plan {:.2f})".format(*figures)
-            place_xy, shift = (max(figures), place), (8, 0)
-            axes.annotate(label, place_xy, shift, textcoords="offset points", va="center")
+            end_xy, shift = (max(figures), row), (8, 0)
+            axes.annotate(label, end_xy, shift, textcoords="offset points", va="center")
 
     total = sum(way.measured_bytes for way in ways)
     caption = (

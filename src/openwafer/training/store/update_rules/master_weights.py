@@ -66,8 +66,8 @@ def _split_run(master: torch.Tensor, parts: SplitMaster) -> None:
     ties = np.flatnonzero(parts.low.numpy() == _TIE)
     if ties.size:
         rounded_down = ties[(bits.numpy()[ties] >> 16) & 1 == 0]
-        words, places = np.divmod(rounded_down, TIES_PER_WORD)
-        np.bitwise_or.at(parts.ties.numpy(), words, np.int64(1) << places)
+        words, bit_numbers = np.divmod(rounded_down, TIES_PER_WORD)
+        np.bitwise_or.at(parts.ties.numpy(), words, np.int64(1) << bit_numbers)
 
 
 def join_master(
@@ -86,8 +86,8 @@ def join_master(
     ties = parts.ties.numpy()
     words = np.flatnonzero(ties)
     if words.size:
-        places = np.arange(TIES_PER_WORD)
-        is_set = (ties[words, np.newaxis] >> places) & 1 == 1
-        rounded_down = (words[:, np.newaxis] * TIES_PER_WORD + places)[is_set]
+        bit_numbers = np.arange(TIES_PER_WORD)
+        is_set = (ties[words, np.newaxis] >> bit_numbers) & 1 == 1
+        rounded_down = (words[:, np.newaxis] * TIES_PER_WORD + bit_numbers)[is_set]
         bits.numpy()[rounded_down] += 1 << 16
     return out

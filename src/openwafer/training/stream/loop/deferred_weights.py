@@ -32,18 +32,18 @@ def deferred_weights(
         OpenwaferError: ``scratch-in-memory`` when the folder's files lie in memory,
             ``scratch-disk-full``.
     """
-    place = (folder or Path(tempfile.gettempdir())).absolute()
-    kind = _file_system_of(place)
+    scratch = (folder or Path(tempfile.gettempdir())).absolute()
+    kind = _file_system_of(scratch)
     if kind in IN_MEMORY:
         raise error(
             "scratch-in-memory",
-            f"files in {place} lie in memory: it is on a {kind}",
+            f"files in {scratch} lie in memory: it is on a {kind}",
             help="give deferred_weights a folder on a disk",
         )
-    return DeferredMemory(place, resident_bytes=resident_bytes, min_bytes=MIN_BYTES)
+    return DeferredMemory(scratch, resident_bytes=resident_bytes, min_bytes=MIN_BYTES)
 
 
-def _file_system_of(place: Path) -> str:
+def _file_system_of(folder: Path) -> str:
     mounts = {Path(m.mountpoint): m.fstype for m in psutil.disk_partitions(all=True)}
-    resolved = place.resolve()
+    resolved = folder.resolve()
     return next((mounts[path] for path in (resolved, *resolved.parents) if path in mounts), "")

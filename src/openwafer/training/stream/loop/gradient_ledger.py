@@ -217,8 +217,8 @@ class GradientLedger:
     def fill_zeros(self) -> None:
         """Gradients of zeros that ``zero_grad`` left are gradients like others from now on."""
         for name in sorted(self._zeros):
-            place = self._execution.executor.weights.parameters[name]
-            self.write(name, torch.zeros(place.shape, dtype=place.dtype))
+            parameter = self._execution.executor.weights.parameters[name]
+            self.write(name, torch.zeros(parameter.shape, dtype=parameter.dtype))
 
     def step(self, optimizer: Optimizer) -> None:
         """Complete a step with the last of its optimizers."""
