@@ -235,6 +235,40 @@ def test_a_reader_of_a_fresh_part_waits_until_it_is_filled(tmp_path: Path) -> No
         assert (was_ready, reader.is_ready) == (False, True)
 
 
+def test_a_reader_behind_a_fresh_part_that_is_given_back_unfilled_reads_it(tmp_path: Path) -> None:
+    store, _ = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        fresh = store.borrow("layer0", (W,), fresh=(W,))
+        reader = store.borrow("layer0", (W,), read_only=True)
+        was_blocked = reader.is_blocked
+        fresh.release()
+        reader.wait()
+        expected = content(store.layouts["layer0"], W, 0)
+        assert was_blocked
+        assert torch.equal(reader.part_bytes_view(W), expected)
+
+
+def test_a_fresh_part_whose_bytes_are_wanted_after_all_is_read(tmp_path: Path) -> None:
+    store, _ = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        loan = store.borrow("layer0", (W,), fresh=(W,))
+        loan.want_bytes(W)
+        loan.wait()
+        assert torch.equal(loan.part_bytes_view(W), content(store.layouts["layer0"], W, 0))
+
+
+def test_bytes_that_another_loan_is_filling_in_are_not_read_over(tmp_path: Path) -> None:
+    store, _ = gated_store(tmp_path / "store", ring_bytes=RECORD_BYTES)
+    with store:
+        filling, wanting = (store.borrow("layer0", (W,), fresh=(W,)) for _ in range(2))
+        filling.wait()
+        wanting.want_bytes(W)
+        filling.part_bytes_view(W).fill_(7)
+        filling.release()
+        wanting.wait()
+        assert bool((wanting.part_bytes_view(W) == 7).all())
+
+
 def test_gaps_of_a_fresh_part_are_zero_whatever_the_buffer_held(tmp_path: Path) -> None:
     store, _ = gated_store(tmp_path / "store", num_records=6, ring_bytes=RECORD_BYTES)
     with store:
@@ -304,11 +338,12 @@ def test_a_loan_used_wrongly_says_how(text: str) -> None:
 WAITED_MISUSES: dict[str, Callable[[Loan], object]] = {
     "does not include the states": lambda loan: loan.part_bytes_view(S),
     "changed parts it lacks: states": lambda loan: loan.release(dirty={S}),
+    "is to be read, but wait": lambda loan: loan.want_bytes(W),
 }
 
 
 @pytest.mark.parametrize("text", WAITED_MISUSES)
-def test_a_loan_used_for_parts_it_lacks_says_so(text: str) -> None:
+def test_a_loan_used_wrongly_after_its_wait_says_how(text: str) -> None:
     loan = make_store(None, tier=Tier.DRAM).borrow("layer0", (W,))
     loan.wait()
     with pytest.raises(OpenwaferError, match=f"the loan of the weights of record 'layer0'.*{text}"):

@@ -54,13 +54,29 @@ class StoreMachine(RuleBasedStateMachine):
     def read_ahead_in_vain(self, record: str, parts: tuple[Part, ...]) -> None:
         self.store.borrow(record, parts, read_only=True).release()
 
+    def expected(self, record: str, part: Part) -> torch.Tensor:
+        version = self.versions[record, part]
+        if version >= 0:
+            return content(LAYOUTS[record], part, version)
+        return torch.zeros(LAYOUTS[record].part_bytes(part), dtype=torch.uint8)
+
     @rule(record=records, part=st.sampled_from(KEPT_PARTS))
     def read(self, record: str, part: Part) -> None:
-        version = self.versions[record, part]
-        expected = torch.zeros(LAYOUTS[record].part_bytes(part), dtype=torch.uint8)
-        if version >= 0:
-            expected = content(LAYOUTS[record], part, version)
-        assert torch.equal(read_part(self.store, record, part), expected)
+        assert torch.equal(read_part(self.store, record, part), self.expected(record, part))
+
+    @rule(record=records, part=st.sampled_from(KEPT_PARTS), is_given_back=st.booleans())
+    def read_instead_of_overwriting(self, record: str, part: Part, is_given_back: bool) -> None:
+        loans = [self.store.borrow(record, (part,), fresh=(part,)) for _ in range(2)]
+        if is_given_back:
+            loans.append(self.store.borrow(record, (part,), read_only=True))
+            loans.pop(0).release()
+            loans.pop(0).release()
+        else:
+            loans[0].want_bytes(part)
+        loans[0].wait()
+        assert torch.equal(loans[0].part_bytes_view(part), self.expected(record, part))
+        for loan in loans:
+            loan.release()
 
     @rule(waits=st.booleans())
     def commit(self, waits: bool) -> None:

@@ -10,9 +10,16 @@ import torch
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import Part
 from openwafer.training.store.options import DiskTransfer, StoreOptions
-from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from tests.faults.failing_io import Call, FailingIo, Fault
-from tests.training.stream.small_link import NUM_RECORDS, SmallLink, fetches, interleaved, reads_of
+from tests.training.stream.small_link import (
+    NUM_RECORDS,
+    WEIGHT_BYTES,
+    SmallLink,
+    fetches,
+    interleaved,
+    reads_of,
+)
 
 MakeLink = Callable[..., SmallLink]
 
@@ -140,6 +147,40 @@ def test_gradients_send_no_reads_away(make_link: MakeLink) -> None:
         small.push(index, 0.25)
     # What comes behind is read for the next pass.
     assert reads_of(transfers)[:NUM_RECORDS] == ["2", "1", "0"]
+
+
+def with_room_asked_for(make_link: MakeLink) -> SmallLink:
+    """A gradient of 0.25 was applied and is on disk alone; room for the next is asked for ahead."""
+    small = make_link(ring_records=1)
+    small.push(0, 0.25)
+    small.link.complete_step()
+    small.link.flush()
+    with small.store.lent("1", tuple(Part), read_only=True):
+        pass
+    small.link.begin_pass([Action(Kind.PUSH, "0", WEIGHT_BYTES)])
+    return small
+
+
+def test_a_gradient_that_is_kept_again_is_added_to_though_room_was_asked_for(
+    make_link: MakeLink,
+) -> None:
+    small = with_room_asked_for(make_link)
+    small.link.keep_again("0", "0.weight")
+    small.push(0, 0.5)
+    assert bool((small.link.kept_gradients("0")["0.weight"] == 0.75).all())
+
+
+def test_a_gradient_in_whose_place_room_is_asked_for_can_be_read(make_link: MakeLink) -> None:
+    small = with_room_asked_for(make_link)
+    with small.link.lent("0", Part.GRADIENTS) as loan:
+        assert bool((loan.tensor("0.weight", Part.GRADIENTS) == 0.25).all())
+
+
+def test_a_gradient_in_whose_place_room_is_asked_for_can_be_changed(make_link: MakeLink) -> None:
+    small = with_room_asked_for(make_link)
+    small.link.keep_gradient("0", "0.weight", torch.ones(64, 64))
+    small.push(0, 0.5)
+    assert bool((small.link.kept_gradients("0")["0.weight"] == 1.5).all())
 
 
 def test_what_was_foreseen_and_found_no_room_is_not_read_in_the_pass(make_link: MakeLink) -> None:

@@ -65,7 +65,8 @@ class Lending:
         self._waiting: deque[Request] = deque()
         self._foreseen: deque[PartState] = deque()
         self._kept: list[PartState] = []
-        self._lent: dict[PartState, None] = {}
+        # Who has each part on disk, in the order in which they were given it.
+        self._lent: dict[PartState, list[Request]] = {}
         self._num_requests = 0
         self.read_ahead = ReadAhead(monitor, meter, unit_bytes, self._settle)
         self.write_behind = WriteBehind(monitor, commits, meter, unit_bytes, self._settle)
@@ -95,10 +96,16 @@ class Lending:
     def share(self, request: Request, which: Part) -> Request:
         """A read-only request of a part that another holds: granted, for it takes no room."""
         part = request.parts[which]
-        part.num_loans += 1
         shared = Request(request.layout, {which: part}, frozenset(), True, request.epoch)
-        shared.number, shared.granted, shared.is_waited = request.number, [part], True
+        shared.number, shared.is_waited = request.number, True
+        self._give(shared, part)
         return shared
+
+    def want_bytes(self, request: Request, which: Part) -> None:
+        """Let a part that was asked for as fresh have the bytes that are in the store."""
+        request.fresh -= {which}
+        self._read_if_wanted(request.parts[which])
+        self._monitor.announce()
 
     def wait(self, request: Request) -> None:
         """Return when the bytes may be used as asked. Raises the error of a failed read."""
@@ -126,7 +133,12 @@ class Lending:
         is_held_back = self._commits.is_owed and any(
             self._commits.holds_back(part, request.epoch) for part in request.parts.values()
         )
-        return not request.is_granted or (is_held_back and not request.is_read_only)
+        is_to_be_filled = any(
+            part.is_empty and which not in request.fresh for which, part in request.parts.items()
+        )
+        return (
+            not request.is_granted or is_to_be_filled or (is_held_back and not request.is_read_only)
+        )
 
     def release(self, request: Request, dirty: Collection[Part]) -> None:
         """Take the parts back and send changed ones on their way to the disk."""
@@ -136,12 +148,13 @@ class Lending:
             self._waiting.remove(request)
         for which, part in request.parts.items():
             if part in request.granted:
-                self._take_back(part)
+                self._take_back(request, part)
             if not request.is_read_only:
                 self._end_writing(request, part)
             if which in changed and part.num_bytes:
                 part.is_dirty = part.is_loaded = True
                 part.read_error = None
+            self._read_if_wanted(part)
             self._settle(part)
         self._monitor.announce()
 
@@ -198,10 +211,19 @@ class Lending:
             self._ring.claim(part)
             if part.part not in request.fresh:
                 self._meter.count_hit(part.num_bytes)
+        self._give(request, part)
+
+    def _give(self, request: Request, part: PartState) -> None:
         part.num_loans += 1
         if not part.is_resident:
-            self._lent[part] = None
+            self._lent.setdefault(part, []).append(request)
         request.granted.append(part)
+
+    def _read_if_wanted(self, part: PartState) -> None:
+        """Read a part whose room was asked for as fresh, if nobody is to fill it any more."""
+        lent = self._lent.get(part)
+        if lent and part.is_empty and part.num_writers == 0 and part.part not in lent[0].fresh:
+            self.load(part)
 
     def load(self, part: PartState) -> None:
         """Bring the newest bytes into the part's buffer; those of a part never written are zero."""
@@ -233,8 +255,10 @@ class Lending:
         is_held = part.is_writing or self._commits.holds_back(part, request.epoch)
         return request.is_read_only or not is_held
 
-    def _take_back(self, part: PartState) -> None:
+    def _take_back(self, request: Request, part: PartState) -> None:
         part.num_loans -= 1
+        if not part.is_resident:
+            self._lent[part].remove(request)
         if part.num_loans == 0:
             self._lent.pop(part, None)
 

@@ -42,6 +42,18 @@ class Loan:
         """Place in the order in which loans were asked for, and are given room."""
         return self._request.number
 
+    def want_bytes(self, part: Part) -> None:
+        """Let a part that was borrowed as fresh be read after all; to be called before `wait`.
+
+        Raises `store-loan-misuse`.
+        """
+        with self._monitor.changed:
+            self._require_unreleased("changed")
+            self._require_part(part)
+            if self._request.is_waited:
+                raise self._misuse("is to be read, but wait() has returned already")
+            self._lending.want_bytes(self._request, part)
+
     def wait(self) -> None:
         """Return when the bytes are in memory and, unless read-only, may be changed.
 
@@ -79,9 +91,12 @@ class Loan:
         self._require_unreleased("used")
         if not self._request.is_waited:
             raise self._misuse("is used before wait() has returned")
+        self._require_part(part)
+        return self._request.parts[part]
+
+    def _require_part(self, part: Part) -> None:
         if part not in self.parts:
             raise self._misuse(f"does not include the {part}")
-        return self._request.parts[part]
 
     def _require_unreleased(self, what: str) -> None:
         if self._request.is_released:

@@ -55,6 +55,11 @@ class PartState:
         return not (self.is_resident or in_use)
 
     @property
+    def is_empty(self) -> bool:
+        """Its bytes are not in memory, nobody reads them, and no read has failed."""
+        return not (self.is_loaded or self.is_reading or self.read_error)
+
+    @property
     def is_settled(self) -> bool:
         """No change that belongs to the commit under way is still to come or to be written."""
         return not (self.num_owed or self.is_dirty or self.is_writing)

@@ -301,6 +301,9 @@ class StoreLink:
             take: _Take = partial(self._update_now, loan)
         else:
             loan = self._idle.take_push(record)
+            if self._updates.has_any(record):
+                # When room was asked for, ahead of the push, there may have been none.
+                loan.want_bytes(Part.GRADIENTS)
             take = partial(self._keep, loan)
         after = self._device.submitted()
         if not self._threads:
