@@ -239,7 +239,7 @@ def plan_run(
     )
     with unseen(workload):
         plan = make_plan(request, split_at)
-    _refuse_writes(model, plan)
+    _refuse_uses(model, plan)
     speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
     placement = place(plan.layouts, _host_budget(options, plan, folder), speculates=speculates)
     if Tier.DISK not in placement.tiers.values():
@@ -262,11 +262,19 @@ def _check_gradients_are_dense(model: nn.Module) -> None:
             )
 
 
-def _refuse_writes(model: nn.Module, plan: StreamPlan) -> None:
+def _refuse_uses(model: nn.Module, plan: StreamPlan) -> None:
     if plan.mode is Mode.STREAMED:
         _check_max_norms(model)
         for name in plan.dry.written:
             refuse_write(name)
+        for name in plan.dry.offset:
+            raise error(
+                "weight-by-offset",
+                f"the model's forward reads {name!r} by as_strided with a storage_offset, and "
+                "weights that are streamed share their storage",
+                help="leave storage_offset out, which then is the tensor's own, and take a part of "
+                "the weight first: weight[2:].as_strided(size, stride)",
+            )
 
 
 def _check_max_norms(model: nn.Module) -> None:

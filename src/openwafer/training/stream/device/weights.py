@@ -15,8 +15,9 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
 from openwafer.training.stream.layers import PINNED
 
-# The attribute of an ordinary parameter, which a released one hides.
+# Attributes of an ordinary parameter, which a released one hides.
 OWN_DATA: Final[Any] = torch.Tensor.data
+OWN_VERSION: Final[Any] = torch.Tensor._version
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class DeviceWeights:
         self._by_storage: dict[int, str] = {}
         # Thread, and number of the autograd node that it would make next.
         self._bound_at: dict[str, tuple[int, int]] = {}
+        # Autograd's counters of writes to the parameters, as they were bound.
+        self._versions: dict[str, dict[str, int]] = {}
         self._pool: dict[int, list[torch.Tensor]] = {}
         self._pooled_bytes = 0
         # One NaN a parameter, whose storage also tells which parameter was used while released.
@@ -138,6 +141,20 @@ class DeviceWeights:
             if self._released_class is not None:
                 self.parameters[name].__class__ = self._own_classes[name]
             OWN_DATA.__set__(self.parameters[name], view)
+        self._versions[record] = self._versions_of(record)
+
+    def _versions_of(self, record: str) -> dict[str, int]:
+        names = (place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS])
+        return {name: OWN_VERSION.__get__(self.parameters[name]) for name in names}
+
+    def check_unwritten(self, record: str) -> None:
+        """Tell of parameters of a bound record that were written to since they were bound."""
+        found, bound = self._versions_of(record), self._versions[record]
+        if found != bound:
+            self._versions[record] = found
+            for name in found:
+                if found[name] != bound[name]:
+                    self.on_written(name)
 
     def views(self, record: str) -> dict[str, torch.Tensor]:
         """The record's slot as its weights, by parameter name."""
@@ -186,16 +203,18 @@ class DeviceWeights:
             return
         replaced = self._replaced(record)
         slot = self._slots.pop(record)
-        self._by_storage.pop(slot.untyped_storage()._cdata, None)
+        is_bound = self._by_storage.pop(slot.untyped_storage()._cdata, None) == record
         self.unbind(record)
-        for name in replaced:
-            self.on_written(name)
         if record in self._lent:
             self._lent.remove(record)
-            return
-        self._pool.setdefault(slot.numel(), []).append(slot)
-        self._pooled_bytes += slot.numel()
-        self._trim_pool(0)
+        else:
+            self._pool.setdefault(slot.numel(), []).append(slot)
+            self._pooled_bytes += slot.numel()
+            self._trim_pool(0)
+        for name in replaced:
+            self.on_written(name)
+        if is_bound:
+            self.check_unwritten(record)
 
     def _replaced(self, record: str) -> list[str]:
         """Parameters of a bound record that the forward has pointed at other memory."""
@@ -215,6 +234,13 @@ class DeviceWeights:
         offset = int(tensor.storage_offset()) * tensor.element_size()
         places = self._layouts[record].parts[Part.WEIGHTS]
         return next(place.spec.name for place in reversed(places) if place.offset_bytes <= offset)
+
+    def offset_bytes(self, name: str) -> int:
+        """Where a parameter begins in the slot of its record."""
+        places = (layout.parts[Part.WEIGHTS] for layout in self._layouts.values())
+        return next(
+            one.offset_bytes for one in chain.from_iterable(places) if one.spec.name == name
+        )
 
     def unbind(self, record: str) -> None:
         """Leave the record's parameters with their shapes and without memory."""

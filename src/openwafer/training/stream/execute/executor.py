@@ -475,6 +475,8 @@ class Executor:
         visit = self.enter(layer) if pause is None else pause(layer)
         with self._inside_layer(Phase.LAYER), self.recorder.forward(layer.name):
             out = self._run_framed(layer, visit, function, (args, kwargs))
+            for record in layer.records:
+                self.weights.check_unwritten(record)
         if torch.is_grad_enabled():
             self._watch(out, visit)
         if pause is None:

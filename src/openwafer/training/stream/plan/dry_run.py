@@ -75,6 +75,7 @@ class DryRun:
         depends_on_values: whether the step was computed with random weights, so that with others
             it may need more.
         written: parameters that the forward writes to.
+        offset: parameters that it reads from a place in their storage that it names.
         reasons: why layers cannot be recomputed, by name, where a run was asked to find out. The
             other figures are those of a forward then, if one of these layers was to be recomputed.
     """
@@ -89,6 +90,7 @@ class DryRun:
     left_bytes: int = 0
     depends_on_values: bool = False
     written: tuple[str, ...] = ()
+    offset: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -147,6 +149,7 @@ class _WatchingMeter(CountingMeter):
         self.weights: DeviceWeights | None = None
         self.misused: dict[str, None] = {}
         self.written: dict[str, None] = {}
+        self.offset: dict[str, None] = {}
         # Called where an operator on fake tensors writes to one that is not.
         self.on_foreign_write: Callable[[], None] | None = None
 
@@ -159,9 +162,26 @@ class _WatchingMeter(CountingMeter):
                         self.misused[name] = None
             if func._schema.is_mutable:  # noqa: SLF001 - no public name
                 self._note_writes(self.weights, func, args, kwargs or {})
+        if self.weights is not None and func is torch.ops.aten.as_strided.default:
+            self._note_offset(self.weights, *args, **(kwargs or {}))
         if self.on_foreign_write is not None and _writes_foreign(func, args, kwargs or {}):
             self.on_foreign_write()
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _note_offset(
+        self,
+        weights: DeviceWeights,
+        tensor: torch.Tensor,
+        _size: object,
+        _stride: object,
+        storage_offset: int | None = None,
+    ) -> None:
+        """A weight that shares its storage is not where it would be in one of its own."""
+        # What is as large as its storage is a slot, whose views this program takes.
+        is_whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+        name = None if storage_offset is None or is_whole else weights.bound_parameter(tensor)
+        if name is not None and weights.offset_bytes(name):
+            self.offset[name] = None
 
     def _note_writes(self, weights: DeviceWeights, func: Any, args: Any, kwargs: Any) -> None:
         for argument, value in zip(func._schema.arguments, args, strict=False):  # noqa: SLF001
@@ -296,6 +316,7 @@ class _Stage:
             received=tuple(self.link.received),
             misused=tuple(self.meter.misused),
             written=tuple(self.meter.written),
+            offset=tuple(self.meter.offset),
             activation_bytes=tuple(after - before for before, after in pairwise(left)),
             calls=StepCalls(forward, self.meter.take_calls()),
             kinds=tuple(self.executor.watch.met),
