@@ -158,6 +158,7 @@ class StreamedExecution:
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
         self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
         self.executor.checks_schedule = is_checking()
+        self.executor.casts.is_checking = True
         self.adopt(plan)
         # Gradients that arrive are of the next step, so those of the last must be gone by then.
         self.executor.on_backward = self.flush

@@ -41,6 +41,7 @@ from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
 from openwafer.training.stream.execute.reach import draws_beside_torch
+from openwafer.training.stream.execute.shared_casts import SharedCasts
 from openwafer.training.stream.execute.stand_ins import Function
 from openwafer.training.stream.execute.walk import Walk
 from openwafer.training.stream.layers import PINNED, Layer, Partition
@@ -88,6 +89,7 @@ class Executor:
         states: what the layers see beside their arguments.
         watching: makes the context of a layer's call with its name and arguments.
         watch: which passes are metered, and what there is room for.
+        casts: which weights autocast would cast once for several calls.
         state: what all of the model sees beside its arguments.
         order: of micro-batches.
         on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
@@ -139,6 +141,7 @@ class Executor:
         self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
         link.on_update = self._note_update
         self._model = model
+        self.casts = SharedCasts(model, device)
         self._undo = attach(self, model, split, weights.parameters)
 
     def follow(self, plan: StepPlan) -> None:
@@ -447,15 +450,16 @@ class Executor:
     # Layers.
 
     @contextmanager
-    def _inside_layer(self, phase: Phase) -> Iterator[None]:
-        outside, self._phase = self._phase, phase
-        try:
-            yield
-        finally:
-            # A failed pass is left from within.
-            if self._phase is phase:
-                self._phase = outside
-            torch.clear_autocast_cache()
+    def _inside_layer(self, phase: Phase, layer: Layer | None = None) -> Iterator[None]:
+        module = None if layer is None else self._model.get_submodule(layer.name)
+        with self.casts.leaving_none(module):
+            outside, self._phase = self._phase, phase
+            try:
+                yield
+            finally:
+                # A failed pass is left from within.
+                if self._phase is phase:
+                    self._phase = outside
 
     def run_layer(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         """Run one call of a layer; the layer's ``forward`` is replaced by this."""
@@ -473,7 +477,9 @@ class Executor:
     def _run_visit(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         pause = self.pause
         visit = self.enter(layer) if pause is None else pause(layer)
-        with self._inside_layer(Phase.LAYER), self.recorder.forward(layer.name):
+        # Micro-batches that take turns are each in an autocast of their own.
+        used = layer if pause is None else None
+        with self._inside_layer(Phase.LAYER, used), self.recorder.forward(layer.name):
             out = self._run_framed(layer, visit, function, (args, kwargs))
             for record in layer.records:
                 self.weights.check_unwritten(record)
@@ -521,12 +527,17 @@ class Executor:
 
     def run_part(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the forward of a module beside or around the layers: a pass if called by itself."""
+        module = getattr(function, "__self__", None)
+        if isinstance(module, nn.Module) and self.pause is None:
+            self.casts.use_beside(module)
         if self.is_in_pass:
             return function(*args, **kwargs)
         return self._run_pass(function, args, kwargs, getattr(function, "__qualname__", ""))
 
     def _run_pass(self, function: Function, args: Any, kwargs: Any, name: str) -> Any:
-        kind = self.watch.admit_call(name, args, kwargs)
+        # The dry run of a call leaves no cast, either.
+        with self.casts.leaving_none(None):
+            kind = self.watch.admit_call(name, args, kwargs)
         with self.device.forward_only():
             self.watch.meet(kind)
             self._begin_pass(num_micro_batches=1, is_whole=name == ROOT)
