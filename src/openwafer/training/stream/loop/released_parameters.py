@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.stream.loop.model_checks import gradient_hook
-from openwafer.training.stream.loop.stored_tensor import Place, StoredTensor, without_memory
+from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, without_memory
 
 _READABLE: Final = (
     *("shape", "dtype", "device", "layout", "ndim", "nbytes", "itemsize", "requires_grad"),
@@ -57,7 +57,7 @@ class Home:
 
     Attributes:
         name: of the parameter.
-        weights: the place of its weights.
+        weights: the backing of its weights.
         copy_weights: gives it other values, as ``load_state_dict`` does.
         replace_weights: gives it another tensor.
         gradient: its gradient, or ``None``.
@@ -68,7 +68,7 @@ class Home:
     """
 
     name: str
-    weights: Callable[[str], Place]
+    weights: Callable[[str], Backing]
     copy_weights: Callable[[str, torch.Tensor], None]
     replace_weights: Callable[[str, torch.Tensor], None]
     gradient: Callable[[str], torch.Tensor | None]
@@ -122,7 +122,7 @@ class ReleasedParameter(nn.Parameter):
             # What runs for an ordinary parameter.
             return nn.Parameter.__torch_function__(func, types, args, kwargs)
         if func in _OF_GEOMETRY:
-            return func(_place_of(args[0]).geometry(), *args[1:], **kwargs)
+            return func(_backing_of(args[0]).geometry(), *args[1:], **kwargs)
         if func in _NEEDS_MEMORY:
             raise without_memory(f"the weight {args[0].home.name!r}")
         if func is torch.Tensor.register_post_accumulate_grad_hook:
@@ -150,11 +150,11 @@ class _Read(torch.autograd.Function):
 
 
 def _stored(parameter: ReleasedParameter, *, is_in_graph: bool) -> StoredTensor:
-    place = _place_of(parameter)
-    return StoredTensor(place, place.geometry(), is_in_graph=is_in_graph)
+    backing = _backing_of(parameter)
+    return StoredTensor(backing, backing.geometry(), is_in_graph=is_in_graph)
 
 
-def _place_of(parameter: ReleasedParameter) -> Place:
+def _backing_of(parameter: ReleasedParameter) -> Backing:
     return parameter.home.weights(parameter.home.name)
 
 

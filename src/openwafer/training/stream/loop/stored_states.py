@@ -15,7 +15,7 @@ from openwafer.training.stream.link.optimizer_states import (
     state_of,
     take_states,
 )
-from openwafer.training.stream.loop.stored_tensor import Place, StoredTensor, Values
+from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 
 
 def _then_stored(method: Callable[..., Any]) -> Any:
@@ -76,7 +76,7 @@ class StoredStates(MutableMapping[Any, Any]):
         self._parameters = parameters
         self._name_of = {id(parameter): name for name, parameter in parameters.items()}
         # What somebody holds.
-        self._places: WeakValueDictionary[tuple[str, str], Place] = WeakValueDictionary()
+        self._backings: WeakValueDictionary[tuple[str, str], Backing] = WeakValueDictionary()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise error(
@@ -131,21 +131,23 @@ class StoredStates(MutableMapping[Any, Any]):
 
     def _entries(self, name: str, state: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            key: self._place(name, key, value).whole() if isinstance(value, torch.Tensor) else value
+            key: self._backing(name, key, value).whole()
+            if isinstance(value, torch.Tensor)
+            else value
             for key, value in state.items()
         }
 
-    def _place(self, name: str, key: str, like: torch.Tensor) -> Place:
-        place = self._places.get((name, key))
-        if place is None:
+    def _backing(self, name: str, key: str, like: torch.Tensor) -> Backing:
+        backing = self._backings.get((name, key))
+        if backing is None:
             values = Values(
                 lambda: self._read(name)[key],
                 lambda value: self._take(name, {**self._read(name), key: value}),
             )
-            place = self._places[name, key] = Place(
+            backing = self._backings[name, key] = Backing(
                 f"the state {key!r} of {name!r}", like, like.device, values
             )
-        return place
+        return backing
 
     def _write(self, name: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
         before = self._read(name)
@@ -154,11 +156,13 @@ class StoredStates(MutableMapping[Any, Any]):
             if isinstance(value, StoredTensor):
                 written[key] = value.detach().clone()
         for key in before:
-            place = self._places.get((name, key))
+            backing = self._backings.get((name, key))
             value = state.get(key)
-            if place is not None and not (isinstance(value, StoredTensor) and value.place is place):
-                place.leave()
-                del self._places[name, key]
+            if backing is not None and not (
+                isinstance(value, StoredTensor) and value.backing is backing
+            ):
+                backing.leave()
+                del self._backings[name, key]
         self._take(name, written)
         return self._entries(name, self._read(name))
 
@@ -172,11 +176,11 @@ class StoredStates(MutableMapping[Any, Any]):
         counts = self._execution.updater.counts.num_updates
         found = {name: states.get(parameter, {}) for name, parameter in self._parameters.items()}
         begun = {name: state for name, state in found.items() if state or counts.get(name)}
-        for name, key in list(self._places):
-            place = self._places.get((name, key))
-            if place is not None and name in begun:
-                place.leave()
-                del self._places[name, key]
+        for name, key in list(self._backings):
+            backing = self._backings.get((name, key))
+            if backing is not None and name in begun:
+                backing.leave()
+                del self._backings[name, key]
         take_states(self._execution.store, self._execution.updater, begun)
         self.others = {key: state for key, state in states.items() if id(key) not in self._name_of}
 
@@ -189,5 +193,5 @@ class StoredStates(MutableMapping[Any, Any]):
 
     def end(self, states: Mapping[Any, Any]) -> None:
         """The states are ordinary ones again, and so are those that somebody holds."""
-        for (name, key), place in self._places.items():
-            place.leave(states[self._parameters[name]][key])
+        for (name, key), backing in self._backings.items():
+            backing.leave(states[self._parameters[name]][key])

@@ -2,7 +2,7 @@
 
 A :class:`StoredTensor` has a shape and no memory. An operator that uses one is given the values,
 and what it writes goes back; an operator that only changes the geometry returns another one of the
-same place. So code that was written for ordinary tensors, torch's own included, reads and changes
+same backing. So code that was written for ordinary tensors, torch's own included, reads and changes
 weights, gradients and optimizer states that are not there, with the bits it would get from memory.
 """
 
@@ -21,10 +21,10 @@ from openwafer.training.store.layout import flat
 
 @dataclass(frozen=True)
 class Values:
-    """How the values of a place are reached.
+    """How the values of a backing are reached.
 
     Attributes:
-        read: returns a copy, of the shape, strides and dtype of the place.
+        read: returns a copy, of the shape, strides and dtype of the backing.
         write: takes other values of that shape and dtype.
         scale: multiplies them by a number without reading them, or returns False.
     """
@@ -34,7 +34,7 @@ class Values:
     scale: Callable[[float], bool] = lambda factor: False
 
 
-class Place:
+class Backing:
     """What a plain loop would hold as one tensor, and what its views share.
 
     Args:
@@ -83,19 +83,21 @@ class Place:
 
 
 class StoredTensor(torch.Tensor):
-    """A view of a place; see the module.
+    """A view of a backing; see the module.
 
     Args:
-        place: where its values are.
+        backing: where its values are.
         geometry: a tensor on the meta device: shape, strides, offset and dtype.
         is_in_graph: whether it stands for a leaf that requires a gradient, in operators that
             autograd records; like the leaf, it is not written to.
     """
 
-    place: Place
+    backing: Backing
     is_in_graph: bool
 
-    def __new__(cls, place: Place, geometry: torch.Tensor, *, is_in_graph: bool = False) -> Self:
+    def __new__(
+        cls, backing: Backing, geometry: torch.Tensor, *, is_in_graph: bool = False
+    ) -> Self:
         """A tensor without memory."""
         made = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - no public name
             cls,
@@ -103,9 +105,9 @@ class StoredTensor(torch.Tensor):
             strides=geometry.stride(),
             storage_offset=geometry.storage_offset(),
             dtype=geometry.dtype,
-            device=place.device,
+            device=backing.device,
         )
-        made.place, made.is_in_graph = place, is_in_graph
+        made.backing, made.is_in_graph = backing, is_in_graph
         return made
 
     # As an ordinary parameter has it.
@@ -129,7 +131,7 @@ class StoredTensor(torch.Tensor):
         return _compute(func, args, kwargs or {})
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"{self.place.name}, in the parameter store: {_values_of(self)!r}"
+        return f"{self.backing.name}, in the parameter store: {_values_of(self)!r}"
 
     def numpy(self, *, force: bool = False) -> Any:
         """A copy, read-only, for what is written to it would not reach the store."""
@@ -152,7 +154,7 @@ class StoredTensor(torch.Tensor):
         return copied
 
     def _without_memory(self, *_: object, **__: object) -> NoReturn:
-        raise without_memory(self.place.name)
+        raise without_memory(self.backing.name)
 
     data_ptr = storage = untyped_storage = share_memory_ = resize_ = set_ = _without_memory
     __dlpack__ = pin_memory = _without_memory
@@ -168,16 +170,16 @@ def without_memory(name: str) -> Exception:
 
 
 def _is_scaled(tensor: torch.Tensor, factor: object) -> bool:
-    """Whether a multiplication of a whole place by a number could be left to the place."""
+    """Whether a multiplication of a whole backing by a number could be left to the backing."""
     if isinstance(factor, torch.Tensor):
         factor = None if factor.dim() or isinstance(factor, StoredTensor) else factor.item()
     return (
         isinstance(tensor, StoredTensor)
-        and tensor.numel() == tensor.place.shape.numel()
-        and tensor.dtype is tensor.place.dtype
+        and tensor.numel() == tensor.backing.shape.numel()
+        and tensor.dtype is tensor.backing.dtype
         and tensor.dtype.is_floating_point
         and isinstance(factor, (int, float))
-        and tensor.place.scale(float(factor))
+        and tensor.backing.scale(float(factor))
     )
 
 
@@ -186,13 +188,13 @@ def _view(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     meta = pytree.tree_map_only(StoredTensor, _geometry, args)
     return pytree.tree_map_only(
         torch.Tensor,
-        lambda geometry: StoredTensor(tensor.place, geometry, is_in_graph=tensor.is_in_graph),
+        lambda geometry: StoredTensor(tensor.backing, geometry, is_in_graph=tensor.is_in_graph),
         func(*meta, **kwargs),
     )
 
 
 def _geometry(tensor: StoredTensor) -> torch.Tensor:
-    num_bytes = tensor.place.shape.numel() * tensor.place.dtype.itemsize
+    num_bytes = tensor.backing.shape.numel() * tensor.backing.dtype.itemsize
     base = torch.empty(num_bytes // tensor.dtype.itemsize, dtype=tensor.dtype, device="meta")
     return base.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
@@ -209,12 +211,12 @@ def _one_by_one(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 def _compute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     leaves = pytree.arg_tree_leaves(*args, **kwargs)
-    places = {leaf.place for leaf in leaves if isinstance(leaf, StoredTensor)}
-    values = {place: flat(place.tensor()) for place in places}
+    backings = {leaf.backing for leaf in leaves if isinstance(leaf, StoredTensor)}
+    values = {backing: flat(backing.tensor()) for backing in backings}
     given: dict[int, StoredTensor] = {}
 
     def view(tensor: StoredTensor) -> torch.Tensor:
-        elements = values[tensor.place].view(tensor.dtype)
+        elements = values[tensor.backing].view(tensor.dtype)
         made = elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
         given[id(made)] = tensor
         return made
@@ -224,8 +226,8 @@ def _compute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     for tensor in written:
         _check_writable(tensor)
     out = func(*real_args, **real_kwargs)
-    for place in dict.fromkeys(tensor.place for tensor in written):
-        place.changed(values[place].as_strided(place.shape, place.strides))
+    for backing in dict.fromkeys(tensor.backing for tensor in written):
+        backing.changed(values[backing].as_strided(backing.shape, backing.strides))
     return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), out)
 
 
@@ -246,7 +248,7 @@ def _check_writable(tensor: StoredTensor) -> None:
     if tensor.is_in_graph:
         raise error(
             "streamed-leaf-written",
-            f"{tensor.place.name} requires a gradient, and is written in place while autograd "
+            f"{tensor.backing.name} requires a gradient, and is written in place while autograd "
             "records",
             help="write under torch.no_grad(), or to parameter.data",
         )

@@ -1,4 +1,4 @@
-"""What a loop would find in its parameters, as places in the parameter store."""
+"""What a loop would find in its parameters, as backings in the parameter store."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -12,7 +12,7 @@ from openwafer.training.store.layout import KEPT_PARTS, Part, flat
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
 from openwafer.training.stream.loop.memory_alias import Aliases
-from openwafer.training.stream.loop.stored_tensor import Place, StoredTensor, Values
+from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.stream.records import has_master, write_weight
 
 
@@ -39,40 +39,40 @@ class StoredValues:
         self._ledger = ledger
         self._record_of = execution.executor.split.record_of
         # What somebody holds.
-        self._weights: WeakValueDictionary[str, Place] = WeakValueDictionary()
-        self._gradients: WeakValueDictionary[str, Place] = WeakValueDictionary()
+        self._weights: WeakValueDictionary[str, Backing] = WeakValueDictionary()
+        self._gradients: WeakValueDictionary[str, Backing] = WeakValueDictionary()
         self._weight_aliases = Aliases()
         self._gradient_aliases = Aliases()
 
     def end(self) -> None:
         """Weights and gradients are in the parameters again, and what somebody holds is, too."""
-        for name, place in self._weights.items():
-            place.leave(self._parameters[name].detach())
-        for name, place in self._gradients.items():
+        for name, backing in self._weights.items():
+            backing.leave(self._parameters[name].detach())
+        for name, backing in self._gradients.items():
             gradient = self._parameters[name].grad
             assert gradient is not None
-            place.leave(gradient)
+            backing.leave(gradient)
 
     def given_memory(self, name: str, weights: torch.Tensor) -> torch.Tensor:
         """Memory for weights that leave the store: what the loop gave for them, or new."""
         alias = self._weight_aliases.get(name)
         return weights.clone() if alias is None else alias
 
-    def _place(self, what: str, name: str, values: Values) -> Place:
+    def _backing(self, what: str, name: str, values: Values) -> Backing:
         layout = self._execution.store.layouts[self._record_of[name]]
         like = layout.place(name, Part.WEIGHTS).spec.empty("meta")
-        return Place(what, like, self._execution.device.torch_device, values)
+        return Backing(what, like, self._execution.device.torch_device, values)
 
     # Weights.
 
-    def weights(self, name: str) -> Place:
+    def weights(self, name: str) -> Backing:
         """The weights of a parameter."""
-        place = self._weights.get(name)
-        if place is None:
+        backing = self._weights.get(name)
+        if backing is None:
             values = Values(partial(self._read_weights, name), partial(self.write_weights, name))
-            place = self._place(f"the weight {name!r}", name, values)
-            self._weights[name] = place
-        return place
+            backing = self._backing(f"the weight {name!r}", name, values)
+            self._weights[name] = backing
+        return backing
 
     def _read_weights(self, name: str) -> torch.Tensor:
         alias = self._weight_aliases.get(name)
@@ -101,7 +101,7 @@ class StoredValues:
         """``parameter.data = value``: whoever holds the weights of before keeps them."""
         held = self._weights.get(name)
         if isinstance(value, StoredTensor):
-            if value.place is held:
+            if value.backing is held:
                 return
             value = _own_memory(value)
         _check_like(f"{name}.data", self._parameters[name], value)
@@ -129,16 +129,16 @@ class StoredValues:
         """``parameter.grad``."""
         if not self._ledger.has_gradient(name):
             return None
-        place = self._gradients.get(name)
-        if place is None:
+        backing = self._gradients.get(name)
+        if backing is None:
             values = Values(
                 partial(self._read_gradient, name),
                 partial(self._write_gradient, name),
                 partial(self._scale_gradient, name),
             )
-            place = self._place(f"the gradient of {name!r}", name, values)
-            self._gradients[name] = place
-        return place.whole()
+            backing = self._backing(f"the gradient of {name!r}", name, values)
+            self._gradients[name] = backing
+        return backing.whole()
 
     def _read_gradient(self, name: str) -> torch.Tensor:
         alias = self._gradient_aliases.get(name)
@@ -156,7 +156,7 @@ class StoredValues:
     def set_gradient(self, name: str, gradient: torch.Tensor | None) -> None:
         """``parameter.grad = gradient``."""
         if isinstance(gradient, StoredTensor):
-            if gradient.place is self._gradients.get(name):
+            if gradient.backing is self._gradients.get(name):
                 return
             gradient = _own_memory(gradient)
         if gradient is not None:
@@ -175,21 +175,21 @@ class StoredValues:
     def leave_gradients(self, names: Iterable[str], *, as_zeros: bool = False) -> None:
         """Gradients are about to be forgotten: who holds one keeps it, or finds zeros in it."""
         for name in names:
-            place = self._gradients.get(name)
-            if place is not None:
-                place.leave(torch.zeros_like(place.tensor()) if as_zeros else None)
+            backing = self._gradients.get(name)
+            if backing is not None:
+                backing.leave(torch.zeros_like(backing.tensor()) if as_zeros else None)
                 del self._gradients[name]
             self._gradient_aliases.drop(name)
 
 
 def _own_memory(value: StoredTensor) -> torch.Tensor:
-    if value.place.is_stored:
+    if value.backing.is_stored:
         raise error(
             "streamed-memory-shared",
-            f"{value.place.name} is in the parameter store, and shares memory with nothing",
+            f"{value.backing.name} is in the parameter store, and shares memory with nothing",
             help="give a copy, with .clone()",
         )
-    own = flat(value.place.tensor()).view(value.dtype)
+    own = flat(value.backing.tensor()).view(value.dtype)
     return own.as_strided(value.size(), value.stride(), value.storage_offset())
 
 
