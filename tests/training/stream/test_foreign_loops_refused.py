@@ -79,7 +79,7 @@ def compiles_the_whole(loop: Loop) -> None:
 
 LINES: dict[Lines, str] = {
     sets_other_data: r"inlet.weight.data was given \(32, 32\) torch.float64.*\n.*close\(\), change",
-    sets_strided_data: r"was given .* not contiguous, and .*\n.*give a contiguous tensor",
+    sets_strided_data: r"strides \(1, 32\), .* strides \(32, 1\)\n.*give a .*those strides",
     shares_data: r"'layers.0.0.weight' is in the .* shares memory with nothing\n.*with \.clone\(\)",
     sets_another_gradient: r"inlet.weight.grad was given \(3,\)",
     writes_while_autograd_records: r"is written in place while autograd .*\n.*under torch.no_grad",
