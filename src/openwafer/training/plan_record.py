@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 FORMAT = "openwafer-plan"
-VERSION = 2
+VERSION = 3
 
 
 class Mode(StrEnum):
@@ -70,13 +70,16 @@ class PlanRecord:
 
     `step_bytes` are those of a usual step. Where updates are made before it is known that they are
     right, a step whose updates are undone moves `undone_step_bytes`, and one that keeps its
-    gradients and waits `kept_step_bytes`; elsewhere there are no such steps.
+    gradients and waits `kept_step_bytes`; elsewhere there are no such steps. `step_flops` are those
+    of matrix products, convolutions and attentions, recomputed ones included.
     """
 
     mode: Mode
     device: str
     device_budget_bytes: int
     predicted_peak_bytes: int
+    predicted_host_bytes: int | None
+    step_flops: int
     predicted_step_seconds: float | None
     step_limit: Limit | None
     parameters: int

@@ -47,11 +47,13 @@ def make_plan(num_layers: int) -> dict[str, object]:
     total = num_layers * LAYER_BYTES
     return {
         "format": "openwafer-plan",
-        "version": 2,
+        "version": 3,
         "mode": "streamed",
         "device": "cpu",
         "device_budget_bytes": BUDGET_BYTES,
         "predicted_peak_bytes": 61 * MIB,
+        "predicted_host_bytes": 640 * MIB,
+        "step_flops": 6 * 2048 * num_layers * LAYER_PARAMETERS,
         "predicted_step_seconds": 1.84,
         "step_limit": "disk",
         "parameters": num_layers * LAYER_PARAMETERS,

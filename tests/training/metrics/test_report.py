@@ -119,7 +119,13 @@ def test_the_summary_says_what_was_trained_and_where_it_lives(page: str) -> None
 
 def test_the_tiles_hold_each_number_against_its_limit(page: str) -> None:
     tiles = text_of(page[page.index("<dl") : page.index("</dl>")])
-    for words in ("predicted 1.84 s (disk)", "of 64.0 MiB", "12.00 B/parameter", "of the limit"):
+    for words in (
+        "predicted 1.84 s (disk)",
+        "of 64.0 MiB",
+        "predicted peak 640 MiB",
+        "12.00 B/parameter",
+        "of the limit",
+    ):
         assert words in tiles
 
 

@@ -64,7 +64,7 @@ def test_a_folder_that_is_no_run_is_refused_with_the_missing_file(folder: Path, 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"version": 7}, r"plan\.json: expected .* version 2, found 'openwafer-plan' version 7"),
+        ({"version": 7}, r"plan\.json: expected .* version 3, found 'openwafer-plan' version 7"),
         ({"mode": "hovering"}, r"plan\.json: mode: invalid enum value 'hovering'"),
         ({"layers": {}}, r"plan\.json: layers: expected a list, found dict"),
         ({"layers": [{}]}, r"plan\.json: layers\[0\]: missing key 'name'"),

@@ -13,6 +13,8 @@ PLAN = PlanRecord(
     device="cpu",
     device_budget_bytes=1 << 30,
     predicted_peak_bytes=1 << 29,
+    predicted_host_bytes=3 << 29,
+    step_flops=2_500_000_000_000,
     predicted_step_seconds=18.7,
     step_limit=Limit.DISK,
     parameters=1000,
@@ -22,12 +24,25 @@ PLAN = PlanRecord(
 )
 
 
-def time_of(plan: PlanRecord) -> str:
+def fact_of(plan: PlanRecord, name: str) -> str:
     console = Console(file=io.StringIO())
     show_plan(plan, console)
     assert isinstance(console.file, io.StringIO)
-    (line,) = [line for line in console.file.getvalue().splitlines() if "a step takes" in line]
-    return line.removeprefix("a step takes").strip()
+    (line,) = [line for line in console.file.getvalue().splitlines() if name in line]
+    return line.removeprefix(name).strip()
+
+
+def time_of(plan: PlanRecord) -> str:
+    return fact_of(plan, "a step takes")
+
+
+def test_the_memory_of_the_process_and_the_work_of_a_step_are_shown() -> None:
+    assert fact_of(PLAN, "host peak") == "about 1.50 GiB"
+    assert fact_of(PLAN, "a step needs") == "2.50T floating-point operations"
+
+
+def test_a_host_whose_memory_cannot_be_read_is_not_guessed() -> None:
+    assert fact_of(replace(PLAN, predicted_host_bytes=None), "host peak") == "not predicted"
 
 
 def test_a_step_that_waits_for_the_disk_is_shown_with_the_rate_of_the_disk() -> None:

@@ -133,6 +133,7 @@ def opened(
         make_updater(optimizers, model, config),
         stream_options(config, replace(store, on_transfer=tracks.add)),
         folder=folder.store,
+        weights=weights.values(),
     )
     execution = _execute(saved, model, planned, folder, weights)
     weights.clear()

@@ -56,10 +56,13 @@ def _row(layers: list[PlannedLayer]) -> tuple[str, ...]:
 def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
     peak, budget = plan.predicted_peak_bytes, plan.device_budget_bytes
     held = f"{format_bytes(peak)} of {format_bytes(budget)} ({format_share(peak / budget)})"
+    host = plan.predicted_host_bytes
     facts = [
         ("mode", f"{plan.mode} on {plan.device}"),
         ("parameters", format_count(plan.parameters)),
         ("device peak", held),
+        ("host peak", "not predicted" if host is None else f"about {format_bytes(host)}"),
+        ("a step needs", f"{format_count(plan.step_flops)} floating-point operations"),
         ("a step moves", _traffic(plan.step_bytes)),
     ]
     if plan.undone_step_bytes is not None and plan.kept_step_bytes is not None:

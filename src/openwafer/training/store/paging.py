@@ -2,8 +2,13 @@
 
 import ctypes
 import mmap
+from pathlib import Path
+from typing import Final
 
+import numpy as np
 import torch
+
+PAGE_MAP: Final = Path("/proc/self/pagemap")
 
 # Linux 5.4; see madvise(2). Reclaims pages with their contents: file-backed ones go to their file,
 # others to swap or nowhere.
@@ -31,6 +36,21 @@ def page_out(tensor: torch.Tensor) -> None:
     end = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if end > start:
         _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_PAGEOUT)
+
+
+def resident_bytes(storage: torch.UntypedStorage) -> int:
+    """Bytes of a host storage's whole pages that are in this process's resident set.
+
+    Source: pagemap in the kernel's guide to /proc; the highest bit of a page's 8 bytes says so.
+    """
+    first = -(-storage.data_ptr() // mmap.PAGESIZE)
+    num_pages = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE - first
+    if num_pages <= 0:
+        return 0
+    with PAGE_MAP.open("rb", buffering=0) as file:
+        file.seek(8 * first)
+        entries = np.frombuffer(file.read(8 * num_pages), dtype=np.uint64)
+    return int(np.count_nonzero(entries >> np.uint64(63))) * mmap.PAGESIZE
 
 
 def move_pages(source: int, target: int, num_bytes: int) -> bool:

@@ -32,6 +32,7 @@ from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.plan.host_peak import host_peak, resident_beside, resident_now
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
@@ -105,6 +106,8 @@ class Planned:
         workload: what a step does.
         folder: where a disk tier would be.
         request: what the plan was asked for, with a copy of the model that has no weights.
+        beside_bytes: the process's resident set without the weights when the plan was made;
+            ``None`` where the kernel does not say.
     """
 
     plan: StreamPlan
@@ -115,6 +118,7 @@ class Planned:
     workload: Workload
     folder: Path | None
     request: PlanRequest
+    beside_bytes: int | None
 
     @cached_property
     def report(self) -> PlanRecord:
@@ -123,16 +127,19 @@ class Planned:
         Operators are timed for it, and the disk is read and written where records are on it.
         """
         allocation = self.workload.allocation
-        return self._described(
-            predict(
-                self.plan, self._moved.usual, self.updater, self.device, allocation, self.folder
-            )
+        before = resident_now()
+        predicted = predict(
+            self.plan, self._moved.usual, self.updater, self.device, allocation, self.folder
         )
+        after = resident_now()
+        # Trials bring in what of the libraries a step uses.
+        grown = 0 if before is None or after is None else max(after - before, 0)
+        return self._described(predicted, grown)
 
     @cached_property
     def outline(self) -> PlanRecord:
         """The same without the time of a step: nothing is run or written for it."""
-        return self._described(Prediction(None, None))
+        return self._described(Prediction())
 
     @cached_property
     def _moved(self) -> PlannedBytes:
@@ -145,8 +152,12 @@ class Planned:
             speculates=self.speculates,
         )
 
-    def _described(self, predicted: Prediction) -> PlanRecord:
+    def _described(self, predicted: Prediction, grown_bytes: int = 0) -> PlanRecord:
         model = self.workload.model
+        if self.beside_bytes is not None:
+            beside = self.beside_bytes + grown_bytes
+            peak = host_peak(beside, self.plan, self.placement, self.ring_bytes)
+            predicted = replace(predicted, host_bytes=peak)
         return report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
 
     @property
@@ -193,6 +204,7 @@ def plan_run(
     options: StreamOptions,
     *,
     folder: Path | None,
+    weights: Iterable[torch.Tensor] = (),
 ) -> Planned:
     """Plan a run; create nothing.
 
@@ -202,6 +214,7 @@ def plan_run(
         updater: the optimizer's rules over the model's parameters.
         options: see :class:`StreamOptions`.
         folder: where a disk tier would be.
+        weights: initial weights that the model itself does not hold.
 
     Raises:
         OpenwaferError: the run cannot fit; the message has the numbers. ``weights-written`` when
@@ -246,7 +259,8 @@ def plan_run(
         # What is in DRAM alone cannot be undone.
         plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
-    return Planned(plan, placement, updater, device, options, workload, folder, again)
+    beside_bytes = resident_beside((*model.parameters(), *weights))
+    return Planned(plan, placement, updater, device, options, workload, folder, again, beside_bytes)
 
 
 def _check_gradients_are_dense(model: nn.Module) -> None:

@@ -67,7 +67,7 @@ def list_tiles(run: RunRecord, step: StepTrace | None) -> list[Tile]:
             f"{streamed / plan.parameters:.2f} B/parameter",
         ),
         *_tile_disk(rows, plan.disk_limit_bytes_per_second),
-        ("Host memory", format_bytes(max(row.host_bytes for row in rows)), "resident, highest"),
+        _tile_host(rows, plan.predicted_host_bytes),
     ]
 
 
@@ -75,6 +75,12 @@ def _tile_peak(rows: Sequence[StepMetrics], plan: PlanRecord) -> list[Tile]:
     peaks = measured_peaks(rows).values()
     budget = f"of {format_bytes(plan.device_budget_bytes)}"
     return [("Peak on the device", format_bytes(max(peaks)), budget)] if peaks else []
+
+
+def _tile_host(rows: Sequence[StepMetrics], predicted: int | None) -> Tile:
+    beside = "" if predicted is None else f", predicted peak {format_bytes(predicted)}"
+    most = format_bytes(max(row.host_bytes for row in rows))
+    return "Host memory", most, f"resident after a step{beside}"
 
 
 def _predicted(plan: PlanRecord) -> str:

@@ -75,6 +75,10 @@ class MemoryMeter(TorchDispatchMode):
             if self.budget_bytes is not None and self.used_bytes > self.budget_bytes:
                 self._refuse(tensor)
 
+    def counts(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage is among those that count."""
+        return weakref.ref(tensor.untyped_storage()) in self._num_bytes
+
     def _forget(self, reference: "weakref.ref[torch.UntypedStorage]") -> None:
         num_bytes = self._num_bytes.pop(reference)
         with self._lock:

@@ -21,6 +21,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
+from openwafer.training.stream.device.meter import MemoryMeter
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.executor import Executor, Order
@@ -72,6 +73,8 @@ class DryRun:
         calls: of operators.
         kinds: of the model's calls.
         left_bytes: device bytes that the forward leaves behind, all in all.
+        host_bytes: most bytes held at once in host memory beside the store: what is put aside
+            there, and what the device holds where it is host memory, but for weights that are lent.
         depends_on_values: whether the step was computed with random weights, so that with others
             it may need more.
         written: parameters that the forward writes to.
@@ -88,6 +91,7 @@ class DryRun:
     calls: StepCalls
     kinds: tuple[CallKind, ...] = ()
     left_bytes: int = 0
+    host_bytes: int = 0
     depends_on_values: bool = False
     written: tuple[str, ...] = ()
     offset: tuple[str, ...] = ()
@@ -142,10 +146,16 @@ def _writes_foreign(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 class _WatchingMeter(CountingMeter):
-    """A meter that also notes uses of weights that are not on the device, and writes to others."""
+    """A meter that also notes uses of weights that are not on the device, and writes to others.
+
+    Attributes:
+        host_peak_bytes: see :attr:`DryRun.host_bytes`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.host_peak_bytes = 0
+        self._aside = MemoryMeter()
         self.weights: DeviceWeights | None = None
         self.misused: dict[str, None] = {}
         self.written: dict[str, None] = {}
@@ -166,7 +176,21 @@ class _WatchingMeter(CountingMeter):
             self._note_offset(self.weights, *args, **(kwargs or {}))
         if self.on_foreign_write is not None and _writes_foreign(func, args, kwargs or {}):
             self.on_foreign_write()
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        self._note_host_bytes(out if self.is_paused and not func.is_view else None)
+        return out
+
+    def _note_host_bytes(self, put_aside: object) -> None:
+        for leaf in pytree.tree_leaves(put_aside):
+            if isinstance(leaf, torch.Tensor) and not self.counts(leaf):
+                self._aside.count(leaf)
+        if self.used_bytes + self._aside.used_bytes <= self.host_peak_bytes:
+            return
+        held = self._aside.used_bytes
+        if self.weights is not None and self.weights.device.torch_device.type == "cpu":
+            is_lent = not self.weights.device.is_asynchronous
+            held += self.used_bytes - (self.weights.held_bytes if is_lent else 0)
+        self.host_peak_bytes = max(self.host_peak_bytes, held)
 
     def _note_offset(
         self,
@@ -321,6 +345,7 @@ class _Stage:
             calls=StepCalls(forward, self.meter.take_calls()),
             kinds=tuple(self.executor.watch.met),
             left_bytes=left_bytes,
+            host_bytes=self.meter.host_peak_bytes,
             depends_on_values=self.depends_on_values,
             reasons=self._reasons(),
         )
@@ -364,11 +389,13 @@ class ResidentRun:
 
     Attributes:
         peak_bytes: most device bytes of weights, gradients and activations; states come on top.
+        weights_bytes: those of the weights.
         activation_bytes: device bytes that each layer call of a micro-batch leaves behind.
         calls: of operators.
     """
 
     peak_bytes: int
+    weights_bytes: int
     activation_bytes: tuple[int, ...]
     calls: StepCalls
 
@@ -390,6 +417,7 @@ def resident_run(
         with CountingMeter() as meter:
             for parameter in model.parameters():
                 meter.count(parameter)
+            weights_bytes = meter.used_bytes
             for name in layers:
                 module = model.get_submodule(name)
                 module.register_forward_pre_hook(lambda *_: left[-1].append(meter.used_bytes))
@@ -403,7 +431,8 @@ def resident_run(
         # What runs before the first layer counts as its own, what runs behind each layer, too.
         marks = left[0][:1] + left[0][2:]
         activation_bytes = tuple(after - before for before, after in pairwise(marks))
-        return ResidentRun(meter.peak_bytes, activation_bytes, StepCalls(meter.take_calls()))
+        calls = StepCalls(meter.take_calls())
+        return ResidentRun(meter.peak_bytes, weights_bytes, activation_bytes, calls)
 
     return faked(walk)
 

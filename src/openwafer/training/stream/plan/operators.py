@@ -153,6 +153,15 @@ class StepCalls:
     forward: CallsByKind
     backward: CallsByKind = field(default_factory=dict)
 
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of a step's matrix products, convolutions and attentions."""
+        return sum(
+            calls.number * calls.flops
+            for by_kind in (self.forward, self.backward)
+            for calls in by_kind.values()
+        )
+
 
 class CountingMeter(MemoryMeter):
     """A meter that also counts the operators, those on host memory too."""

@@ -31,6 +31,8 @@ def report_of(
         device=str(device.torch_device),
         device_budget_bytes=device.budget_bytes or device.memory_bytes,
         predicted_peak_bytes=plan.predicted_peak_bytes,
+        predicted_host_bytes=predicted.host_bytes,
+        step_flops=plan.calls.flops,
         predicted_step_seconds=time.seconds if time else None,
         step_limit=time.limit if time else None,
         parameters=sum(parameter.numel() for parameter in model.parameters()),

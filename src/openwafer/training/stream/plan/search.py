@@ -103,7 +103,12 @@ def try_plan(request: PlanRequest) -> StreamPlan | Shortfall:
     if request.mode is Mode.RESIDENT or (request.mode is None and search.may_be_resident()):
         resident = resident_run(request.workload, search.names, request.torch_device)
         peak = resident.peak_bytes + request.resident_state_bytes + request.overhead_bytes
-        run = replace(search.first, activation_bytes=resident.activation_bytes)
+        is_host = request.torch_device.type == "cpu"
+        run = replace(
+            search.first,
+            activation_bytes=resident.activation_bytes,
+            host_bytes=resident.peak_bytes - resident.weights_bytes if is_host else 0,
+        )
         if _fits(peak, request.budget_bytes):
             return replace(
                 search.plan(None, {}, run),

@@ -75,10 +75,13 @@ class Prediction:
     Attributes:
         time: ``None`` where the step waits for a disk that cannot be measured.
         disk: rates of the disk that the store will be on; ``None`` without one, too.
+        host_bytes: most host memory that the process will hold; ``None`` where the kernel does not
+            say what it holds now.
     """
 
-    time: StepTime | None
-    disk: DiskRates | None
+    time: StepTime | None = None
+    disk: DiskRates | None = None
+    host_bytes: int | None = None
 
 
 def predict(

@@ -1,0 +1,57 @@
+"""Predicts the resident set of the process at its largest.
+
+Planning runs all of a step's operators, on tensors without memory and in trials, so what the
+interpreter, the libraries and the data take can be measured once that is done. On top come the
+store and what a step puts beside it.
+"""
+
+from collections.abc import Iterable
+
+import torch
+
+from openwafer.training.metrics.host_memory import OWN_STATUS, read_host_memory
+from openwafer.training.plan_record import Mode
+from openwafer.training.store.layout import KEPT_PARTS, Part
+from openwafer.training.store.paging import PAGE_MAP, resident_bytes
+from openwafer.training.store.parameter_store import Tier
+from openwafer.training.stream.plan.placement import StorePlacement
+from openwafer.training.stream.plan.search import StreamPlan
+
+
+def resident_now() -> int | None:
+    """Bytes of the process's resident set; ``None`` where the kernel does not say."""
+    return read_host_memory().resident_bytes if OWN_STATUS.exists() else None
+
+
+def resident_beside(weights: Iterable[torch.Tensor]) -> int | None:
+    """Bytes of the resident set that is left when these weights have gone to the store."""
+    if not PAGE_MAP.exists():
+        return None
+    storages = {
+        storage.data_ptr(): storage
+        for storage in map(torch.Tensor.untyped_storage, weights)
+        if storage.device.type == "cpu"
+    }
+    return read_host_memory().resident_bytes - sum(map(resident_bytes, storages.values()))
+
+
+def host_peak(
+    beside_bytes: int, plan: StreamPlan, placement: StorePlacement, ring_bytes: int
+) -> int:
+    """The most host memory that the process will hold, planning included.
+
+    Args:
+        beside_bytes: the resident set without store and step.
+        plan, placement: the step, and where its records live.
+        ring_bytes: of the store.
+    """
+    sizes = {
+        (record, part): layout.part_bytes(part)
+        for record, layout in plan.layouts.items()
+        for part in (KEPT_PARTS if plan.mode is Mode.RESIDENT else Part)
+    }
+    on_disk = sum(
+        num_bytes for key, num_bytes in sizes.items() if placement.tiers.get(key) is Tier.DISK
+    )
+    store_bytes = sum(sizes.values()) - on_disk + min(on_disk, ring_bytes)
+    return max(beside_bytes + store_bytes + plan.dry.host_bytes, read_host_memory().peak_bytes)
