@@ -6,27 +6,22 @@ from pathlib import Path
 import pytest
 
 from openwafer.cli.environment import DEFAULTS
-from openwafer.training.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.own_process import integers_of
 from tests.training.session.host_peak_run import Shape, arguments_of
 
 DRAM = Shape()
 DISK = Shape(StoreTier.DISK)
-SMALL = {"num_layers": 2, "hidden_size": 256, "host_mib": 16}
-DEFAULT_ROWS = {
-    "small in DRAM": replace(DRAM, **SMALL),
-    "small on disk": replace(DISK, **SMALL),
-}
+SMALL = Shape(num_layers=2, hidden_size=256, host_mib=16)
+DEFAULT_ROWS = {"small in DRAM": SMALL, "small on disk": replace(SMALL, tier=StoreTier.DISK)}
 SLOW_ROWS = {
     "DRAM": DRAM,
     "DRAM, kept activations, clipped": replace(
         DRAM, activations=Activations.KEEP, batch_size=32, clip_norm=1.0
     ),
-    "resident, 4 micro-batches": replace(DRAM, mode=Mode.RESIDENT, batch_size=32, micro_batches=4),
     "disk, shallow": DISK,
     "disk, deep, clipped": replace(DISK, num_layers=16, clip_norm=1.0),
-    "disk, deep, 4 micro-batches": replace(DISK, num_layers=16, batch_size=64, micro_batches=4),
 }
 
 

@@ -1,6 +1,6 @@
 """From a model, an optimizer and a device budget to a planned execution."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -28,7 +28,7 @@ from openwafer.training.stream.execute.execution import (
     StreamedExecution,
 )
 from openwafer.training.stream.execute.pass_watch import ROOT
-from openwafer.training.stream.layers import partition
+from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.dry_run import Workload, autocast
@@ -224,12 +224,7 @@ def plan_run(
     device = make_device(options)
     model = workload.model
     _check_gradients_are_dense(model)
-    lay_out = partial(
-        lay_out_records,
-        parameters=dict(model.named_parameters()),
-        state_arrays=updater.state_arrays,
-        keeps_gradients=options.keeps_gradients,
-    )
+    lay_out = _lay_out(model, updater, options)
     split_at = partial(
         partition, model, patterns=options.layers, min_layer_bytes=options.min_layer_bytes
     )
@@ -261,6 +256,17 @@ def plan_run(
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     beside_bytes = resident_beside((*model.parameters(), *weights))
     return Planned(plan, placement, updater, device, options, workload, folder, again, beside_bytes)
+
+
+def _lay_out(
+    model: nn.Module, updater: Updater, options: StreamOptions
+) -> Callable[[Partition], Mapping[str, RecordLayout]]:
+    return partial(
+        lay_out_records,
+        parameters=dict(model.named_parameters()),
+        state_arrays=updater.state_arrays,
+        keeps_gradients=options.keeps_gradients,
+    )
 
 
 def _check_gradients_are_dense(model: nn.Module) -> None:
