@@ -36,7 +36,7 @@ from openwafer.training.stream.plan.host_peak import host_peak, resident_beside,
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
-from openwafer.training.stream.plan.splits import make_plan
+from openwafer.training.stream.plan.splits import make_plan, split_for_host
 from openwafer.training.stream.plan.step_time import Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
@@ -225,9 +225,12 @@ def plan_run(
     model = workload.model
     _check_gradients_are_dense(model)
     lay_out = _lay_out(model, updater, options)
-    split_at = partial(
+    tier = StoreTier.DRAM if options.mode is Mode.RESIDENT else options.tier
+    host = HostBudget(tier, _host_bytes(options), folder is not None)
+    any_split = partial(
         partition, model, patterns=options.layers, min_layer_bytes=options.min_layer_bytes
     )
+    split_at = split_for_host(model, any_split, lay_out, host)
     split = split_at()
     layouts: Mapping[str, RecordLayout] = lay_out(split)
     request = PlanRequest(
@@ -249,7 +252,9 @@ def plan_run(
         plan = make_plan(request, split_at)
     _refuse_uses(model, plan)
     speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
-    placement = place(plan.layouts, _host_budget(options, plan, folder), speculates=speculates)
+    if plan.mode is Mode.RESIDENT:
+        host = replace(host, tier=StoreTier.DRAM)
+    placement = place(plan.layouts, host, speculates=speculates)
     if Tier.DISK not in placement.tiers.values():
         # What is in DRAM alone cannot be undone.
         plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
@@ -470,8 +475,3 @@ def _host_bytes(options: StreamOptions) -> int:
     if options.host_memory_bytes is not None:
         return options.host_memory_bytes
     return int(psutil.virtual_memory().available * HOST_SHARE)
-
-
-def _host_budget(options: StreamOptions, plan: StreamPlan, folder: Path | None) -> HostBudget:
-    tier = StoreTier.DRAM if plan.mode is Mode.RESIDENT else options.tier
-    return HostBudget(tier, _host_bytes(options), folder is not None)

@@ -1,10 +1,10 @@
 """Decides which parts of which records live in DRAM and which on disk."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import Tier
 
@@ -60,7 +60,9 @@ def place(
     Gradients go last where steps are updated as gradients arrive, so that few steps keep them.
 
     Raises:
-        OpenwaferError: the records fit neither the host memory nor, for want of a folder, a disk.
+        OpenwaferError: ``store-too-large`` when the records fit neither the host memory nor, for
+            want of a folder, a disk; ``host-memory-too-small`` when one of those on disk cannot be
+            updated within it.
     """
     sizes = {
         (record, part): layout.part_bytes(part)
@@ -68,15 +70,59 @@ def place(
         for part in Part
         if layout.part_bytes(part)
     }
-    total = sum(sizes.values())
-    fits = total <= host.budget_bytes
-    if host.tier is StoreTier.DRAM or (host.tier is StoreTier.AUTO and fits):
-        if not fits:
-            raise _too_large(total, host)
-        return StorePlacement(dict.fromkeys(sizes, Tier.DRAM), 0, total)
-    if not host.has_folder:
-        raise _too_large(total, host)
+    if not _wants_disk(layouts.values(), host):
+        return StorePlacement(dict.fromkeys(sizes, Tier.DRAM), 0, sum(sizes.values()))
+    too_large = record_without_room(layouts, host)
+    if too_large is not None:
+        raise too_large_to_update(too_large, host)
     return _on_disk(sizes, layouts, host, speculates=speculates)
+
+
+def _wants_disk(layouts: Iterable[RecordLayout], host: HostBudget) -> bool:
+    """Whether records go to a disk.
+
+    Raises:
+        OpenwaferError: ``store-too-large`` when they need one and may not use it, or have none.
+    """
+    total = sum(map(update_bytes, layouts))
+    fits = total <= host.budget_bytes
+    is_asked_for = host.tier is StoreTier.DISK or (host.tier is StoreTier.AUTO and not fits)
+    if (not fits and not is_asked_for) or (is_asked_for and not host.has_folder):
+        raise _too_large(total, host)
+    return is_asked_for
+
+
+def record_without_room(
+    layouts: Mapping[str, RecordLayout], host: HostBudget
+) -> RecordLayout | None:
+    """The largest record, if records go to a disk and it is too large to be updated.
+
+    Raises:
+        OpenwaferError: ``store-too-large`` when they have to go to one and may not.
+    """
+    total = sum(map(update_bytes, layouts.values()))
+    # What fits as a whole may yet be resident, whatever tier is asked for.
+    if total <= host.budget_bytes or not _wants_disk(layouts.values(), host):
+        return None
+    largest = max(layouts.values(), key=update_bytes)
+    return largest if update_bytes(largest) > host.budget_bytes else None
+
+
+def update_bytes(layout: RecordLayout) -> int:
+    """Host memory that a record takes while it is updated: that of all its parts."""
+    return sum(map(layout.part_bytes, Part))
+
+
+def too_large_to_update(record: RecordLayout, host: HostBudget) -> OpenwaferError:
+    """The error for a record that cannot be split so that it fits."""
+    return error(
+        "host-memory-too-small",
+        f"the largest record needs {update_bytes(record):,} bytes of host memory while it is "
+        f"updated, and the store may use {host.budget_bytes:,} bytes",
+        notes=(f"the record {record.name!r} cannot be split further",),
+        help="raise streaming.host_memory (in Python StreamOptions(host_memory_bytes=...)), or "
+        "choose an optimizer that keeps less state",
+    )
 
 
 def _on_disk(
@@ -86,15 +132,8 @@ def _on_disk(
     *,
     speculates: bool,
 ) -> StorePlacement:
-    largest = max(sum(sizes.get((record, part), 0) for part in Part) for record in layouts)
+    largest = max(map(update_bytes, layouts.values()))
     free = host.budget_bytes - largest
-    if free < 0:
-        raise error(
-            "host-memory-too-small",
-            f"the largest record needs {largest:,} bytes of host memory while it is updated, "
-            f"and the store may use {host.budget_bytes:,} bytes",
-            help="raise the host memory, or split the layer with a layer pattern",
-        )
     ring_bytes = min(largest + free // 2, 3 * largest)
     free = host.budget_bytes - ring_bytes
     tiers = dict.fromkeys(sizes, Tier.DISK)
@@ -114,7 +153,7 @@ def _on_disk(
     return StorePlacement(tiers, ring_bytes, kept)
 
 
-def _too_large(total: int, host: HostBudget) -> Exception:
+def _too_large(total: int, host: HostBudget) -> OpenwaferError:
     return error(
         "store-too-large",
         f"weights, optimizer state and gradients need {total:,} bytes, "

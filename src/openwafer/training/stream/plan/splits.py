@@ -2,23 +2,66 @@
 
 The first split follows from the budget: no layer is larger than a third of it. Where the leanest
 plan of that split does not fit, layers are split further. What cannot be planned so is refused,
-and the message names the smallest budget that can.
+and the message names the smallest budget that can. A record that is kept on disk lies in host
+memory while it is updated, so that the host budget bounds layers as well.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.layers import Partition, parameter_bytes
+from openwafer.training.stream.plan.placement import (
+    HostBudget,
+    record_without_room,
+    too_large_to_update,
+)
 from openwafer.training.stream.plan.search import PlanRequest, Shortfall, StreamPlan, try_plan
 
 SplitAt: TypeAlias = Callable[..., Partition]
 """Makes the split whose layers are no larger than ``max_layer_bytes``, where they can be split."""
 
 LAYERS_IN_BUDGET: Final = 3
+
+
+def split_for_host(
+    model: nn.Module,
+    split_at: SplitAt,
+    lay_out: Callable[[Partition], Mapping[str, RecordLayout]],
+    host: HostBudget,
+) -> SplitAt:
+    """Splits no coarser than the host can update, record by record.
+
+    Args:
+        model: what is split.
+        split_at: makes splits of any size.
+        lay_out: makes the records of a split.
+        host: what the store may use.
+
+    Raises:
+        OpenwaferError: ``host-memory-too-small`` when a record of the finest split is too large,
+            ``store-too-large`` when all of them are and may not go to a disk.
+    """
+    too_large: RecordLayout | None = None
+    sizes = sorted({0, *map(parameter_bytes, model.modules())}, reverse=True)
+    for limit in (None, *sizes):
+        too_large = record_without_room(lay_out(split_at(max_layer_bytes=limit)), host)
+        if too_large is None:
+            return split_at if limit is None else partial(_no_coarser, split_at, limit)
+    assert too_large is not None
+    raise too_large_to_update(too_large, host)
+
+
+def _no_coarser(
+    split_at: SplitAt, most_bytes: int, max_layer_bytes: int | None = None
+) -> Partition:
+    limit = most_bytes if max_layer_bytes is None else min(max_layer_bytes, most_bytes)
+    return split_at(max_layer_bytes=limit)
 
 
 def make_plan(request: PlanRequest, split_at: SplitAt) -> StreamPlan:
