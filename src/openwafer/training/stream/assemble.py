@@ -36,7 +36,7 @@ from openwafer.training.stream.plan.host_peak import host_peak, resident_beside,
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
-from openwafer.training.stream.plan.splits import make_plan, split_for_host
+from openwafer.training.stream.plan.splits import SplitAt, make_plan, split_for_host
 from openwafer.training.stream.plan.step_time import Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
@@ -225,12 +225,9 @@ def plan_run(
     model = workload.model
     _check_gradients_are_dense(model)
     lay_out = _lay_out(model, updater, options)
-    tier = StoreTier.DRAM if options.mode is Mode.RESIDENT else options.tier
-    host = HostBudget(tier, _host_bytes(options), folder is not None)
-    any_split = partial(
-        partition, model, patterns=options.layers, min_layer_bytes=options.min_layer_bytes
-    )
-    split_at = split_for_host(model, any_split, lay_out, host)
+    host = HostBudget(options.tier, _host_bytes(options), folder is not None)
+    any_split = _any_split(model, options)
+    split_at = split_for_host(model, any_split, lay_out, _for_mode(host, options.mode))
     split = split_at()
     layouts: Mapping[str, RecordLayout] = lay_out(split)
     request = PlanRequest(
@@ -252,9 +249,7 @@ def plan_run(
         plan = make_plan(request, split_at)
     _refuse_uses(model, plan)
     speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
-    if plan.mode is Mode.RESIDENT:
-        host = replace(host, tier=StoreTier.DRAM)
-    placement = place(plan.layouts, host, speculates=speculates)
+    placement = place(plan.layouts, _for_mode(host, plan.mode), speculates=speculates)
     if Tier.DISK not in placement.tiers.values():
         # What is in DRAM alone cannot be undone.
         plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
@@ -475,3 +470,13 @@ def _host_bytes(options: StreamOptions) -> int:
     if options.host_memory_bytes is not None:
         return options.host_memory_bytes
     return int(psutil.virtual_memory().available * HOST_SHARE)
+
+
+def _any_split(model: nn.Module, options: StreamOptions) -> SplitAt:
+    return partial(
+        partition, model, patterns=options.layers, min_layer_bytes=options.min_layer_bytes
+    )
+
+
+def _for_mode(host: HostBudget, mode: Mode | None) -> HostBudget:
+    return replace(host, tier=StoreTier.DRAM) if mode is Mode.RESIDENT else host

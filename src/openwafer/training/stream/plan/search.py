@@ -4,6 +4,7 @@ Every candidate plan is walked by the dry run, so the predicted peak of the plan
 metered, not estimated.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -98,30 +99,27 @@ class Shortfall:
 
 def try_plan(request: PlanRequest) -> StreamPlan | Shortfall:
     """The fastest plan that fits the budget, or what the leanest would need."""
-    search = _Search(request)
+    search, budget = _Search(request), request.budget_bytes
     shortfalls: list[Shortfall] = []
-    if request.mode is Mode.RESIDENT or (request.mode is None and search.may_be_resident()):
-        resident = resident_run(request.workload, search.names, request.torch_device)
-        peak = resident.peak_bytes + request.resident_state_bytes + request.overhead_bytes
-        is_host = request.torch_device.type == "cpu"
-        run = replace(
-            search.first,
-            activation_bytes=resident.activation_bytes,
-            host_bytes=resident.peak_bytes - resident.weights_bytes if is_host else 0,
-        )
-        if _fits(peak, request.budget_bytes):
-            return replace(
-                search.plan(None, {}, run),
-                mode=Mode.RESIDENT,
-                predicted_peak_bytes=peak,
-                calls=resident.calls,
-            )
-        shortfalls.append(Shortfall("the resident plan", peak, run))
+    least_resident = search.least_resident_bytes()
+    may_be_resident = request.mode is None and _fits(least_resident, budget)
+    if may_be_resident or request.mode is Mode.RESIDENT:
+        resident = search.resident()
+        if isinstance(resident, StreamPlan):
+            return resident
+        shortfalls.append(resident)
     if request.mode is not Mode.RESIDENT:
         streamed = search.streamed()
         if isinstance(streamed, StreamPlan):
             return streamed
         shortfalls.append(streamed)
+        # Real tensors are not walked for a refusal.
+        is_cheap = request.mode is None and not search.first.depends_on_values
+        if is_cheap and not may_be_resident and least_resident < streamed.peak_bytes:
+            resident = search.resident()
+            if isinstance(resident, StreamPlan):
+                return resident
+            shortfalls.append(resident)
     return min(shortfalls, key=lambda shortfall: shortfall.peak_bytes)
 
 
@@ -185,18 +183,35 @@ class _Search:
         request = self.request
         return dry_run(request.workload, self.split, self.layouts, request.torch_device, settings)
 
-    def may_be_resident(self) -> bool:
-        """Whether the plain loop is worth a walk, which may be one of real tensors.
+    def least_resident_bytes(self) -> int:
+        """What the plain loop needs at least, so that a walk of it may be spared.
 
-        At the end of its backward it holds all weights and gradients at once, which would lie in
-        memory where the step is computed with random weights.
+        At the end of its backward it holds all weights and gradients at once.
         """
-        if not self.first.depends_on_values:
-            return True
         parameters = dict(self.request.workload.model.named_parameters())
         held = sum(parameter.nbytes for parameter in parameters.values())
         held += sum(parameters[name].nbytes for name in self.first.received)
-        return _fits(held + self.request.resident_state_bytes, self.request.budget_bytes)
+        return held + self.request.resident_state_bytes
+
+    def resident(self) -> StreamPlan | Shortfall:
+        """The plan of the plain loop, if it fits."""
+        request = self.request
+        resident = resident_run(request.workload, self.names, request.torch_device)
+        peak = resident.peak_bytes + request.resident_state_bytes + request.overhead_bytes
+        is_host = request.torch_device.type == "cpu"
+        run = replace(
+            self.first,
+            activation_bytes=resident.activation_bytes,
+            host_bytes=resident.peak_bytes - resident.weights_bytes if is_host else 0,
+        )
+        if not _fits(peak, request.budget_bytes):
+            return Shortfall("the resident plan", peak, run)
+        return replace(
+            self.plan(None, {}, run),
+            mode=Mode.RESIDENT,
+            predicted_peak_bytes=peak,
+            calls=resident.calls,
+        )
 
     def _check_named_layers(self) -> None:
         for name in self.request.activations:
@@ -319,7 +334,22 @@ class _Search:
 
         if self.request.default_activations is not None:
             return tried[0]
-        return tried[largest_that_fits(total, peak_of, budget)]
+
+        def expected() -> int:
+            return self._number_expected(tried[total][1], lean_run)
+
+        return tried[largest_that_fits(total, peak_of, budget, expected)]
+
+    def _number_expected(self, full: DryRun, lean: DryRun) -> int:
+        """How many layers may keep what they do in a full run, by what each leaves behind."""
+        budget, peak, number = self.request.budget_bytes, full.peak_bytes, len(self.names)
+        growth = _left_bytes(full)
+        growth.subtract(_left_bytes(lean))
+        for name in self.names:
+            if _fits(peak, budget):
+                break
+            peak, number = peak - growth[name], number - 1
+        return number
 
     def plan(
         self, schedule: Schedule | None, policies: Mapping[str, Activations], run: DryRun
@@ -338,12 +368,26 @@ class _Search:
         )
 
 
-def largest_that_fits(total: int, peak_of: Callable[[int], int], budget: int | None) -> int:
+def _left_bytes(run: DryRun) -> Counter[str]:
+    """Device bytes that the forward of each layer leaves behind."""
+    left: Counter[str] = Counter()
+    for visit, num_bytes in zip(run.visits, run.activation_bytes, strict=False):
+        left[visit.layer] += num_bytes
+    return left
+
+
+def largest_that_fits(
+    total: int,
+    peak_of: Callable[[int], int],
+    budget: int | None,
+    expected: Callable[[], int] | None = None,
+) -> int:
     """The largest number up to ``total`` whose peak is within a budget in bytes; that of 0 is.
 
     Peaks grow with the number, mostly as a straight line does, so a try is where a line through
     the nearest peaks meets the budget. One that leaves more than half is followed by one that
-    halves what is left.
+    halves what is left. The first try is the number that is ``expected``, if that is given: it is
+    asked once the peaks at both ends are known.
     """
     low, above = (0, peak_of(0)), (total, peak_of(total))
     if budget is None or above[1] <= budget:
@@ -352,6 +396,8 @@ def largest_that_fits(total: int, peak_of: Callable[[int], int], budget: int | N
     while above[0] - low[0] > 1:
         width = above[0] - low[0]
         step = width * (budget - low[1]) // (above[1] - low[1])
+        if expected is not None:
+            step, expected = expected() - low[0], None
         middle = low[0] + (width // 2 if halves else min(max(step, 1), width - 1))
         peak = peak_of(middle)
         low, above = ((middle, peak), above) if peak <= budget else (low, (middle, peak))
