@@ -8,7 +8,6 @@ import torch
 
 from openwafer.training.plan_record import Activations
 from tests.training.architectures import ARCHITECTURES, BY_DEFAULT
-from tests.training.stream_architectures.parity import Training
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "architectures.md"
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -19,10 +18,10 @@ AdamW on the CPU, once in the plain PyTorch loop and once streamed; all paramete
 then be equal in every bit. `make test-slow` trains each row for {num_steps} steps in fp32, under
 bf16 autocast and under fp16 autocast, with activations kept, recomputed and offloaded. `make test`
 trains {num_default} of them for {num_default_steps} steps in the way that the last column names.
-Two micro-batches make a step; a model whose forward keeps running statistics takes one.
+Two micro-batches make a step.
 
-| architecture | class | micro-batches | in every test run |
-|---|---|---|---|
+| architecture | class | in every test run |
+|---|---|---|
 """
 NUM_STEPS, NUM_DEFAULT_STEPS = 20, 2
 
@@ -51,6 +50,5 @@ def page() -> str:
     for row in ARCHITECTURES:
         cell = cells.get(row.name)
         shown = "" if cell is None else f"{cell.precision}, {cell.policy}"
-        count = Training(row, NUM_STEPS).num_micro_batches
-        rows.append(f"| {row.name} | {row.model_class} | {count} | {shown} |\n")
+        rows.append(f"| {row.name} | {row.model_class} | {shown} |\n")
     return head + "".join(rows)

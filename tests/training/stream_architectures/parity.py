@@ -15,6 +15,7 @@ from openwafer.training.stream.records import weights_of
 from tests.training.architectures import Architecture
 
 BATCH_SIZE = 2
+NUM_MICRO_BATCHES = 2
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,8 @@ class Training:
     num_steps: int
     autocast_dtype: torch.dtype | None = None
 
-    @property
-    def num_micro_batches(self) -> int:
-        """Two, or one where running statistics see them in the order of the streamed forward."""
-        return 1 if self.architecture.has_stateful_buffers else 2
-
     def batches(self, step: int) -> list[object]:
-        numbers = range(10 * step, 10 * step + self.num_micro_batches)
+        numbers = range(10 * step, 10 * step + NUM_MICRO_BATCHES)
         return [self.architecture.batch(number, BATCH_SIZE) for number in numbers]
 
 
@@ -72,7 +68,7 @@ def _compare(training: Training, policy: Activations, plain: Mapping[str, torch.
     execution = assemble(model, planned, folder=None)
     for step in range(training.num_steps):
         forwards = [partial(_loss_of, model, batch) for batch in training.batches(step)]
-        execution.run(forwards, partial(_share_of, training), partial(_seed, step))
+        execution.run(forwards, _share_of, partial(_seed, step))
         execution.complete_step(1.0)
     streamed = {name: weight.clone() for name, weight in weights_of(execution.store)}
     streamed |= dict(model.named_buffers())
@@ -93,14 +89,14 @@ def _train_plainly(training: Training) -> dict[str, torch.Tensor]:
             _seed(step, index)
             with autocast(torch.device("cpu"), training.autocast_dtype):
                 loss = _loss_of(model, batch)
-            _share_of(training, loss).backward()
+            _share_of(loss).backward()
         optimizer.step()
         optimizer.zero_grad()
     return {name: value.detach() for name, value in _tensors(model).items()}
 
 
-def _share_of(training: Training, loss: torch.Tensor) -> torch.Tensor:
-    return loss / training.num_micro_batches
+def _share_of(loss: torch.Tensor) -> torch.Tensor:
+    return loss / NUM_MICRO_BATCHES
 
 
 def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -81,8 +81,9 @@ def test_parameters_are_those_of_the_plain_loop(
     step: Callable[[nn.Module, int], Tensor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A mask written over a layer's output moves the place where its backward is met.
-    monkeypatch.delenv("OPENWAFER_CHECK_SCHEDULE", raising=False)
+    if kind == "Hubert":
+        # A mask written over a layer's output moves the place where its backward is met.
+        monkeypatch.delenv("OPENWAFER_CHECK_SCHEDULE", raising=False)
 
     def build() -> nn.Module:
         model = getattr(hf, f"{kind}Model")(getattr(hf, f"{kind}Config")(**config))

@@ -60,7 +60,9 @@ class Speculation:
 
     def begin_step(self) -> None:
         """Choose how the next step is updated."""
-        self.is_under_way = sum(self.undone) <= MAX_UNDONE
+        # Who looks at micro-batches would see those of a step that is run again twice.
+        is_watched = self._execution.executor.gradients.watchers.has_any
+        self.is_under_way = sum(self.undone) <= MAX_UNDONE and not is_watched
         if self.is_under_way:
             self._execution.update_on(UpdateTiming.ON_PUSH)
             self._before = Snapshot(_state_of(self._model))

@@ -8,6 +8,7 @@ sums run in the plain order and gradients keep their bits.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -192,9 +193,10 @@ class RecomputeFrame(Frame):
         if not self._takes_checksums:
             return
         self._is_rehearsal = True
-        # A layer with a backward of its own inside needs the tensors themselves.
+        # A layer with a backward of its own inside needs the tensors themselves. Whoever collects
+        # outputs of inner modules meanwhile, by a context variable, is not given them twice.
         with suppress(_WantedInsideError):
-            self._run_again()
+            Context().run(self._run_again)
         self._is_rehearsal = self._takes_checksums = False
         self._call.state.is_rehearsed = True
 

@@ -82,12 +82,16 @@ class Execution(Protocol):
     def watch_gradients(self, watcher: Watcher) -> None:
         """Call ``watcher`` with the gradients on their way to the update, by parameter name.
 
-        A parameter comes once a step, with the gradient of the whole step; the watcher may change
-        it in place. Watchers see them in the order in which they were given.
+        A parameter comes once a pass, with the gradient of the whole step; the watcher may change
+        it in place. Watchers see them in the order in which they were given. A step that is undone
+        and run again has two passes.
         """
 
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
-        """Call ``watcher`` with every gradient of each micro-batch by itself."""
+        """Call ``watcher`` with every gradient of each micro-batch by itself, once a step.
+
+        Steps are not updated on trial while somebody watches, so that none is run twice.
+        """
 
     def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
         """Call ``hook`` after each ``every``-th step, when all its updates are made.
@@ -368,6 +372,7 @@ class ResidentExecution:
             for record, gradients in by_record.items():
                 self.updater.apply(self._loans[record], gradients, step)
         self.updater.counts.steps_applied += 1
+        by_record.clear()
         self.discard_gradients()
         self._call_hooks()
         self.on_updates_applied()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -49,6 +49,9 @@ from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
 from openwafer.training.stream.step_plan import StepPlan
 
+# Modules and parameters are found by the walk over modules, and streamed.
+SHOWN_ELSEWHERE: Final = frozenset({"_parameters", "_modules"})
+
 
 class Phase(Enum):
     """Where the executor is in a pass."""
@@ -64,6 +67,7 @@ class Order(Enum):
     """In which order the micro-batches of a pass go forward."""
 
     FALLING = "as long as no forward changes the model"
+    FALLING_AGAIN = "when one did, which may have been for its first call alone"
     ALWAYS_FALLING = "because nothing is computed that a change would show in"
     RISING = "as in the plain loop"
 
@@ -137,7 +141,7 @@ class Executor:
         self._fetching: set[str] = set()
         self._unplanned_records: set[str] = set()
         modules = dict(model.named_modules(remove_duplicate=False))
-        self.state, self.order = LayerState(model), Order.FALLING
+        self.state, self.order = LayerState(model, SHOWN_ELSEWHERE), Order.FALLING
         self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
         link.on_update = self._note_update
         self._model = model
@@ -417,8 +421,11 @@ class Executor:
         self._join_backward(f"record {record!r}")
         if record in self.nested:
             self.use_nested(record)
-        else:
-            self.ensure(record)
+            return
+        if not self.weights.holds(record):
+            # A part of a layer's graph that its output does not lead to, such as a loss of its own.
+            self.log.unplanned.append(record)
+        self.ensure(record)
 
     def _release_on_demand(self) -> None:
         """Release what came beside the schedule for the layer that is left."""

@@ -46,6 +46,11 @@ class GradientWatchers:
                     self._undo.callback(parameter.register_hook(arrived).remove)
         self._watchers.append(watcher)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether anybody looks."""
+        return bool(self._watchers)
+
     def _arrived(self, name: str, gradient: torch.Tensor) -> None:
         if not self.passes_over(name):
             self.show(self.micro_batch, name, gradient)

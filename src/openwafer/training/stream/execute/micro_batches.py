@@ -9,7 +9,8 @@ order, so that autograd meets them in rising order, and each has accumulators of
 plain loop sums them.
 
 A model that a forward changes (running statistics, counters) must see its micro-batches in rising
-order. It is found by its first pass, whose forward is undone and run again in that order.
+order. A pass that finds a change is undone and run again in that order. What a first call alone
+changes is found once; after a second change all passes run so.
 """
 
 from collections.abc import Callable, Sequence
@@ -97,7 +98,8 @@ def run_in_rotation(
 ) -> list[Any]:
     """As :func:`run_forward`, for forwards that may return anything."""
     has_turns = len(forwards) > 1 and torch.is_grad_enabled()
-    if not has_turns or executor.order is not Order.FALLING:
+    falling = executor.order
+    if not has_turns or falling not in (Order.FALLING, Order.FALLING_AGAIN):
         return _rotate(executor, forwards, seed)
     before, random = executor.state.now(), RandomState.now(executor.device.torch_device)
     results = _rotate(executor, forwards, seed)
@@ -107,7 +109,10 @@ def run_in_rotation(
     before.put_back()
     random.restore()
     executor.order = Order.RISING
-    return _rotate(executor, forwards, seed)
+    results = _rotate(executor, forwards, seed)
+    if falling is Order.FALLING:
+        executor.order = Order.FALLING_AGAIN
+    return results
 
 
 def _rotate(

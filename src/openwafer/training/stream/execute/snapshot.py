@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import is_fake
 
 Path: TypeAlias = tuple[Any, ...]  # (path of the holder, key); () is nameless
 Follow: TypeAlias = Callable[[object], Iterable[tuple[str, object]]]
@@ -234,6 +235,8 @@ def _same_tensor(tensor: torch.Tensor, content: tuple[torch.Tensor | None, int])
     # values are not in host memory, nobody waits for them.
     if content[0] is None:
         return True
+    if is_fake(tensor) and tensor.device.type == "cpu":
+        return tensor._version == content[1]
     return _is_on_host(tensor) and torch.equal(tensor, content[0])
 
 

@@ -183,7 +183,15 @@ class StreamedLoop:
         if not torch.is_grad_enabled():
             with nullcontext() if planned is None else planned.metering(self._on_device()):
                 return function(*args, **kwargs)
-        self._begin(args[1:], dict(kwargs))
+        try:
+            self._begin(args[1:], dict(kwargs))
+        except OpenwaferError:
+            raise
+        except Exception:
+            # What the model raised when it was planned it raises itself, and changes what it
+            # changes until then. A plan that fails by itself is told.
+            function(*args, **kwargs)
+            raise
         self._is_waiting = self._execution is None
         if self._execution is None:
             return function(*args, **kwargs)
