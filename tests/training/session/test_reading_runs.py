@@ -125,7 +125,9 @@ def training(config: RunConfig) -> Iterator[BaseProcess]:
 
 
 def test_a_run_is_read_beside_the_process_that_trains_it(data: TinyData, tmp_path: Path) -> None:
-    config = replace(config_in(data, tmp_path, StoreTier.DISK), steps=100_000)
+    # Checkpoints stay long enough to be read: one that comes too soon is read from its beginning.
+    seldom = CheckpointConfig(every=100, keep=2, at_end=False)
+    config = replace(config_in(data, tmp_path, StoreTier.DISK), steps=100_000, checkpoint=seldom)
     with training(config) as process:
         session = Session(config.path, console=quiet())
         steps = [session.generate_all(["3 squared"], GREEDY).step for _ in range(2)]

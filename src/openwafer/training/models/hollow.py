@@ -1,6 +1,7 @@
 """Builds models without their weights; buffers and all else have the values they would have."""
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +30,8 @@ def build_hollow(make: Callable[[], nn.Module]) -> nn.Module | None:
 
     Returns:
         ``None`` where the constructor needs the weights: it reads their values, or draws random
-        numbers for anything else, which depend on those drawn before.
+        numbers for anything else, which depend on those drawn before; or where somebody refers to
+        them weakly, as torch's recurrent modules do, so that none can be exchanged.
     """
     skipping = _SkippedDraws()
     hook = register_module_parameter_registration_hook(_to_meta)
@@ -41,6 +43,8 @@ def build_hollow(make: Callable[[], nn.Module]) -> nn.Module | None:
     finally:
         hook.remove()
     if skipping.has_drawn or any(_has_meta(module) for module in model.modules()):
+        return None
+    if any(weakref.getweakrefs(parameter) for parameter in model.parameters()):
         return None
     for parameter in model.parameters():
         _replace(parameter, without_values(parameter, "cpu"))
