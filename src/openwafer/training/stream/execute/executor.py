@@ -85,7 +85,8 @@ class Executor:
         recorder: receives times and device memory.
 
     Attributes:
-        schedule: what training passes walk; ``None`` serves every layer on demand.
+        schedule, forward_schedule: what passes with and without gradients walk; ``None`` serves
+            every layer on demand.
         policies, default_policy: what becomes of the layers' activations.
         log: of the pass under way, or the last one.
         gradients: those that have arrived and are not pushed.

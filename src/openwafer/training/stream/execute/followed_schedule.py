@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from openwafer.diagnostics import error
+from openwafer.training.stream.execute.walk import COMPUTE
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming
 
 Entry: TypeAlias = tuple[Kind, str]
 
-COMPUTE: Final = (Kind.FORWARD, Kind.BACKWARD)
 WEIGHTS: Final = (Kind.FETCH, Kind.RELEASE)
 
 
