@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 LOCK_NAME = "lock"
 POLL_SECONDS = 0.05
+# Linux's `struct flock`: type, whence, start, length, process.
+_RECORD_LOCK = struct.Struct("hhqqi4x")
 
 # A POSIX lock does not exclude its own process, and closing any descriptor of the file would drop
 # it; so a process also keeps book of what it holds. Unlike flock, it is not inherited by forked
@@ -45,20 +48,26 @@ class FolderLock:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as cause:
-            holder = os.pread(self._descriptor, 32, 0).decode() or "unknown"
+            holder = _holder_of(self._descriptor)
             os.close(self._descriptor)
             if not isinstance(cause, BlockingIOError | PermissionError):
                 raise
             raise FolderInUseError(holder) from cause
         _held_here.add(self._identity)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         """Give the folder free."""
         with _bookkeeping:
             _held_here.remove(self._identity)
             os.close(self._descriptor)
+
+
+def _holder_of(descriptor: int) -> str:
+    """The process that keeps this one from a lock, as the kernel knows it."""
+    wanted = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, holder = _RECORD_LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted))
+    # It may have ended meanwhile, or be on another machine or in another container.
+    return str(holder) if kind != fcntl.F_UNLCK and holder > 0 else "unknown"
 
 
 @contextmanager

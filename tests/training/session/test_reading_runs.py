@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -97,11 +98,31 @@ def test_a_checkpoint_that_training_deletes_gives_way_to_the_next(
         read.append(saved.state.steps_done)
         if hidden.exists():
             hidden.rename(newest)
-            keep_last(folder.checkpoints, 1)
+            # Before the reader has it for itself, as it were.
+            shutil.rmtree(saved.checkpoint or newest)
         read_checkpoint(saved.checkpoint or newest)
 
     read_newest(folder, read_it)
     assert read == [2, 4]
+
+
+def test_a_checkpoint_stays_while_it_is_read_however_fast_others_come(
+    data: TinyData, tmp_path: Path
+) -> None:
+    folder = RunFolder(Session(config_in(data, tmp_path), console=quiet()).train().folder)
+    later = iter(range(6, 16, 2))
+    read: list[int] = []
+
+    def read_slowly(saved: SavedRun) -> None:
+        read.append(saved.state.steps_done)
+        if (step := next(later, None)) is not None:
+            newest = list_checkpoints(folder.checkpoints)[-1]
+            shutil.copytree(newest, newest.with_name(f"step-{step:08d}"))
+        keep_last(folder.checkpoints, 1)
+        read_checkpoint(saved.checkpoint or newest)
+
+    read_newest(folder, read_slowly)
+    assert (read, len(keep_last(folder.checkpoints, 1))) == ([4], 1)
 
 
 def train_for_long(config: RunConfig) -> None:

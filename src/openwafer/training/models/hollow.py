@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.dispatch_modes import Unguarded
 
 # What constructors raise for tensors without values; their own mistakes come up again elsewhere.
 REFUSALS = (OpenwaferError, RuntimeError, TypeError, ValueError)
@@ -62,7 +63,7 @@ def without_values(
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=device)
 
 
-class _SkippedDraws(TorchDispatchMode):
+class _SkippedDraws(Unguarded, TorchDispatchMode):
     """Context in which random numbers are drawn for no tensor.
 
     Attributes:
@@ -72,10 +73,6 @@ class _SkippedDraws(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.has_drawn = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(
         self,

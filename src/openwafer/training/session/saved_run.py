@@ -22,7 +22,7 @@ from openwafer.training.store import (
     read_checkpoint,
     save_checkpoint,
 )
-from openwafer.training.store.checkpoint import NOT_WRITTEN, require_fit
+from openwafer.training.store.checkpoint import NOT_WRITTEN, being_read, require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME
 from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
 from openwafer.training.store.part_state import Tier
@@ -71,7 +71,8 @@ def read_newest(folder: RunFolder, read: Callable[[SavedRun], Result]) -> Result
     """Read the newest saved step of a run, also beside the process that trains it; write nothing.
 
     The store is read only where nobody trains, and nobody can begin meanwhile. Beside a training it
-    is the newest checkpoint, and the next one where training deletes that before it is read.
+    is the newest checkpoint, which training leaves alone while it is read. One that is deleted, or
+    replaced by another of its step, before the reader has it gives way to the next.
 
     Args:
         folder: of the run.
@@ -89,7 +90,8 @@ def read_newest(folder: RunFolder, read: Callable[[SavedRun], Result]) -> Result
                     raise _nothing_saved(folder, is_still=is_still)
                 if saved.checkpoint is None:
                     return read(saved)
-            return read(saved)
+            with being_read(saved.checkpoint):
+                return read(saved)
         except OpenwaferError:
             if _newest_index(folder) == before:
                 raise

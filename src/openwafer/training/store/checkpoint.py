@@ -1,14 +1,21 @@
 """Portable checkpoints: every kept array by name, in safetensors shards, for any tier."""
 
+import fcntl
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from openwafer import atomic_file
 from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import error
-from openwafer.training.store.checkpoint_index import INDEX_NAME, Checkpoint, read_checkpoint
+from openwafer.training.store.checkpoint_index import (
+    INDEX_NAME,
+    Checkpoint,
+    missing,
+    read_checkpoint,
+)
 from openwafer.training.store.checkpoint_shards import ShardReader, write_shards
 from openwafer.training.store.dtype_names import dtype_name
 from openwafer.training.store.json_state import Json, json_copy
@@ -87,14 +94,50 @@ def list_checkpoints(folder: Path) -> tuple[Path, ...]:
 
 
 def keep_last(folder: Path, num_kept: int) -> tuple[Path, ...]:
-    """Delete all but the `num_kept` checkpoints of the highest steps; return those deleted."""
+    """Delete all but the `num_kept` checkpoints of the highest steps; return those deleted.
+
+    Those that are :func:`being_read` stay for the next time.
+    """
     checkpoints = list_checkpoints(folder)
-    deleted = checkpoints[: max(len(checkpoints) - num_kept, 0)]
-    for path in deleted:
+    superfluous = checkpoints[: max(len(checkpoints) - num_kept, 0)]
+    return tuple(path for path in superfluous if _delete_unread(path))
+
+
+def _delete_unread(checkpoint: Path) -> bool:
+    """Delete a checkpoint unless somebody reads it; whether it is gone."""
+    with _opened(checkpoint) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
         # Without its index, what is left after a kill is no checkpoint.
-        (path / INDEX_NAME).unlink()
-        shutil.rmtree(path)
-    return deleted
+        (checkpoint / INDEX_NAME).unlink()
+        shutil.rmtree(checkpoint)
+    return True
+
+
+@contextmanager
+def being_read(checkpoint: Path) -> Iterator[None]:
+    """Context in which no :func:`keep_last`, of any process, deletes a checkpoint.
+
+    Raises `checkpoint-missing` where there is none.
+    """
+    with ExitStack() as stack:
+        try:
+            fcntl.flock(stack.enter_context(_opened(checkpoint)), fcntl.LOCK_SH)
+        except FileNotFoundError as cause:
+            raise missing(checkpoint) from cause
+        yield
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Context with a descriptor of a folder itself: unlike its index, no file takes its place."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def require_fit(head: Checkpoint, layouts: Collection[RecordLayout]) -> None:

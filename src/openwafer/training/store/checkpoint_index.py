@@ -98,13 +98,18 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     try:
         return _decode(folder, FORMAT.decode(path, path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError) as cause:
-        raise error(
-            "checkpoint-missing",
-            f"there is no checkpoint in {folder}: it has no {INDEX_NAME}",
-            help="give a folder such as checkpoints/step-00000020",
-        ) from cause
+        raise missing(folder) from cause
     except (ValueError, KeyError) as cause:
         raise broken(path, f"{type(cause).__name__}: {cause}") from cause
+
+
+def missing(folder: Path) -> OpenwaferError:
+    """The error for a folder without a checkpoint."""
+    return error(
+        "checkpoint-missing",
+        f"there is no checkpoint in {folder}: it has no {INDEX_NAME}",
+        help="give a folder such as checkpoints/step-00000020",
+    )
 
 
 def broken(path: Path, reason: str) -> OpenwaferError:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import error
+from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.store.layout import PAGE_BYTES, round_up
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.store_file import free_bytes_of
@@ -121,7 +122,7 @@ class ScratchFile:
         self._mapping.madvise(mmap.MADV_DONTNEED, start, size)
 
 
-class DeferredMemory(TorchDispatchMode):
+class DeferredMemory(Unguarded, TorchDispatchMode):
     """Context in which new CPU tensors of `min_bytes` or more live in a file in `folder`.
 
     The first of them, `spare_bytes` in all, live in memory as ever. About `resident_bytes` of the
@@ -161,11 +162,6 @@ class DeferredMemory(TorchDispatchMode):
         self.trim()
         if self._scratch is not None:
             self._scratch.seal()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Nothing is compiled under this mode; torch would import its compiler, 80 MB and seconds.
-        return False
 
     def trim(self) -> None:
         """Take all scratch pages out of the resident set; the next use brings them back."""

@@ -10,9 +10,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import error
+from openwafer.training.dispatch_modes import Unguarded
 
 
-class MemoryMeter(TorchDispatchMode):
+class MemoryMeter(Unguarded, TorchDispatchMode):
     """Meter of the storages created or touched by operators while the mode is active.
 
     A storage counts from the first operator that returns a tensor on it until its last tensor
@@ -34,11 +35,6 @@ class MemoryMeter(TorchDispatchMode):
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
         # A storage may die in any thread, in this one while it counts another.
         self._lock = threading.RLock()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True wraps every operator in a guard of the compiler, at twice the cost of the meter.
-        return False
 
     def reset_peak(self) -> None:
         """Start a new peak from the bytes alive now."""

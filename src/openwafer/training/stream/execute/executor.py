@@ -17,7 +17,7 @@ One state machine: :class:`Phase` names its states.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from enum import Enum
 from functools import cached_property, partial
 from typing import Any, Final
@@ -134,6 +134,8 @@ class Executor:
         self._phase = Phase.IDLE
         self._walk = Walk()
         self._layers = {layer.name: layer for layer in split.layers}
+        modules = dict(model.named_modules(remove_duplicate=False))
+        self._modules = {layer.name: modules[layer.name] for layer in split.layers}
         self._inner_layers = _inner_layers(split)
         self._num_micro_batches = 1
         self._micro_batch = 0
@@ -141,9 +143,8 @@ class Executor:
         self._backward_visit: tuple[PassLog, int] | None = None
         self._fetching: set[str] = set()
         self._unplanned_records: set[str] = set()
-        modules = dict(model.named_modules(remove_duplicate=False))
         self.state, self.order = LayerState(model, SHOWN_ELSEWHERE), Order.FALLING
-        self.states = {layer.name: LayerState(modules[layer.name]) for layer in split.layers}
+        self.states = {name: LayerState(module) for name, module in self._modules.items()}
         link.on_update = self._note_update
         self._model = model
         self.casts = SharedCasts(model, device)
@@ -264,15 +265,19 @@ class Executor:
         self.recorder.end_backward()
 
     def abandon_pass(self) -> None:
-        """Leave a pass that failed: weights off the device, loans back, gradients forgotten."""
+        """Leave a pass that failed: weights off the device, loans back, gradients forgotten.
+
+        Raises:
+            OpenwaferError: ``weights-written`` for a weight that was written to, after all that.
+        """
         self._leave_pass()
         self._walk.end()
         self._fetching.clear()
-        self.link.abandon()
-        for record in self.split.records:
-            if self.weights.holds(record):
-                self.weights.drop(record)
-        self.gradients.forget()
+        with ExitStack() as rest:
+            rest.callback(self.gradients.forget)
+            for record in filter(self.weights.holds, self.split.records):
+                rest.callback(self.weights.drop, record)
+            self.link.abandon()
 
     def enter(self, layer: Layer) -> int:
         """Bring a layer's weights to the device; return the index of its visit."""
@@ -459,7 +464,7 @@ class Executor:
 
     @contextmanager
     def _inside_layer(self, phase: Phase, layer: Layer | None = None) -> Iterator[None]:
-        module = None if layer is None else self._model.get_submodule(layer.name)
+        module = None if layer is None else self._modules[layer.name]
         with self.casts.leaving_none(module):
             outside, self._phase = self._phase, phase
             try:

@@ -13,6 +13,7 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.stream.plan.operators import num_spanned
 
 Key: TypeAlias = tuple[object, ...]
@@ -59,13 +60,8 @@ class _Outcome(NamedTuple):
 _KNOWN: Final[dict[Key, _Outcome]] = {}
 
 
-class RememberingFakeMode(FakeTensorMode):
+class RememberingFakeMode(Unguarded, FakeTensorMode):
     """A mode whose tensors have no memory, and that remembers what operators return."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True wraps every operator in a guard of the compiler.
-        return False
 
     def __torch_dispatch__(
         self,
