@@ -180,7 +180,9 @@ class _Reading:
         found: dict[int, torch.Tensor] = {}
         for group in self._groups(tokens):
             forwards = [partial(self._forward, index, tokens[index]) for index in group]
-            found |= zip(group, self._opened.execution.evaluate(forwards), strict=True)
+            # A second run would find the keys and values of the first.
+            logits = self._opened.execution.evaluate(forwards, may_repeat=False)
+            found |= zip(group, logits, strict=True)
         return found
 
     def _groups(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:

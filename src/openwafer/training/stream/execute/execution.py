@@ -123,11 +123,18 @@ class Execution(Protocol):
     def flush(self) -> None:
         """Bring the store up to date with every step completed."""
 
-    def evaluate(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
+    def evaluate(
+        self, forwards: Sequence[Forward], *, may_repeat: bool = True
+    ) -> list[torch.Tensor]:
         """Run forwards without gradients, in evaluation mode set by the caller.
 
         All of them pass a layer before the next layer comes. They are not metered: the caller gives
         no more than the micro-batches of a training step hold, beside which they need less memory.
+
+        Args:
+            forwards: functions of the model.
+            may_repeat: whether they may be run a second time, as the forwards of a model that they
+                change are.
         """
 
     def close(self) -> None:
@@ -267,11 +274,13 @@ class StreamedExecution:
         self.end_open_pass()
         self.flush()
 
-    def evaluate(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
+    def evaluate(
+        self, forwards: Sequence[Forward], *, may_repeat: bool = True
+    ) -> list[torch.Tensor]:
         """See :class:`Execution`."""
         try:
             with torch.no_grad(), self._autocast():
-                results = run_in_rotation(self.executor, forwards)
+                results = run_in_rotation(self.executor, forwards, may_repeat=may_repeat)
             self.executor.end_pass()
         except BaseException:
             self.executor.abandon_pass()
@@ -394,7 +403,9 @@ class ResidentExecution:
     def flush(self) -> None:
         """See :class:`Execution`. Every step is applied at once."""
 
-    def evaluate(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
+    def evaluate(
+        self, forwards: Sequence[Forward], *, may_repeat: bool = True
+    ) -> list[torch.Tensor]:
         """See :class:`Execution`."""
         with torch.no_grad(), self._autocast():
             return [forward() for forward in forwards]

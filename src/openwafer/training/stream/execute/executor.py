@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,6 +37,7 @@ from openwafer.training.stream.execute.arriving_gradients import ArrivingGradien
 from openwafer.training.stream.execute.attachment import attach
 from openwafer.training.stream.execute.followed_schedule import check_followed
 from openwafer.training.stream.execute.layer_state import LayerState
+from openwafer.training.stream.execute.micro_batch_order import MicroBatchOrder
 from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
@@ -49,9 +50,6 @@ from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
 from openwafer.training.stream.step_plan import StepPlan
 
-# Modules and parameters are found by the walk over modules, and streamed.
-SHOWN_ELSEWHERE: Final = frozenset({"_parameters", "_modules"})
-
 
 class Phase(Enum):
     """Where the executor is in a pass."""
@@ -61,15 +59,6 @@ class Phase(Enum):
     LAYER = "in a layer's forward"
     BACKWARD = "in a backward, whose end ends the pass"
     RECOMPUTE = "in a layer that runs again in the backward"
-
-
-class Order(Enum):
-    """In which order the micro-batches of a pass go forward."""
-
-    FALLING = "as long as no forward changes the model"
-    FALLING_AGAIN = "when one did, which may have been for its first call alone"
-    ALWAYS_FALLING = "because nothing is computed that a change would show in"
-    RISING = "as in the plain loop"
 
 
 class Executor:
@@ -95,7 +84,6 @@ class Executor:
         watching: makes the context of a layer's call with its name and arguments.
         watch: which passes are metered, and what there is room for.
         casts: which weights autocast would cast once for several calls.
-        state: what all of the model sees beside its arguments.
         order: of micro-batches.
         on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
             ended, when a backward begins.
@@ -143,7 +131,7 @@ class Executor:
         self._backward_visit: tuple[PassLog, int] | None = None
         self._fetching: set[str] = set()
         self._unplanned_records: set[str] = set()
-        self.state, self.order = LayerState(model, SHOWN_ELSEWHERE), Order.FALLING
+        self.order = MicroBatchOrder(model)
         self.states = {name: LayerState(module) for name, module in self._modules.items()}
         link.on_update = self._note_update
         self._model = model
@@ -183,7 +171,7 @@ class Executor:
         Args:
             num_micro_batches: that take turns in it, each announced by :meth:`begin_micro_batch`.
         """
-        self.watch.begin_pass()
+        self.watch.begin_pass(self.order.now)
         self._begin_pass(num_micro_batches, is_whole=True)
 
     def _begin_pass(self, num_micro_batches: int, *, is_whole: bool) -> None:
@@ -193,7 +181,7 @@ class Executor:
         self.log = PassLog()
         self._num_micro_batches = num_micro_batches
         self._micro_batch = 0
-        self.gradients.begin(num_micro_batches, is_rising=self.order is Order.RISING)
+        self.gradients.begin(num_micro_batches, is_rising=self.order.is_rising)
         schedule = self.schedule
         if not torch.is_grad_enabled():
             # A part that is called by itself gets its weights on demand.

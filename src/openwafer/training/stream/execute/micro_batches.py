@@ -8,24 +8,29 @@ order, so that autograd meets them in rising order, and each has accumulators of
 (:mod:`~openwafer.training.stream.execute.accumulators`), so that their gradients are summed as a
 plain loop sums them.
 
-A model that a forward changes (running statistics, counters) must see its micro-batches in rising
-order. A pass that finds a change is undone and run again in that order. What a first call alone
-changes is found once; after a second change all passes run so.
+A model that a forward changes (running statistics, counters, a loss that a layer leaves for the
+model) must see its micro-batches as in a plain loop: in rising order, or one wholly behind the
+other (:mod:`~openwafer.training.stream.execute.micro_batch_order`). A pass that finds a change is
+undone and run again in that order.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+import psutil
 import torch
 from greenlet import greenlet
 
 from openwafer.diagnostics import error
-from openwafer.training.stream.execute.executor import Executor, Order
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.micro_batch_order import MicroBatchOrder, Order
 from openwafer.training.stream.execute.random_state import RandomState
+from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.layers import Layer
 
 Forward = Callable[[], torch.Tensor]
+MAX_SHOWN: Final = 3
 
 
 class _Fiber:
@@ -95,24 +100,60 @@ def run_in_rotation(
     executor: Executor,
     forwards: Sequence[Forward],
     seed: Callable[[int], None] | None = None,
+    *,
+    may_repeat: bool = True,
 ) -> list[Any]:
-    """As :func:`run_forward`, for forwards that may return anything."""
-    has_turns = len(forwards) > 1 and torch.is_grad_enabled()
-    falling = executor.order
-    if not has_turns or falling not in (Order.FALLING, Order.FALLING_AGAIN):
+    """As :func:`run_forward`, for forwards that may return anything.
+
+    Args:
+        may_repeat: whether forwards may be run a second time.
+
+    Raises:
+        OpenwaferError: ``micro-batches-share-state``.
+    """
+    order = executor.order
+    order.begin()
+    if len(forwards) == 1 or order.now >= Order.IN_TURN:
         return _rotate(executor, forwards, seed)
-    before, random = executor.state.now(), RandomState.now(executor.device.torch_device)
-    results = _rotate(executor, forwards, seed)
-    if not before.changed(waits=True):
-        return results
-    executor.end_pass()
-    before.put_back()
-    random.restore()
-    executor.order = Order.RISING
-    results = _rotate(executor, forwards, seed)
-    if falling is Order.FALLING:
-        executor.order = Order.FALLING_AGAIN
+    before, random = order.state(), RandomState.now(executor.device.torch_device)
+    results, is_known = _rotate(executor, forwards, seed), True
+    while (needed := order.needed(before, len(forwards))) > order.now:
+        _check_repeatable(executor, before, len(forwards), may_repeat=may_repeat)
+        executor.end_pass()
+        before.put_back()
+        random.restore()
+        order.now, is_known = needed, False
+        results = _rotate(executor, forwards, seed)
+        if needed is Order.IN_TURN:
+            break
+    if not is_known:
+        order.learn()
     return results
+
+
+def _check_repeatable(
+    executor: Executor, before: Snapshot, num_forwards: int, *, may_repeat: bool
+) -> None:
+    """Refuse forwards that are not to run again, and those whose gradients could not wait."""
+    changed = ", ".join(before.changed(waits=True)[:MAX_SHOWN])
+    if not may_repeat:
+        raise error(
+            "micro-batches-share-state",
+            f"the model's forward changes {changed}, which forwards that pass a layer together "
+            "would find changed by each other",
+            help="run them one at a time, or let the model be resident",
+        )
+    weights = executor.weights.parameters.values() if torch.is_grad_enabled() else ()
+    num_bytes = num_forwards * sum(weight.nbytes for weight in weights if weight.requires_grad)
+    available = psutil.virtual_memory().available
+    if num_bytes > available:
+        raise error(
+            "micro-batches-share-state",
+            f"the model's forward changes {changed}, so that {num_forwards} micro-batches run one "
+            f"behind the other and leave {num_bytes:,} bytes of gradients until all have run, and "
+            f"{available:,} bytes of host memory are free",
+            help="train on fewer micro-batches, or keep such values out of the model",
+        )
 
 
 def _rotate(
@@ -123,26 +164,37 @@ def _rotate(
     is_whole = len(forwards) > 1 and executor.draws_beside_torch
     random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
     fibers = [_Fiber(index, forward, seed, random_now) for index, forward in enumerate(forwards)]
-    turns = fibers if executor.order is Order.RISING else fibers[::-1]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     executor.pause = hub.switch
     try:
-        for fiber in turns:
-            executor.begin_micro_batch(fiber.index, None)
-            fiber.run()
-        while layer := _next_layer(executor, fibers):
-            visit = executor.enter(layer)
-            for fiber in turns:
-                if fiber.waits_for is layer:
-                    executor.begin_micro_batch(fiber.index, layer)
-                    fiber.run(visit)
-            executor.leave()
+        for turns in _in_turns(fibers, executor.order):
+            _run_together(executor, turns)
     finally:
         executor.pause = None
         for fiber in fibers:
             fiber.stop()
     return [fiber.result for fiber in fibers]
+
+
+def _in_turns(fibers: list[_Fiber], order: MicroBatchOrder) -> list[list[_Fiber]]:
+    """Those that pass a layer together, in their order."""
+    if order.now is Order.IN_TURN:
+        return [[fiber] for fiber in fibers]
+    return [fibers if order.is_rising else fibers[::-1]]
+
+
+def _run_together(executor: Executor, fibers: Sequence[_Fiber]) -> None:
+    for fiber in fibers:
+        executor.begin_micro_batch(fiber.index, None)
+        fiber.run()
+    while layer := _next_layer(executor, fibers):
+        visit = executor.enter(layer)
+        for fiber in fibers:
+            if fiber.waits_for is layer:
+                executor.begin_micro_batch(fiber.index, layer)
+                fiber.run(visit)
+        executor.leave()
 
 
 def _next_layer(executor: Executor, fibers: Sequence[_Fiber]) -> Layer | None:

@@ -50,8 +50,9 @@ class PassWatch:
         self._members = Members.of(model)
         self._device = device
         self._weights = weights
-        # By the kinds of a pass: bytes saved for backward when each of its visits was over.
-        self._known: dict[tuple[CallKind, ...], list[int]] = {}
+        self._order = 0
+        # By a pass's order and kinds: bytes saved for backward when each of its visits was over.
+        self._known: dict[tuple[int, tuple[CallKind, ...]], list[int]] = {}
         # That list of the pass under way, once a layer of it has ended.
         self._profile: list[int] | None = None
         self._is_learning = False
@@ -95,8 +96,9 @@ class PassWatch:
         known = (dict(planned.leaves).keys() for planned in self.planned)
         return not kind.is_graded and not any(given <= paths for paths in known)
 
-    def begin_pass(self) -> None:
-        """A pass begins."""
+    def begin_pass(self, order: int = 0) -> None:
+        """A pass begins, whose micro-batches meet its layers in some order."""
+        self._order = order
         self.met, self._frames, self._profile = [], [], None
         self._is_learning = False
         self._saved_bytes = 0
@@ -115,6 +117,10 @@ class PassWatch:
             raise larger_than_planned(kind, self.planned)
         self.meet(kind)
 
+    @property
+    def _key(self) -> tuple[int, tuple[CallKind, ...]]:
+        return self._order, tuple(self.met)
+
     def meet(self, kind: CallKind) -> None:
         """The pass that has begun is of this kind, or of this kind, too."""
         self.met.append(kind)
@@ -123,7 +129,7 @@ class PassWatch:
             return
         if len(self._known) > MAX_KINDS:
             self._known.clear()
-        self._is_learning = tuple(self.met) not in self._known
+        self._is_learning = self._key not in self._known
         if self._is_learning or self.depends_on_values:
             self._device.watch(self._weights.memory())
 
@@ -142,7 +148,7 @@ class PassWatch:
             return
         known = self._profile
         if known is None:
-            known = self._profile = self._known.setdefault(tuple(self.met), [])
+            known = self._profile = self._known.setdefault(self._key, [])
         most = known[visit] if visit < len(known) else -1
         if self._saved_bytes <= most:
             return

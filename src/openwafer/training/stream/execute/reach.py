@@ -31,11 +31,14 @@ MAX_OBJECTS: Final = 50_000
 
 
 def reached_from(
-    roots: Iterable[tuple[str, object]], *, passes_buffers_over: bool = False
+    roots: Iterable[tuple[str, object]],
+    *,
+    passes_buffers_over: bool = False,
+    max_objects: int = MAX_OBJECTS,
 ) -> Snapshot:
     """A snapshot of all that the code of ``roots`` (modules, functions, objects) can reach."""
     passed_over = _OF_TORCH | {"_buffers"} if passes_buffers_over else _OF_TORCH
-    return Snapshot(roots, _Follower().follow, passed_over, MAX_OBJECTS)
+    return Snapshot(roots, _Follower().follow, passed_over, max_objects)
 
 
 def held_from(roots: Iterable[tuple[str, object]]) -> Snapshot:

@@ -6,7 +6,7 @@ objects by identity and keeps them alive, so that putting back also undoes what 
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import is_
 from types import CellType
@@ -165,6 +165,23 @@ class Snapshot:
             if key not in but and not entry.is_same()
             for shown in _differences(entry, waits=waits)
         ]
+
+    def changed_targets(self) -> Iterator[tuple[object, object]]:
+        """Objects that do not hold what they held, each with that; waits for values of tensors."""
+        for entry in self._entries.values():
+            if not entry.is_same() and _differences(entry, waits=True):
+                yield entry.target, entry.content
+
+    def without(self, targets: AbstractSet[int]) -> "Snapshot":
+        """This snapshot, but for objects of these identities."""
+        rest = Snapshot(())
+        rest._entries = {key: one for key, one in self._entries.items() if key not in targets}
+        return rest
+
+    def __add__(self, other: "Snapshot") -> "Snapshot":
+        both = Snapshot(())
+        both._entries = self._entries | other._entries
+        return both
 
     def again(self, other: "Snapshot") -> "Snapshot":
         """The objects of this snapshot that are not in another one, as they are now."""

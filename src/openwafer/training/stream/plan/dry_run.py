@@ -24,7 +24,8 @@ from openwafer.training.stream.device.device import CpuDevice, Submitted, Transf
 from openwafer.training.stream.device.meter import MemoryMeter
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.call_kinds import CallKind
-from openwafer.training.stream.execute.executor import Executor, Order
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.micro_batch_order import Order
 from openwafer.training.stream.execute.micro_batches import run_forward
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.host_link import DryLink
@@ -306,7 +307,7 @@ class _Stage:
         self.executor.schedule = self.executor.forward_schedule = settings.schedule
         self.executor.policies = settings.policies
         self.executor.default_policy = Activations.RECOMPUTE
-        self.executor.order = Order.ALWAYS_FALLING
+        self.executor.order.keep(Order.ALWAYS_FALLING)
         for state in self.executor.states.values():
             # A rehearsal needs values, and less memory than the backward pass.
             state.is_rehearsed = True

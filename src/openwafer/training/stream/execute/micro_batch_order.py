@@ -1,0 +1,122 @@
+"""In which order the micro-batches of a pass go forward, and which changes of a model decide it."""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import chain
+from typing import Final
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from openwafer.training.stream.execute.layer_state import LayerState
+from openwafer.training.stream.execute.reach import reached_from
+from openwafer.training.stream.execute.snapshot import Snapshot
+
+# Of a model and all around it: enough for whatever a model's code holds, data sets included.
+MAX_OBJECTS: Final = 1_000_000
+
+
+class Order(IntEnum):
+    """Each does what those before it do, and takes more time."""
+
+    FALLING = 0
+    """Layer by layer, so that autograd meets the micro-batches in rising order."""
+    RISING = 1
+    """Layer by layer, for statistics that each layer keeps for itself."""
+    IN_TURN = 2
+    """One micro-batch behind the other, for whatever a forward leaves for others."""
+    ALWAYS_FALLING = 3
+    """Nothing is computed that a change would show in."""
+
+
+class MicroBatchOrder:
+    """The order that the passes of a model need, as far as it is known.
+
+    Args:
+        model: may change in its forwards.
+
+    Attributes:
+        now: the order of the pass under way.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.now = Order.FALLING
+        self._model = model
+        self._own = LayerState(model)
+        self._outside: Snapshot | None = None
+        # With gradients and without: the order to begin with, and whether it was once too low.
+        self._known = {True: Order.FALLING, False: Order.RISING}
+        self._was_too_low = {True: False, False: False}
+        held = (vars(module).items() for module in model.modules())
+        self._hooks = {id(hooks) for name, hooks in chain(*held) if name.endswith("_hooks")}
+        self._norms = [
+            norm
+            for norm in model.modules()
+            if isinstance(norm, _NormBase) and norm.track_running_stats
+        ]
+
+    def state(self) -> Snapshot:
+        """Attributes and buffers of the model, and all that its code reaches beside them."""
+        own = self._own.now()
+        if self._outside is None or not self._outside.is_current():
+            reached = reached_from(self._model.named_modules(), max_objects=MAX_OBJECTS)
+            self._outside = reached.without(own.targets() | self._hooks)
+        return own + self._outside
+
+    def keep(self, order: Order) -> None:
+        """Let all passes go in one order."""
+        self._known = dict.fromkeys(self._known, order)
+
+    def begin(self) -> None:
+        """A step begins: its order is the known one."""
+        self.now = self._known[torch.is_grad_enabled()]
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether a micro-batch goes forward behind those of lower index."""
+        return self.now in (Order.RISING, Order.IN_TURN)
+
+    def learn(self) -> None:
+        """The order of the pass under way was needed; what a first call alone changes is not."""
+        is_graded = torch.is_grad_enabled()
+        if self._was_too_low[is_graded]:
+            self._known[is_graded] = self.now
+        self._was_too_low[is_graded] = True
+
+    def needed(self, before: Snapshot, num_micro_batches: int) -> Order:
+        """The lowest order whose forwards see what they see in a plain loop.
+
+        Args:
+            before: the state before the forwards, one a micro-batch.
+        """
+        changed = {id(target): content for target, content in before.changed_targets()}
+        if not changed:
+            return Order.FALLING
+        norms = [norm for norm in self._norms if changed.keys() & _ids(norm)]
+        counted = {key for norm in norms for key in _ids(norm)}
+        if changed.keys() <= counted and all(
+            _num_calls(norm, changed) == num_micro_batches for norm in norms
+        ):
+            return Order.RISING
+        return Order.IN_TURN
+
+
+def _statistics(norm: _NormBase) -> Iterator[torch.Tensor]:
+    for statistic in (norm.running_mean, norm.running_var, norm.num_batches_tracked):
+        if statistic is not None:
+            yield statistic
+
+
+def _ids(norm: _NormBase) -> set[int]:
+    return set(map(id, _statistics(norm)))
+
+
+def _num_calls(norm: _NormBase, changed: dict[int, object]) -> int:
+    """How often a module has moved its statistics; 0 where it does not count."""
+    count = norm.num_batches_tracked
+    match changed.get(id(count)):
+        case (torch.Tensor() as before, int()) if count is not None:
+            return int(count) - int(before)
+        case _:
+            return 0

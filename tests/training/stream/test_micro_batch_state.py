@@ -1,0 +1,210 @@
+"""Micro-batches find in a model, and around it, what they find in a plain loop.
+
+What a forward leaves for a later part of itself, for the next forward, or for others: each model
+does that in a way of its own.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.plan_record import Activations
+from tests.training.stream.both_loops import (
+    STREAMED,
+    Run,
+    StreamedRun,
+    differing,
+    plan,
+    train_plainly,
+)
+
+WIDTH = 24
+SEEN: list[float] = []
+
+
+@pytest.fixture(autouse=True)
+def from_nothing() -> Iterator[None]:
+    SEEN.clear()
+    yield
+    SEEN.clear()
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        out_BD: Tensor = x_BD + self.down(torch.tanh(self.up(x_BD)))
+        return out_BD
+
+
+class Model(nn.Module):
+    """Blocks with nothing between them."""
+
+    def __init__(self, block: type[Block] = Block) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(block() for _ in range(3))
+        self.num_calls = 0
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        for block in self.blocks:
+            x_BD = self.between(block(x_BD))
+        return x_BD.square().mean()
+
+    def between(self, x_BD: Tensor) -> Tensor:
+        return x_BD
+
+
+class Balanced(Block):
+    """Leaves a loss for the model, as routers of experts do."""
+
+    balance: Tensor
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        out_BD = super().forward(x_BD)
+        self.balance = out_BD.softmax(-1).mean(0).square().sum()
+        return out_BD
+
+
+class LossesOfLayers(Model):
+    def __init__(self) -> None:
+        super().__init__(Balanced)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        loss = super().forward(x_BD)
+        for block in self.blocks:
+            assert isinstance(block, Balanced)
+            loss = loss + block.balance
+        return loss
+
+
+class Normalised(Model):
+    """Takes a mean out of the input, and adds it to the output."""
+
+    mean: Tensor
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        self.mean = x_BD.mean(0)
+        return super().forward(x_BD - self.mean) * self.mean.exp().sum()
+
+
+class CountsFirst(Model):
+    def forward(self, x_BD: Tensor) -> Tensor:
+        self.num_calls += 1
+        return super().forward(x_BD) * (1 + self.num_calls % 5)
+
+
+class CountsLast(Model):
+    def forward(self, x_BD: Tensor) -> Tensor:
+        loss = super().forward(x_BD * (1 + self.num_calls % 5))
+        self.num_calls += 1
+        return loss
+
+
+class CountsOnTrial(Model):
+    """Begins to count late."""
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        self.num_calls += int(x_BD.sum() > 0)
+        return super().forward(x_BD) * (1 + self.num_calls % 5)
+
+
+class NormOften(Model):
+    """Statistics that are moved behind every layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def between(self, x_BD: Tensor) -> Tensor:
+        out_BD: Tensor = self.norm(x_BD)
+        return out_BD
+
+
+class Noting(Block):
+    """Counts in a list of Python's module."""
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        SEEN.append(0.5)
+        return super().forward(x_BD) / (1 + len(SEEN) % 7)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "losses of layers": LossesOfLayers,
+    "normalised": Normalised,
+    "counts first": CountsFirst,
+    "counts last": CountsLast,
+    "counts on trial": CountsOnTrial,
+    "norm often": NormOften,
+    "a list outside": partial(Model, Noting),
+}
+
+
+def seeded(kind: Callable[[], nn.Module], kept: list[nn.Module]) -> nn.Module:
+    torch.manual_seed(3)
+    SEEN.clear()
+    kept.append(kind())
+    return kept[-1]
+
+
+def run_of(kind: Callable[[], nn.Module], kept: list[nn.Module]) -> Run:
+    return Run(
+        partial(seeded, kind, kept),
+        lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2),
+        lambda generator: torch.randn(6, WIDTH, generator=generator),
+        lambda model, x_BD: model(x_BD),
+        num_steps=3,
+        num_micro_batches=3,
+    )
+
+
+def left_by(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_buffers()) | {"seen": torch.tensor(SEEN)}
+
+
+def streamed_run(run: Run) -> StreamedRun:
+    options = replace(STREAMED, default_activations=Activations.KEEP, min_layer_bytes=1)
+    return StreamedRun(run, plan(run, options))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_its_forwards_change_learns_what_it_learns_plainly(name: str) -> None:
+    kept: list[nn.Module] = []
+    run = run_of(MODELS[name], kept)
+    expected = train_plainly(run)
+    left = left_by(kept[-1])
+    with closing(streamed_run(run)) as streamed:
+        for step in range(run.num_steps):
+            streamed.step(step)
+        assert differing(streamed.parameters(), expected) == []
+        assert differing(left_by(streamed.model), left) == []
+
+
+@pytest.mark.parametrize("name", ["normalised", "counts last", "a list outside"])
+def test_evaluation_of_a_model_that_changes_is_that_of_the_plain_loop(name: str) -> None:
+    kept: list[nn.Module] = []
+    run = run_of(MODELS[name], kept)
+    with closing(streamed_run(run)) as streamed, torch.no_grad():
+        plain, model = kept[0].eval(), streamed.model.eval()
+        for step in range(2):
+            SEEN.clear()
+            expected = [plain(batch) for batch in run.batches(step)]
+            SEEN.clear()
+            found = streamed.execution.evaluate([partial(model, b) for b in run.batches(step)])
+            assert torch.equal(torch.stack(found), torch.stack(expected))
+
+
+def test_forwards_that_may_not_be_repeated_are_refused_where_they_meet_changes() -> None:
+    run = run_of(Normalised, [])
+    with closing(streamed_run(run)) as streamed:
+        forwards = [partial(streamed.model, batch) for batch in run.batches(0)]
+        message = r"forward changes mean, .*\n.*run them one at a time"
+        with pytest.raises(OpenwaferError, match=message):
+            streamed.execution.evaluate(forwards, may_repeat=False)
