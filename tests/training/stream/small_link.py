@@ -106,6 +106,11 @@ class SmallLink:
     def stored(self, index: int) -> Tensor:
         return next(w.clone() for n, w in weights_of(self.store) if n == f"{index}.weight")
 
+    def kept(self, index: int) -> Tensor:
+        """The gradient that is kept for a record."""
+        with self.link.lent(str(index), Part.GRADIENTS) as loan:
+            return loan.tensor(f"{index}.weight", Part.GRADIENTS).clone()
+
     def close(self) -> None:
         self.link.close()
         self.store.close()

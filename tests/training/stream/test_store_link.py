@@ -97,7 +97,7 @@ def test_an_update_on_fetch_waits_for_the_end_of_the_step(make_link: MakeLink) -
 def test_an_update_on_fetch_is_made_before_the_next_fetch(make_link: MakeLink) -> None:
     small = make_link()
     small.push(1, 0.25)
-    small.link.complete_step(0.5)
+    small.link.kept.complete_step(0.5)
     small.link.begin_pass(fetches([1]))
     assert torch.equal(small.fetch(1), small.weights[1] - 0.125)
 
@@ -106,7 +106,7 @@ def test_gradients_of_one_record_that_come_apart_are_added_up(make_link: MakeLin
     small = make_link()
     small.push(1, 0.25)
     small.push(1, 0.5)
-    small.link.complete_step()
+    small.link.kept.complete_step()
     small.link.flush()
     assert torch.equal(small.stored(1), small.weights[1] - 0.75)
 
@@ -114,7 +114,7 @@ def test_gradients_of_one_record_that_come_apart_are_added_up(make_link: MakeLin
 def test_a_second_fetch_of_the_same_record_waits_for_its_update(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
-    small.link.complete_step()
+    small.link.kept.complete_step()
     small.link.begin_pass(fetches([0, 1, 0]))
     first, _, second = small.fetch(0), small.fetch(1), small.fetch(0)
     assert torch.equal(first, second)
@@ -124,7 +124,7 @@ def test_flush_applies_what_no_fetch_has_applied(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
     small.push(2, 0.5)
-    small.link.complete_step()
+    small.link.kept.complete_step()
     small.link.flush()
     assert torch.equal(small.stored(2), small.weights[2] - 0.5)
 
@@ -134,7 +134,7 @@ def test_gradients_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> Non
     small.link.begin_pass(fetches([0, 1, 2, 1, 0]))
     small.fetch(0)
     small.push(0, 0.25)
-    assert small.link.has_gradients
+    assert small.link.kept.has_waiting
 
 
 def test_gradients_send_no_reads_away(make_link: MakeLink) -> None:
@@ -153,7 +153,7 @@ def with_room_asked_for(make_link: MakeLink) -> SmallLink:
     """A gradient of 0.25 was applied and is on disk alone; room for the next is asked for ahead."""
     small = make_link(ring_records=1)
     small.push(0, 0.25)
-    small.link.complete_step()
+    small.link.kept.complete_step()
     small.link.flush()
     with small.store.lent("1", tuple(Part), read_only=True):
         pass
@@ -165,9 +165,9 @@ def test_a_gradient_that_is_kept_again_is_added_to_though_room_was_asked_for(
     make_link: MakeLink,
 ) -> None:
     small = with_room_asked_for(make_link)
-    small.link.keep_again("0", "0.weight")
+    small.link.kept.add("0", "0.weight")
     small.push(0, 0.5)
-    assert bool((small.link.kept_gradients("0")["0.weight"] == 0.75).all())
+    assert bool((small.kept(0) == 0.75).all())
 
 
 def test_a_gradient_in_whose_place_room_is_asked_for_can_be_read(make_link: MakeLink) -> None:
@@ -180,7 +180,7 @@ def test_a_gradient_in_whose_place_room_is_asked_for_can_be_changed(make_link: M
     small = with_room_asked_for(make_link)
     small.link.keep_gradient("0", "0.weight", torch.ones(64, 64))
     small.push(0, 0.5)
-    assert bool((small.link.kept_gradients("0")["0.weight"] == 1.5).all())
+    assert bool((small.kept(0) == 1.5).all())
 
 
 def test_what_was_foreseen_and_found_no_room_is_not_read_in_the_pass(make_link: MakeLink) -> None:
@@ -196,7 +196,7 @@ def test_what_was_foreseen_and_found_no_room_is_not_read_in_the_pass(make_link: 
 def test_updates_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> None:
     small = make_link(ring_records=1)
     small.push(2, 0.25)
-    small.link.complete_step()
+    small.link.kept.complete_step()
     small.link.begin_pass(fetches([0, 1, 0, 1]))
     small.link.flush()
     assert torch.equal(small.stored(2), small.weights[2] - 0.25)
@@ -205,15 +205,15 @@ def test_updates_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> None:
 def test_a_step_completed_twice_is_refused(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
-    small.link.complete_step()
+    small.link.kept.complete_step()
     with pytest.raises(OpenwaferError, match="call backward between two optimizer steps"):
-        small.link.complete_step()
+        small.link.kept.complete_step()
 
 
 def test_discarded_gradients_change_nothing(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
-    small.link.discard_gradients()
+    small.link.kept.discard()
     small.link.flush()
     assert torch.equal(small.stored(0), small.weights[0])
 
@@ -230,13 +230,13 @@ def test_a_pass_that_is_abandoned_forgets_its_gradients(make_link: MakeLink) -> 
     small = make_link()
     small.push(0, 0.25)
     small.link.abandon()
-    assert not small.link.has_gradients
+    assert not small.link.kept.has_waiting
 
 
 def test_a_pass_that_is_abandoned_keeps_the_updates_of_the_step_before(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
-    small.link.complete_step()
+    small.link.kept.complete_step()
     small.link.begin_pass(fetches([1]))
     small.link.abandon()
     small.link.flush()
@@ -251,6 +251,41 @@ def test_a_fetch_whose_read_fails_gives_its_loan_back(make_link: MakeLink) -> No
     small = make_link(ring_records=1, options=failing_reads(0))
     small.link.begin_pass(fetches([0]))
     with pytest.raises(OpenwaferError, match="cannot read the weights of record '0'"):
+        small.fetch(0)
+    small.link.abandon()
+    small.store.borrow("2", tuple(Part)).wait()
+
+
+IMPATIENT = StoreOptions(stall_seconds=1)
+
+
+def fail(record: str) -> None:
+    raise ValueError(f"the update of {record} fails")
+
+
+def test_a_push_that_fails_gives_its_loan_back(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1, options=IMPATIENT)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        small.link.push("0", {"0.weight": torch.ones(3, 3)})
+    small.link.abandon()
+    small.store.borrow("2", tuple(Part)).wait()
+
+
+def test_an_update_on_push_that_fails_gives_its_loan_back(make_link: MakeLink) -> None:
+    small = make_link(timing=UpdateTiming.ON_PUSH, ring_records=1, options=IMPATIENT)
+    small.link.on_update = fail
+    with pytest.raises(ValueError, match="the update of 0 fails"):
+        small.push(0, 0.25)
+    small.link.abandon()
+    small.store.borrow("2", tuple(Part)).wait()
+
+
+def test_a_fetch_whose_update_fails_gives_its_loan_back(make_link: MakeLink) -> None:
+    small = make_link(ring_records=1, options=IMPATIENT)
+    small.push(0, 0.25)
+    small.link.kept.complete_step()
+    small.link.on_update = fail
+    with pytest.raises(ValueError, match="the update of 0 fails"):
         small.fetch(0)
     small.link.abandon()
     small.store.borrow("2", tuple(Part)).wait()

@@ -164,6 +164,6 @@ def walk(link: ThreadedLink, fetched: Sequence[int], pushed: Sequence[int], ahea
             link.push(pushed[position - ahead], 0.25)
         link.link.advance(position)
     link.link.end_pass()
-    if link.link.has_gradients:
-        link.link.complete_step()
+    if link.link.kept.has_waiting:
+        link.link.kept.complete_step()
         link.link.flush()

@@ -236,8 +236,8 @@ class StreamedExecution:
 
     def complete_step(self, coefficient: float) -> None:
         """See :class:`Execution`."""
-        if self.link.has_gradients:
-            self.link.complete_step(coefficient)
+        if self.link.kept.has_waiting:
+            self.link.kept.complete_step(coefficient)
             self._owes_updates = True
         self.updater.counts.steps_applied += 1
         if not self._owes_updates:
@@ -247,7 +247,7 @@ class StreamedExecution:
 
     def discard_gradients(self) -> None:
         """See :class:`Execution`."""
-        self.link.discard_gradients()
+        self.link.kept.discard()
 
     def flush(self) -> None:
         """See :class:`Execution`."""

@@ -1,6 +1,6 @@
 """Applies the rules of an ordinary torch optimizer to the records of a store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -8,8 +8,14 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, laid_out_like
-from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.layout import (
+    KEPT_PARTS,
+    ArraySpec,
+    Part,
+    RecordLayout,
+    laid_out_like,
+)
+from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import (
     LOW_BITS,
     Averaging,
@@ -20,6 +26,7 @@ from openwafer.training.store.update_rules import (
     state_specs,
     update_parameters,
 )
+from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.records import Arrays, state_name
 
 
@@ -251,6 +258,46 @@ class Updater:
             for spec in self.specs(name, tuple(weight.shape), weight.dtype)
         }
         return ParamUpdate(weight, laid_out_like(gradient, weight), states, count)
+
+
+class RecordUpdates:
+    """Makes the update of a lent record, in whichever thread has the loan, and tells of it.
+
+    Args:
+        updater: applies the update rules.
+        recorder: receives the spans of updates.
+        on_update: called when a record has been updated.
+
+    Attributes:
+        updater: see above.
+    """
+
+    def __init__(
+        self, updater: Updater, recorder: Recorder, on_update: Callable[[str], None]
+    ) -> None:
+        self.updater = updater
+        self._recorder = recorder
+        self._on_update = on_update
+
+    @property
+    def changed_parts(self) -> Collection[Part]:
+        """What updates from kept gradients write to."""
+        writing = map(self.updater.writes_gradients, self.updater.optimizers)
+        return tuple(Part) if any(writing) else KEPT_PARTS
+
+    def apply(
+        self, record: str, loan: Loan, gradients: Mapping[str, torch.Tensor], step: StepRules
+    ) -> None:
+        """Update a record.
+
+        Args:
+            loan: its weights and states, waited for.
+            gradients: by parameter name, in host memory.
+            step: what the update is made by.
+        """
+        with self._recorder.host("update", record, 0), torch.no_grad():
+            self.updater.apply(loan, gradients, step)
+        self._on_update(record)
 
 
 def _name_of(parameter: torch.Tensor, names: Mapping[int, str]) -> str:

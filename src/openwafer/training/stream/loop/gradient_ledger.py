@@ -45,7 +45,7 @@ class GradientLedger:
     @property
     def names(self) -> set[str]:
         """Parameters that have a gradient."""
-        return self._link.kept_names | self._applied | self._zeros
+        return self._link.kept.names | self._applied | self._zeros
 
     def has_gradient(self, name: str) -> bool:
         """Whether a plain loop would find a gradient."""
@@ -60,7 +60,7 @@ class GradientLedger:
                 "parameter.register_hook",
             )
         self.collect()
-        is_kept = self._link.keeps_gradient(self._record_of[name], name)
+        is_kept = self._link.kept.is_waiting(self._record_of[name], name)
         return is_kept or name in self._applied or name in self._zeros
 
     def collect(self) -> None:
@@ -125,7 +125,7 @@ class GradientLedger:
 
     def unscale(self, optimizer: Optimizer, scale: float) -> None:
         """Divide the gradients of an optimizer by the scale of its loss."""
-        held = self._names[optimizer] & self._link.kept_names
+        held = self._names[optimizer] & self._link.kept.names
         if math.frexp(scale)[0] == 0.5:
             # The quotient by a power of two is the product with its inverse, bit for bit.
             self.multiply(held, 1.0 / scale)
@@ -151,7 +151,7 @@ class GradientLedger:
         """Let gradients that were applied be as those that were not; no update is due then."""
         self._execution.flush()
         for name in self._applied:
-            self._link.keep_again(self._record_of[name], name)
+            self._link.kept.add(self._record_of[name], name)
         self._applied.clear()
 
     def _written_by_steps(self) -> set[str]:
@@ -170,7 +170,7 @@ class GradientLedger:
 
     def forget(self, name: str) -> None:
         """``parameter.grad = None``."""
-        self._link.discard_gradients({name})
+        self._link.kept.discard({name})
         self._applied.discard(name)
         self._spent.discard(name)
         self._zeros.discard(name)
@@ -183,7 +183,7 @@ class GradientLedger:
     def zero(self, names: Iterable[str], *, leaves_zeros: bool) -> None:
         """``zero_grad``."""
         zeroed = set(names)
-        self._link.discard_gradients(zeroed)
+        self._link.kept.discard(zeroed)
         self._applied -= zeroed
         self._spent -= zeroed
         self._zeros = self._zeros | zeroed if leaves_zeros else self._zeros - zeroed
@@ -228,7 +228,7 @@ class GradientLedger:
         self._stepped.clear()
         self._recall()
         self.fill_zeros()
-        kept = self._link.kept_names
+        kept = self._link.kept.names
         if kept:
             self._spent = kept & self._written_by_steps()
             factors = {self._factors.get(name, 1.0) for name in kept & self._trained}

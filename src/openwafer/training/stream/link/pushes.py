@@ -1,0 +1,181 @@
+"""Pushes: gradients on their way from the device, to be kept in the store or applied at once."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from openwafer.training.store.layout import KEPT_PARTS, Part
+from openwafer.training.store.parameter_store import Loan
+from openwafer.training.stream.device.device import Device, Submitted
+from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.link.fetches import Fetches
+from openwafer.training.stream.link.idle_loans import IdleLoans
+from openwafer.training.stream.link.kept_gradients import KeptGradients
+from openwafer.training.stream.link.updates import RecordUpdates
+from openwafer.training.stream.schedule import UpdateTiming
+
+
+@dataclass(frozen=True)
+class _Push:
+    record: str
+    gradients: dict[str, torch.Tensor]
+    loan: Loan
+    after: Submitted
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    push: _Push
+    ended: "Future[None]"
+
+
+class Pushes:
+    """Takes the gradients of one record after the other; compute's own thread calls everything.
+
+    A device that copies by itself has a thread for them, so that compute goes on meanwhile.
+
+    Args:
+        idle: loans asked for ahead.
+        kept: which gradients the store keeps.
+        updates: makes the updates.
+        fetches: those under way, which compute may have to serve first.
+        device: where gradients come from.
+        recorder: receives the spans of pushes.
+
+    Attributes:
+        timing: whether they are applied at once, which is :attr:`UpdateTiming.ON_PUSH`, or kept.
+        coefficient: what those that are applied at once are multiplied by.
+    """
+
+    def __init__(
+        self,
+        idle: IdleLoans,
+        kept: KeptGradients,
+        updates: RecordUpdates,
+        fetches: Fetches,
+        device: Device,
+        recorder: Recorder,
+    ) -> None:
+        self.timing, self.coefficient = UpdateTiming.ON_FETCH, 1.0
+        self._idle = idle
+        self._kept = kept
+        self._updates = updates
+        self._fetches = fetches
+        self._device = device
+        self._recorder = recorder
+        self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
+        self._under_way: _UnderWay | None = None
+        self._thread = (
+            ThreadPoolExecutor(1, thread_name_prefix="push") if device.is_asynchronous else None
+        )
+
+    def take(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Keep or apply the gradients of a record, by parameter name."""
+        if self.timing is UpdateTiming.ON_PUSH and self._fetches.is_lent(record):
+            # The rest of the backward pass sees the weights as they were.
+            self._held_back[record] = gradients
+        else:
+            self._begin(record, gradients)
+
+    def release(self, record: str) -> None:
+        """The record's weights are lent no more: make the update that waited for that."""
+        gradients = self._held_back.pop(record, None)
+        if gradients is not None:
+            self._begin(record, gradients)
+
+    def _begin(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+        # One push under way at a time bounds the gradients that wait on the device.
+        self.finish()
+        loan = self._take_loan(record)
+        push = _Push(record, dict(gradients), loan, self._device.submitted())
+        if self._thread is None:
+            self._serve(push)
+        else:
+            self._under_way = _UnderWay(push, self._thread.submit(self._serve, push))
+
+    def _take_loan(self, record: str) -> Loan:
+        if self.timing is UpdateTiming.ON_PUSH:
+            return self._idle.take_kept(record)
+        loan = self._idle.take_push(record)
+        if self._kept.has_any(record):
+            # When room was asked for, ahead of the push, there may have been none.
+            loan.want_bytes(Part.GRADIENTS)
+        return loan
+
+    def _serve(self, push: _Push) -> None:
+        if self.timing is UpdateTiming.ON_PUSH:
+            self._update(push)
+        else:
+            self._keep(push)
+        # Off the device before anybody learns that the push has ended.
+        push.gradients.clear()
+
+    def _update(self, push: _Push) -> None:
+        with self._lent(push.loan, KEPT_PARTS) as loan:
+            step = self._updates.updater.this_step(self.coefficient)
+            self._updates.apply(push.record, loan, self._all_on_host(push), step)
+
+    def _keep(self, push: _Push) -> None:
+        with self._lent(push.loan, (Part.GRADIENTS,)) as loan, self._recorded(push):
+            for name, gradient in push.gradients.items():
+                place = loan.tensor(name, Part.GRADIENTS)
+                if self._kept.has(push.record, name):
+                    place.add_(self._on_host(gradient, push.after))
+                else:
+                    self._kept.add(push.record, name)
+                    self._device.download(gradient, place, push.after).wait()
+
+    @contextmanager
+    def _lent(self, loan: Loan, changed: tuple[Part, ...]) -> Iterator[Loan]:
+        """Context in which a loan's bytes are there, and after which it is given back."""
+        self._fetches.wait_to_serve(loan)
+        try:
+            yield loan
+        finally:
+            loan.release(dirty=changed)
+
+    @contextmanager
+    def _recorded(self, push: _Push) -> Iterator[None]:
+        num_bytes = sum(gradient.nbytes for gradient in push.gradients.values())
+        with self._recorder.host("push", push.record, num_bytes), torch.no_grad():
+            yield
+
+    def _all_on_host(self, push: _Push) -> Mapping[str, torch.Tensor]:
+        if self._thread is None:
+            return push.gradients
+        with self._recorded(push):
+            return {
+                name: self._on_host(gradient, push.after)
+                for name, gradient in push.gradients.items()
+            }
+
+    def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:
+        on_host = torch.empty_like(gradient, device="cpu")
+        self._device.download(gradient, on_host, after).wait()
+        return on_host
+
+    def finish(self) -> None:
+        """Return when no push is under way; raises what the last one has raised."""
+        if (last := self._take_last()) is not None:
+            last.ended.result()
+
+    def abandon(self) -> None:
+        """Forget the gradients held back; return when no push is under way, failed or not."""
+        self._take_last()
+        self._held_back.clear()
+
+    def _take_last(self) -> _UnderWay | None:
+        """The push that was under way, which has ended."""
+        last, self._under_way = self._under_way, None
+        if last is not None:
+            with self._idle.awaiting(last.push.loan):
+                wait([last.ended])
+        return last
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
