@@ -27,6 +27,7 @@ def test_the_demo_ends_with_a_model_a_sample_and_a_report(tmp_path: Path) -> Non
     assert (done.code, done.err) == (0, "")
     assert re.search(r"─ what the model writes ─+\ndef __init__\(self", done.out)
     assert "AutoModelForCausalLM.from_pretrained loads it as LlamaForCausalLM" in done.out
+    assert re.search(r"at most, where the plain loop\s+needs \d", done.out)
     for name in ("report.html", "trace.json", "exported/model.safetensors"):
         assert str(tmp_path / "demo" / name).removesuffix("/model.safetensors") in done.out
         assert (tmp_path / "demo" / name).is_file()
