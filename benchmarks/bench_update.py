@@ -22,7 +22,7 @@ from openwafer.training.store.update_rules import (
     build_rule,
     state_specs,
     tensor_norms,
-    update_parameters,
+    update_parameter,
 )
 
 LIMIT_BYTES = 28
@@ -49,9 +49,8 @@ class Case:
 
     def run(self) -> None:
         """One pass over all records."""
-        update_parameters(
-            self.rule, self.updates, gradient_scale=self.scale, averaging=self.averaging
-        )
+        for update in self.updates:
+            update_parameter(self.rule, update, gradient_scale=self.scale, averaging=self.averaging)
 
     def _record(self) -> list[ParamUpdate]:
         dtype = torch.bfloat16 if self.keeps_master else torch.float32

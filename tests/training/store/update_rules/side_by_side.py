@@ -11,7 +11,7 @@ from openwafer.training.store.update_rules import (
     ParamUpdate,
     Translator,
     state_specs,
-    update_parameters,
+    update_parameter,
 )
 
 Factory = Callable[[Sequence[torch.nn.Parameter]], Optimizer]
@@ -58,9 +58,9 @@ class SideBySide:
         self.optimizer.step()
         for rule, group in zip(rules, self.optimizer.param_groups, strict=True):
             params = [parameter for parameter in group["params"] if parameter in gradients]
-            updates = [self._update(p, gradients[p]) for p in params]
-            update_parameters(rule, updates, gradient_scale=scale, run_elements=self.run_elements)
             for parameter in params:
+                update = self._update(parameter, gradients[parameter])
+                update_parameter(rule, update, gradient_scale=scale, run_elements=self.run_elements)
                 self.stored[parameter].num_updates += 1
 
     def _update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor) -> ParamUpdate:

@@ -12,7 +12,7 @@ from openwafer.training.store.update_rules import (
     Lion,
     ParamUpdate,
     from_torch,
-    update_parameters,
+    update_parameter,
 )
 from tests.training.store.update_rules.side_by_side import (
     Factory,
@@ -169,7 +169,7 @@ def test_a_bf16_gradient_of_an_fp32_weight_is_taken_as_fp32(name: str, scale: fl
     narrow = gradients_of([weight], 0)[weight].to(torch.bfloat16)
     (rule,), kept = from_torch(both.optimizer), both.stored[weight]
     update = ParamUpdate(kept.weight, narrow, kept.states, 0)
-    update_parameters(rule, [update], gradient_scale=scale, run_elements=4096)
+    update_parameter(rule, update, gradient_scale=scale, run_elements=4096)
     weight.grad = narrow.float() * scale
     both.optimizer.step()
     assert both.differences() == []

@@ -23,7 +23,7 @@ from openwafer.training.store.update_rules import (
     join_master,
     split_master,
     state_specs,
-    update_parameters,
+    update_parameter,
 )
 from tests.training.store.update_rules.side_by_side import Factory
 
@@ -79,7 +79,7 @@ def test_a_split_master_is_updated_like_the_fp32_master_it_is(
         gradient = torch.randn(SHAPE, generator=source).to(gradient_dtype)
         update = ParamUpdate(streamed.weight, gradient, streamed.states, step)
         (rule,) = from_torch(optimizer)
-        update_parameters(rule, [update], gradient_scale=scale, run_elements=4096)
+        update_parameter(rule, update, gradient_scale=scale, run_elements=4096)
         master.grad = gradient.float() * scale
         optimizer.step()
     assert torch.equal(streamed.master(), master)
@@ -95,7 +95,7 @@ def test_averages_move_as_torch_moves_them() -> None:
             parameter.data.add_(torch.randn(parameter.shape))
             update = ParamUpdate(parameter.data, None, {AVERAGE: average}, 0)
             averaging = Averaging(0.9, num_averaged=step)
-            update_parameters(build_rule("sgd"), [update], averaging=averaging, run_elements=4096)
+            update_parameter(build_rule("sgd"), update, averaging=averaging, run_elements=4096)
         theirs.update_parameters(model)
     assert all(map(torch.equal, ours.values(), theirs.module.parameters()))
 
@@ -110,7 +110,7 @@ def test_missed_moves_are_made_as_torch_makes_them() -> None:
         for _ in range(num_steps):
             theirs.update_parameters(model)
         averaging = Averaging(0.9, num_averaged, num_missed=num_steps)
-        update_parameters(build_rule("sgd", {"lr": 0.1}), [update], averaging=averaging)
+        update_parameter(build_rule("sgd", {"lr": 0.1}), update, averaging=averaging)
         theirs.update_parameters(model)
     assert torch.equal(ours, next(theirs.parameters()))
 
@@ -119,14 +119,14 @@ def test_the_average_is_that_of_the_updated_master() -> None:
     master = torch.nn.Parameter(torch.randn(SHAPE))
     streamed = StreamedWeight.of(master, AdamW([master]))
     update = ParamUpdate(streamed.weight, torch.randn(SHAPE), streamed.states, 0)
-    update_parameters(build_rule("adamw"), [update], averaging=Averaging(0.9, 0))
+    update_parameter(build_rule("adamw"), update, averaging=Averaging(0.9, 0))
     assert torch.equal(streamed.states[AVERAGE], streamed.master())
     assert not torch.equal(streamed.states[AVERAGE], master)
 
 
 def test_a_parameter_without_gradient_keeps_its_weight_and_states() -> None:
     weight, states = torch.ones(5), {"exp_avg": torch.ones(5), "exp_avg_sq": torch.ones(5)}
-    update_parameters(build_rule("adamw"), [ParamUpdate(weight, None, states, 3)])
+    update_parameter(build_rule("adamw"), ParamUpdate(weight, None, states, 3))
     assert all(torch.equal(array, torch.ones(5)) for array in (weight, *states.values()))
 
 
@@ -143,10 +143,11 @@ def test_a_parameter_without_gradient_keeps_its_weight_and_states() -> None:
 def test_a_state_that_does_not_fit_is_an_error(states: dict[str, torch.Tensor], text: str) -> None:
     update = ParamUpdate(torch.ones(5), torch.ones(5), states, 0)
     with pytest.raises(OpenwaferError, match=re.escape(text)):
-        update_parameters(build_rule("adamw"), [update])
+        update_parameter(build_rule("adamw"), update)
 
 
 @pytest.mark.parametrize("run_elements", [0, 100])
 def test_a_run_that_splits_a_cache_line_is_an_error(run_elements: int) -> None:
+    update = ParamUpdate(torch.ones(5), torch.ones(5), {}, 0)
     with pytest.raises(OpenwaferError, match=f"run_elements is {run_elements}\n.*multiple of 64"):
-        update_parameters(build_rule("adamw"), [], run_elements=run_elements)
+        update_parameter(build_rule("adamw"), update, run_elements=run_elements)

@@ -32,7 +32,7 @@ from openwafer.training.store.update_rules.update_pass import (
     Averaging,
     ParamUpdate,
     state_specs,
-    update_parameters,
+    update_parameter,
 )
 
 __all__ = [
@@ -67,5 +67,5 @@ __all__ = [
     "state_specs",
     "tensor_norms",
     "total_norm",
-    "update_parameters",
+    "update_parameter",
 ]

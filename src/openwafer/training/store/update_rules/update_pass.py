@@ -1,4 +1,4 @@
-"""One pass of an update rule over parameters in host memory, scaling and averaging included.
+"""One pass of an update rule over a parameter in host memory, scaling and averaging included.
 
 Long tensors are updated in runs of elements that stay in cache between the operations on them.
 Runs do not change a bit: every operation is one rounding an element, and torch's fused kernels,
@@ -6,7 +6,7 @@ which contract products and sums differently in their vectors and at their tails
 at the end of the tensor, because a run is a whole number of 64-byte lines.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -111,19 +111,19 @@ def state_specs(
     return specs
 
 
-def update_parameters(
+def update_parameter(
     rule: UpdateRule,
-    updates: Iterable[ParamUpdate],
+    update: ParamUpdate,
     *,
     gradient_scale: float = 1.0,
     averaging: Averaging | None = None,
     run_elements: int = RUN_ELEMENTS,
 ) -> None:
-    """Update weights and states in place, from gradients multiplied by `gradient_scale`.
+    """Update a weight and its states in place, from the gradient multiplied by `gradient_scale`.
 
     Besides its arguments it needs some runs of `run_elements` (a multiple of 64) in memory, for
-    rules over whole tensors (Adafactor, Muon) some times the largest tensor. Gradients may have
-    another dtype than the weight or its master; they are converted before they are scaled.
+    rules over whole tensors (Adafactor, Muon) some times the tensor. The gradient may have
+    another dtype than the weight or its master; it is converted before it is scaled.
     Raises `update-state` for a state that is absent, or not of the shape and dtype that are needed.
     """
     if run_elements % TIES_PER_WORD or run_elements < 1:
@@ -132,79 +132,83 @@ def update_parameters(
             f"run_elements is {run_elements}",
             help="a run is a whole number of 64-byte lines: take a multiple of 64",
         )
-    update_pass = _Pass(rule, gradient_scale, averaging, run_elements, _Scratch())
+    if update.gradient is None and averaging is None:
+        return
+    _check(rule, update, averaging)
+    is_cut = _is_cut(rule, update, gradient_scale, averaging)
+    scratch = _Scratch()
     with torch.no_grad():
-        for update in updates:
-            if update.gradient is not None or averaging is not None:
-                update_pass.update(update)
+        for run in _runs(update, run_elements) if is_cut else (update,):
+            _update_run(rule, run, gradient_scale, averaging, scratch)
 
 
-@dataclass(frozen=True)
-class _Pass:
-    rule: UpdateRule
-    scale: float
-    averaging: Averaging | None
-    run_elements: int
-    scratch: "_Scratch"
-
-    def update(self, update: ParamUpdate) -> None:
-        self._check(update)
-        for run in _runs(update, self.run_elements) if self._is_cut(update) else (update,):
-            self._update_run(run)
-
-    def _is_cut(self, update: ParamUpdate) -> bool:
-        if not update.weight.ndim:
-            return False
-        if self.rule.cutting is Cutting.AT_NEED:
-            is_extended = self.averaging is not None or _is_split(update)
-            return is_extended or not self._is_ready(update.gradient, update.weight)
-        return self.rule.cutting is Cutting.ALWAYS
-
-    def _is_ready(self, gradient: torch.Tensor | None, weight: torch.Tensor) -> bool:
-        """Whether the rule can take the gradient as it is."""
-        if gradient is None:
-            return True
-        is_alike = laid_out_like(gradient, weight) is gradient
-        fits = gradient.dtype is weight.dtype and is_alike
-        return fits and self.scale == 1.0
-
-    def _update_run(self, run: ParamUpdate) -> None:
-        weight = run.weight
+def _update_run(
+    rule: UpdateRule,
+    run: ParamUpdate,
+    scale: float,
+    averaging: Averaging | None,
+    scratch: "_Scratch",
+) -> None:
+    weight = run.weight
+    if _is_split(run):
+        weight = scratch.like("master", weight, torch.float32)
+        spare = scratch.like("gradient", weight, torch.float32)
+        join_master(_parts(run), weight.view(-1), spare.view(-1))
+    if averaging is not None:
+        averaging.catch_up(run.states[AVERAGE], weight)
+    if run.gradient is not None:
+        gradient = _prepared(run.gradient, weight, scale, scratch)
+        rule.apply(weight, gradient, run.states, run.num_updates)
         if _is_split(run):
-            weight = self.scratch.like("master", weight, torch.float32)
-            spare = self.scratch.like("gradient", weight, torch.float32)
-            join_master(_parts(run), weight.view(-1), spare.view(-1))
-        if self.averaging is not None:
-            self.averaging.catch_up(run.states[AVERAGE], weight)
-        if run.gradient is not None:
-            gradient = self._prepared(run.gradient, weight)
-            self.rule.apply(weight, gradient, run.states, run.num_updates)
-            if _is_split(run):
-                split_master(weight.view(-1), _parts(run))
-        if self.averaging is not None:
-            self.averaging.move(run.states[AVERAGE], weight)
+            split_master(weight.view(-1), _parts(run))
+    if averaging is not None:
+        averaging.move(run.states[AVERAGE], weight)
 
-    def _prepared(self, gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        if self._is_ready(gradient, weight):
-            return gradient
-        prepared = self.scratch.like("gradient", weight, weight.dtype)
-        if gradient.dtype is weight.dtype:
-            return torch.mul(gradient, self.scale, out=prepared)
-        prepared.copy_(gradient)
-        return prepared if self.scale == 1.0 else prepared.mul_(self.scale)
 
-    def _check(self, update: ParamUpdate) -> None:
-        specs = state_specs(
-            self.rule,
-            tuple(update.weight.shape),
-            update.weight.dtype,
-            keeps_master=_is_split(update),
-            keeps_average=self.averaging is not None,
-        )
-        for spec in specs:
-            state = update.states.get(spec.name)
-            if state is None or (*state.shape,) != spec.shape or state.dtype is not spec.dtype:
-                raise _state_error(spec, state, update)
+def _prepared(
+    gradient: torch.Tensor, weight: torch.Tensor, scale: float, scratch: "_Scratch"
+) -> torch.Tensor:
+    """The gradient as the rule takes it."""
+    if _is_ready(gradient, weight, scale):
+        return gradient
+    prepared = scratch.like("gradient", weight, weight.dtype)
+    if gradient.dtype is weight.dtype:
+        return torch.mul(gradient, scale, out=prepared)
+    prepared.copy_(gradient)
+    return prepared if scale == 1.0 else prepared.mul_(scale)
+
+
+def _is_ready(gradient: torch.Tensor, weight: torch.Tensor, scale: float) -> bool:
+    """Whether the rule can take the gradient as it is."""
+    is_plain = gradient.dtype is weight.dtype and scale == 1.0
+    return is_plain and laid_out_like(gradient, weight) is gradient
+
+
+def _is_cut(
+    rule: UpdateRule, update: ParamUpdate, scale: float, averaging: Averaging | None
+) -> bool:
+    if not update.weight.ndim:
+        return False
+    if rule.cutting is Cutting.AT_NEED:
+        gradient = update.gradient
+        is_extended = averaging is not None or _is_split(update)
+        is_ready = gradient is None or _is_ready(gradient, update.weight, scale)
+        return is_extended or not is_ready
+    return rule.cutting is Cutting.ALWAYS
+
+
+def _check(rule: UpdateRule, update: ParamUpdate, averaging: Averaging | None) -> None:
+    specs = state_specs(
+        rule,
+        tuple(update.weight.shape),
+        update.weight.dtype,
+        keeps_master=_is_split(update),
+        keeps_average=averaging is not None,
+    )
+    for spec in specs:
+        state = update.states.get(spec.name)
+        if state is None or (*state.shape,) != spec.shape or state.dtype is not spec.dtype:
+            raise _state_error(spec, state, update)
 
 
 class _Scratch:

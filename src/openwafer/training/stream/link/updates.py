@@ -24,7 +24,7 @@ from openwafer.training.store.update_rules import (
     Translator,
     UpdateRule,
     state_specs,
-    update_parameters,
+    update_parameter,
 )
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.records import Arrays, state_name
@@ -235,9 +235,9 @@ class Updater:
         """
         for name in filter(self.trains, gradients):
             count = self.counts.num_updates.get(name, 0)
-            update_parameters(
+            update_parameter(
                 step.groups[self._group_of[name]],
-                [self._update(loan, name, gradients[name], count)],
+                self._update(loan, name, gradients[name], count),
                 gradient_scale=step.coefficient,
                 averaging=self.averaging(name, step.steps_before),
             )
