@@ -74,3 +74,24 @@ def test_a_cast_that_two_calls_would_share_is_refused(
         loop.train(1)
         with pytest.raises(OpenwaferError, match=message):
             lines(loop)
+
+
+class Counting(Repeated):
+    """Counts how often it is asked for one of its modules."""
+
+    def __init__(self) -> None:
+        super().__init__(times=1)
+        self.num_asked = 0
+
+    def get_submodule(self, target: str) -> nn.Module:
+        self.num_asked += 1
+        return super().get_submodule(target)
+
+
+def test_a_layers_module_is_found_once_and_not_at_each_call() -> None:
+    loop = new_loop(Counting)
+    with stream(loop):
+        loop.train(1)
+        num_asked = loop.model.num_asked
+        loop.train(2)
+    assert loop.model.num_asked == num_asked

@@ -38,7 +38,9 @@ class _Lent:
 
 
 class Fetches:
-    """Those under way, and the memory lent to the device. Compute's own thread calls everything.
+    """Those under way, and the memory lent to the device.
+
+    Compute's own thread calls everything but :meth:`wait_to_serve`.
 
     Args:
         idle: loans asked for ahead.
