@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream import StreamedLoop, stream_weights
+from openwafer.training.stream.execute.call_kinds import Members, call_kind
 from openwafer.training.stream.execute.execution import StreamedExecution
 from tests.training.stream.both_loops import STREAMED, differing
 
@@ -154,3 +155,14 @@ def test_a_resident_plan_is_left_when_a_batch_does_not_fit_it() -> None:
     expected = {name: p.grad for name, p in plain.named_parameters() if p.grad is not None}
     assert differing(found, expected) == []
     assert modes == [Mode.RESIDENT, Mode.STREAMED]
+
+
+def test_calls_with_a_growing_cache_share_few_rounded_kinds() -> None:
+    members = Members.of(Chain())
+    with torch.no_grad():
+        kinds = {
+            call_kind(members, "forward", (rows(1), rows(length)), {}, torch.device("cpu"))
+            for length in range(1, 257)
+        }
+    assert len(kinds) == 256
+    assert len({kind.rounded() for kind in kinds}) == 28

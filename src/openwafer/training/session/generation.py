@@ -155,9 +155,7 @@ def generate(
     try:
         while tokens := writing.tokens:
             start = time.perf_counter()
-            writing.add(reading.next_logits(tokens))
-            if not seconds:
-                reading.require_room(sampling.max_new_tokens)
+            writing.add(reading.next_logits(tokens, sampling.max_new_tokens))
             seconds.append(time.perf_counter() - start)
             num_tokens = sum(map(len, writing.written))
             notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
@@ -174,15 +172,29 @@ class _Reading:
         self._opened = opened
         self._window = opened.config.batch.sequence_length
         self._pasts = [new_key_values(opened.model) for _ in range(num_texts)]
+        self._has_room = False
 
-    def next_logits(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, torch.Tensor]:
-        """Logits of the next token of each text, (vocabulary,), after the tokens so far."""
+    def next_logits(
+        self, tokens: Mapping[int, Sequence[int]], num_new: int
+    ) -> dict[int, torch.Tensor]:
+        """Logits of the next token of each text, (vocabulary,), after the tokens so far.
+
+        Args:
+            tokens: of each text under way, by its index.
+            num_new: most tokens that a text will have beside its prompt.
+
+        Raises:
+            OpenwaferError: ``generation-memory``.
+        """
         found: dict[int, torch.Tensor] = {}
         for group in self._groups(tokens):
             forwards = [partial(self._forward, index, tokens[index]) for index in group]
             # A second run would find the keys and values of the first.
             logits = self._opened.execution.evaluate(forwards, may_repeat=False)
             found |= zip(group, logits, strict=True)
+            if not self._has_room:
+                self._require_room(num_new)
+        self._has_room = True
         return found
 
     def _groups(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
@@ -201,21 +213,16 @@ class _Reading:
             num_left -= num_new
         yield group
 
-    def require_room(self, num_new: int) -> None:
-        """Refuse texts whose keys and values outgrow the device.
-
-        Args:
-            num_new: most tokens that each text will yet have.
-
-        Raises:
-            OpenwaferError: ``generation-memory``.
-        """
+    def _require_room(self, num_new: int) -> None:
+        """Refuse texts whose keys and values outgrow the device; those of some tell of all."""
         room_bytes = self._opened.room_bytes
         needed = 0
-        for past in filter(None, self._pasts):
+        filled = [past for past in self._pasts if past is not None and past.get_seq_length()]
+        for past in filled:
             num_tokens = past.get_seq_length()
             most_tokens = min(num_tokens + num_new, self._window)
-            needed += kept_bytes(past) * most_tokens // max(num_tokens, 1)
+            needed += kept_bytes(past) * most_tokens // num_tokens
+        needed = needed * len(self._pasts) // max(len(filled), 1)
         if room_bytes is not None and needed > room_bytes:
             raise error(
                 "generation-memory",

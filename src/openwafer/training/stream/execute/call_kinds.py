@@ -4,7 +4,7 @@ Two calls of one kind make tensors of the same sizes, unless what the model does
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
@@ -60,6 +60,13 @@ class CallKind:
             and (self.training == other.training or not any(self.training))
             and all(_fits(leaf, known.get(path)) for path, leaf in self.leaves)
         )
+
+    def rounded(self) -> "CallKind":
+        """The kind with sizes and numbers rounded up, by a quarter at most.
+
+        A cache is longer at every call; calls with one share few rounded kinds.
+        """
+        return replace(self, leaves=tuple((path, _rounded(leaf)) for path, leaf in self.leaves))
 
     def shapes(self) -> str:
         """The tensors among the arguments, for a message."""
@@ -118,6 +125,19 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Leaf]]:
         yield path, type(value)
         # A batch may be an object of any class, with tensors in it.
         yield from _leaves(getattr(value, "__dict__", ()), path, depth - 1)
+
+
+def _rounded(leaf: Leaf) -> Leaf:
+    if type(leaf) is TensorForm:
+        shape = tuple(map(_rounded_up, leaf.shape))
+        return TensorForm(shape, (), leaf.dtype, leaf.requires_grad)
+    return _rounded_up(leaf) if type(leaf) is int else leaf
+
+
+def _rounded_up(number: int) -> int:
+    """The next number of which only the three highest bits are set; a negative one itself."""
+    unit = 1 << max(number.bit_length() - 3, 0)
+    return -(-number // unit) * unit if number > 0 else number
 
 
 def _fits(leaf: Leaf, known: Leaf) -> bool:

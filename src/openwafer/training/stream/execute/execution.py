@@ -15,7 +15,7 @@ from torch import nn
 
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
-from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.device import ALWAYS_METERED, Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.executor import Executor
@@ -128,8 +128,8 @@ class Execution(Protocol):
     ) -> list[torch.Tensor]:
         """Run forwards without gradients, in evaluation mode set by the caller.
 
-        All of them pass a layer before the next layer comes. They are not metered: the caller gives
-        no more than the micro-batches of a training step hold, beside which they need less memory.
+        All of them pass a layer before the next layer comes. The caller gives no more than the
+        micro-batches of a training step hold, which need more memory.
 
         Args:
             forwards: functions of the model.
@@ -279,7 +279,7 @@ class StreamedExecution:
     ) -> list[torch.Tensor]:
         """See :class:`Execution`."""
         try:
-            with torch.no_grad(), self._autocast():
+            with self.device.active(), torch.no_grad(), self._autocast():
                 results = run_in_rotation(self.executor, forwards, may_repeat=may_repeat)
             self.executor.end_pass()
         except BaseException:
@@ -320,6 +320,7 @@ class ResidentExecution:
         self._micro_batch_watchers = GradientWatchers(self._parameters)
         self._record_of: dict[str, str] = {}
         self._loans: dict[str, Loan] = {}
+        self._num_evaluations = 0
         self._bind()
 
     def _bind(self) -> None:
@@ -407,7 +408,9 @@ class ResidentExecution:
         self, forwards: Sequence[Forward], *, may_repeat: bool = True
     ) -> list[torch.Tensor]:
         """See :class:`Execution`."""
-        with torch.no_grad(), self._autocast():
+        self._num_evaluations += 1
+        is_new = self._num_evaluations <= ALWAYS_METERED
+        with self.device.active(is_watched=is_new), torch.no_grad(), self._autocast():
             return [forward() for forward in forwards]
 
     def close(self) -> None:

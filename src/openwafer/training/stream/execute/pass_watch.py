@@ -4,6 +4,8 @@ A pass takes the memory that a pass of the same kind has taken before, unless wh
 depends on more than its arguments. So a kind is metered when it comes for the first time. In the
 passes after that, the bytes that autograd saves, which the hooks of every layer see, are held
 against those of the metered pass: more of them are judged at once, by what they add to the plan.
+Passes without gradients are of one kind where sizes differ by a quarter at most, as those of a
+growing cache do.
 """
 
 import weakref
@@ -119,7 +121,7 @@ class PassWatch:
 
     @property
     def _key(self) -> tuple[int, tuple[CallKind, ...]]:
-        return self._order, tuple(self.met)
+        return self._order, tuple(kind if kind.is_graded else kind.rounded() for kind in self.met)
 
     def meet(self, kind: CallKind) -> None:
         """The pass that has begun is of this kind, or of this kind, too."""
