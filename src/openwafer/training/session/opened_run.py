@@ -80,7 +80,7 @@ class OpenedRun:
         scaler = self.trainer.scaler
         return RunState(
             steps_done=self.steps_done,
-            counts=self.execution.updater.counts.copy(),
+            counts=self.execution.updater.counts.of_wholes(),
             loss_scale={} if scaler is None else scaler.state(),
             data=self.dataset.fingerprint,
             seed=self.config.seed,

@@ -12,6 +12,7 @@ from openwafer.training.session.saved_run import SavedRun, open_store
 from openwafer.training.store import ArraySpec, ParameterStore, Part, read_checkpoint
 from openwafer.training.store.checkpoint_shards import ShardReader
 from openwafer.training.store.layout import KEPT_PARTS
+from openwafer.training.store.slices import slice_into, whole_name, whole_specs
 from openwafer.training.store.update_rules import (
     AVERAGE,
     LOW_BITS,
@@ -50,16 +51,28 @@ class _CheckpointArrays:
 class _StoreArrays:
     def __init__(self, store: ParameterStore) -> None:
         self._store = store
-        self._records: dict[str, str] = {}
-        self.specs: dict[Part, dict[str, ArraySpec]] = {part: {} for part in KEPT_PARTS}
+        # Where an array is, or its slices in their order: names, each with its record.
+        self._homes: dict[Part, dict[str, list[tuple[str, str]]]] = {p: {} for p in KEPT_PARTS}
         for record, layout in store.layouts.items():
-            for part, specs in self.specs.items():
-                specs |= {place.spec.name: place.spec for place in layout.parts[part]}
-                self._records |= dict.fromkeys(specs.keys() - self._records.keys(), record)
+            for part, homes in self._homes.items():
+                for place in layout.parts[part]:
+                    home = record, place.spec.name
+                    homes.setdefault(whole_name(place.spec.name), []).append(home)
+        self.specs = {
+            part: whole_specs(
+                place.spec for layout in store.layouts.values() for place in layout.parts[part]
+            )
+            for part in KEPT_PARTS
+        }
 
     def read(self, part: Part, name: str) -> torch.Tensor:
-        with self._store.lent(self._records[name], (part,), read_only=True) as loan:
-            return loan.tensor(name, part).clone()
+        spec = self.specs[part][name]
+        read = spec.empty()
+        for record, array in self._homes[part][name]:
+            with self._store.lent(record, (part,), read_only=True) as loan:
+                stored = loan.tensor(array, part)
+                slice_into(read, array, stored).copy_(stored)
+        return read
 
 
 @contextmanager

@@ -90,4 +90,4 @@ class Saver:
 
     def _complete_state(self) -> RunState:
         # The counts move when the updates do, which is after the state was noted.
-        return replace(self._state, counts=self._run.execution.updater.counts.copy())
+        return replace(self._state, counts=self._run.execution.updater.counts.of_wholes())

@@ -21,6 +21,7 @@ from openwafer.training.store.dtype_names import dtype_name
 from openwafer.training.store.json_state import Json, json_copy
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.slices import offset_in_whole, whole_name, whole_specs
 
 SHARD_BYTES = 1 << 30
 MAX_LISTED = 8
@@ -79,10 +80,10 @@ def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
         for layout in store.layouts.values():
             with store.lent(layout.name, (part,), fresh=(part,)) as loan:
                 for place in layout.parts[part]:
-                    stored = head.arrays[part][place.spec.name]
+                    stored = head.arrays[part][whole_name(place.spec.name)]
                     if place.spec.strides is None:
-                        view = loan.part_bytes_view(part)
-                        shards.read(stored, view[place.offset_bytes : place.end_bytes])
+                        view = loan.part_bytes_view(part)[place.offset_bytes : place.end_bytes]
+                        shards.read(stored, view, offset_in_whole(place.spec))
                     else:
                         loan.tensor(place.spec.name, part).copy_(shards.read_whole(stored))
     return head
@@ -151,7 +152,7 @@ def require_match(
     folder: Path, found: Mapping[str, ArraySpec], layouts: Collection[RecordLayout], part: Part
 ) -> None:
     """Raise ``checkpoint-mismatch`` unless what is in a folder are a part's arrays, all of them."""
-    wanted = {p.spec.name: p.spec for layout in layouts for p in layout.parts[part]}
+    wanted = whole_specs(place.spec for layout in layouts for place in layout.parts[part])
     differing = [
         f"{name} is {_describe(found[name])} and must be {_describe(wanted[name])}"
         for name in wanted.keys() & found.keys()

@@ -32,6 +32,7 @@ from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import host_peak, resident_beside, resident_now
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan.report import report_of
@@ -226,7 +227,8 @@ def plan_run(
     _check_gradients_are_dense(model)
     lay_out = _lay_out(model, updater, options)
     host = HostBudget(options.tier, _host_bytes(options), folder is not None)
-    any_split = _any_split(model, options)
+    sliced = {} if options.mode is Mode.RESIDENT else expert_weights(model, updater)
+    any_split = _any_split(model, options, sliced)
     split_at = split_for_host(model, any_split, lay_out, _for_mode(host, options.mode))
     split = split_at()
     layouts: Mapping[str, RecordLayout] = lay_out(split)
@@ -472,9 +474,13 @@ def _host_bytes(options: StreamOptions) -> int:
     return int(psutil.virtual_memory().available * HOST_SHARE)
 
 
-def _any_split(model: nn.Module, options: StreamOptions) -> SplitAt:
+def _any_split(model: nn.Module, options: StreamOptions, sliced: Mapping[str, int]) -> SplitAt:
     return partial(
-        partition, model, patterns=options.layers, min_layer_bytes=options.min_layer_bytes
+        partition,
+        model,
+        patterns=options.layers,
+        min_layer_bytes=options.min_layer_bytes,
+        sliced=sliced,
     )
 
 

@@ -5,16 +5,22 @@ elements of module lists are layers; so are the remaining modules that hold weig
 heads). Inside a layer, the elements of a list of experts are layers of their own, fetched when the
 router calls them. A weight used by several layers (tied weights) has a record of its own; a weight
 that no layer owns stays on the device and is called *pinned*.
+
+Experts that a model holds in one weight are *slices* of it. Each has a record and is nested in the
+weight's layer, as a module would be. No module's call fetches it, but the layer's code, which takes
+it from the weight.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.store.slices import slice_name, whole_name
 
 PINNED = "(pinned)"
 SHARED_PREFIX = "shared:"
@@ -29,12 +35,14 @@ class Layer:
         parameters: names of the parameters its own record holds.
         shared: records of tied weights that it needs beside its own.
         parent: the layer inside which this one is called, or ``None``.
+        slice_of: the weight of which this is one slice; ``None`` for a module.
     """
 
     name: str
     parameters: tuple[str, ...]
     shared: tuple[str, ...] = ()
     parent: str | None = None
+    slice_of: str | None = None
 
     @property
     def records(self) -> tuple[str, ...]:
@@ -61,6 +69,16 @@ class Partition:
         return {name: record for record, names in self.records.items() for name in names}
 
     @property
+    def modules(self) -> tuple[Layer, ...]:
+        """The layers that are modules."""
+        return tuple(layer for layer in self.layers if layer.slice_of is None)
+
+    @cached_property
+    def sliced(self) -> frozenset[str]:
+        """The weights whose slices are layers."""
+        return frozenset(layer.slice_of for layer in self.layers if layer.slice_of is not None)
+
+    @property
     def pinned(self) -> tuple[str, ...]:
         """Parameters that stay on the device through a step."""
         return self.records.get(PINNED, ())
@@ -72,6 +90,7 @@ def partition(
     patterns: Sequence[str] = (),
     max_layer_bytes: int | None = None,
     min_layer_bytes: int = 64 * 1024,
+    sliced: Mapping[str, int] = MappingProxyType({}),
 ) -> Partition:
     """Split ``model`` into layers.
 
@@ -82,11 +101,13 @@ def partition(
             automatically. A module list stands for its elements.
         max_layer_bytes: a larger layer is split into its children, where it has several.
         min_layer_bytes: a smaller one outside a module list is pinned instead.
+        sliced: weights whose slices are layers, with their numbers of slices.
 
     Raises:
         OpenwaferError: a pattern matches no module that holds weights.
     """
-    paths = _layer_paths(model, patterns, max_layer_bytes, min_layer_bytes)
+    size = partial(_bytes_without, [model.get_parameter(name) for name in sliced])
+    paths = _layer_paths(model, patterns, max_layer_bytes, min_layer_bytes, size)
     owners = _owners(model, paths)
     sharers: dict[str, set[str]] = {}
     for alias, canonical in _canonical_names(model).items():
@@ -107,9 +128,45 @@ def partition(
         Layer(path, tuple(records.get(path, ())), tuple(shared[path]), parent)
         for path, parent in paths.items()
     )
-    return Partition(
-        _with_records(layers), {record: tuple(names) for record, names in records.items()}
+    held = {record: tuple(names) for record, names in records.items()}
+    # Before layers without records go: one may hold nothing but experts.
+    return _without_empty(_slice(Partition(layers, held), sliced))
+
+
+def _slice(split: Partition, sliced: Mapping[str, int]) -> Partition:
+    """The partition with slices for the weights that one layer alone has, and no nested one."""
+    records, nested = dict(split.records), dict[str, list[Layer]]()
+    owners = {layer.name: layer for layer in split.layers if layer.parent is None}
+    for name, num_slices in sliced.items():
+        record = split.record_of[name]
+        if record in owners:
+            records[record] = tuple(held for held in records[record] if held != name)
+            slices = [slice_name(name, index) for index in range(num_slices)]
+            records |= {one: (one,) for one in slices}
+            made = (Layer(one, (one,), parent=record, slice_of=name) for one in slices)
+            nested.setdefault(record, []).extend(made)
+    layers = []
+    for layer in split.layers:
+        layers.append(replace(layer, parameters=records.get(layer.name, ())))
+        layers += nested.get(layer.name, ())
+    return Partition(tuple(layers), {record: held for record, held in records.items() if held})
+
+
+def unsliced(split: Partition, names: Collection[str]) -> Partition:
+    """The same partition, with these weights whole in their layers again."""
+    owner = {layer.slice_of: layer.parent for layer in split.layers if layer.slice_of in names}
+    records = dict(split.records)
+    for name, parent in owner.items():
+        assert name is not None
+        assert parent is not None
+        records[parent] = (*records.get(parent, ()), name)
+    layers = tuple(
+        replace(layer, parameters=records.get(layer.name, ()))
+        for layer in split.layers
+        if layer.slice_of not in owner or layer.slice_of is None
     )
+    kept = {record: held for record, held in records.items() if whole_name(record) not in owner}
+    return Partition(layers, kept)
 
 
 def pin(split: Partition, names: Sequence[str]) -> Partition:
@@ -129,14 +186,16 @@ def pin(split: Partition, names: Sequence[str]) -> Partition:
         )
         for layer in split.layers
     )
-    return Partition(_with_records(layers), records)
+    return _without_empty(Partition(tuple(layers), records))
 
 
-def _with_records(layers: Iterable[Layer]) -> tuple[Layer, ...]:
-    """The layers that stream something; what was nested in another one stands by itself."""
-    kept = [layer for layer in layers if layer.records]
+def _without_empty(split: Partition) -> Partition:
+    """Leave out layers that stream nothing; a module nested in one of them stands by itself."""
+    around_slices = {layer.parent for layer in split.layers if layer.slice_of is not None}
+    kept = [layer for layer in split.layers if layer.records or layer.name in around_slices]
     names = {layer.name for layer in kept}
-    return tuple(layer if layer.parent in names else replace(layer, parent=None) for layer in kept)
+    layers = (layer if layer.parent in names else replace(layer, parent=None) for layer in kept)
+    return Partition(tuple(layers), split.records)
 
 
 def parameter_bytes(module: nn.Module) -> int:
@@ -144,14 +203,23 @@ def parameter_bytes(module: nn.Module) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
 
 
+def _bytes_without(passed_over: Sequence[nn.Parameter], module: nn.Module) -> int:
+    held = {id(parameter): parameter.nbytes for parameter in module.parameters()}
+    return sum(held.values()) - sum(held.get(id(parameter), 0) for parameter in passed_over)
+
+
 def _layer_paths(
-    model: nn.Module, patterns: Sequence[str], max_bytes: int | None, min_bytes: int
+    model: nn.Module,
+    patterns: Sequence[str],
+    max_bytes: int | None,
+    min_bytes: int,
+    size: Callable[[nn.Module], int],
 ) -> dict[str, str | None]:
     """Paths of the layers with their parents, parents first."""
     chosen = _matches(model, patterns)
     paths: dict[nn.Module, tuple[str, str | None]] = {}
     for path, module, in_list in _units(model, "", chosen):
-        for unit_path, unit in _split_large(path, module, max_bytes):
+        for unit_path, unit in _split_large(path, module, max_bytes, size):
             if not in_list and unit_path not in chosen and parameter_bytes(unit) < min_bytes:
                 continue
             # A module that is in the model twice is one layer, by its first path.
@@ -221,15 +289,15 @@ def _is_list(module: nn.Module) -> bool:
 
 
 def _split_large(
-    path: str, module: nn.Module, max_bytes: int | None
+    path: str, module: nn.Module, max_bytes: int | None, size: Callable[[nn.Module], int]
 ) -> Iterator[tuple[str, nn.Module]]:
     children = [(name, child) for name, child in module.named_children() if _has_parameters(child)]
-    is_small = max_bytes is None or parameter_bytes(module) <= max_bytes or len(children) < 2
+    is_small = max_bytes is None or size(module) <= max_bytes or len(children) < 2
     if is_small and not _is_list(module):
         yield path, module
         return
     for name, child in children:
-        yield from _split_large(f"{path}.{name}", child, max_bytes)
+        yield from _split_large(f"{path}.{name}", child, max_bytes, size)
 
 
 def _experts(module: nn.Module) -> list[str]:

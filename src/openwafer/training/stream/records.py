@@ -1,10 +1,10 @@
 """Lays out a model's records: which arrays the store keeps for each layer."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeAlias
 
 import torch
-from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import (
@@ -17,6 +17,7 @@ from openwafer.training.store.layout import (
 )
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.slices import array_named, slice_of, wholes
 from openwafer.training.store.update_rules import (
     LOW_BITS,
     TIE_BITS,
@@ -45,7 +46,7 @@ def state_name(state: str, parameter: str) -> str:
 def lay_out_records(
     split: Partition,
     *,
-    parameters: Mapping[str, nn.Parameter],
+    parameters: Mapping[str, torch.Tensor],
     state_arrays: StateArrays,
     keeps_gradients: bool,
 ) -> dict[str, RecordLayout]:
@@ -59,7 +60,10 @@ def lay_out_records(
     """
     return {
         record: _lay_out_one(
-            record, {name: parameters[name] for name in names}, state_arrays, keeps_gradients
+            record,
+            {name: array_named(parameters, name) for name in names},
+            state_arrays,
+            keeps_gradients,
         )
         for record, names in split.records.items()
     }
@@ -67,7 +71,7 @@ def lay_out_records(
 
 def _lay_out_one(
     record: str,
-    parameters: Mapping[str, nn.Parameter],
+    parameters: Mapping[str, torch.Tensor],
     state_arrays: StateArrays,
     keeps_gradients: bool,
 ) -> RecordLayout:
@@ -99,10 +103,12 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
     Weights that lie in a file leave the memory again once they are written.
 
     Args:
-        store: its records name the parameters.
+        store: its records name the parameters, or slices of them.
         parameters: tensors by name, in host memory or file-backed. One in fp32 of which the store
-            keeps a master is the master; of one in bf16 the master has the same value.
+            keeps a master is the master; of one in bf16 the master has the same value. A mapping
+            that reads a tensor when it is asked for is asked once for all slices of it.
     """
+    parameters = _LastRead(parameters)
     for record, layout in store.layouts.items():
         if not layout.part_bytes(Part.WEIGHTS):
             continue
@@ -113,7 +119,7 @@ def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor])
             if masters:
                 loan.part_bytes_view(Part.STATES).zero_()
             for name in names:
-                source = parameters[name]
+                source = array_named(parameters, name)
                 write_weight(loan, name, source, keeps_master=name in masters)
                 page_out(source)
 
@@ -164,6 +170,10 @@ def borrowed_parts(
 
 def masters_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and copies of the fp32 masters, of the parameters that have one."""
+    return wholes(_masters_of(store), num_slices(store))
+
+
+def _masters_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
     for layout, loan in borrowed_parts(store, Part.STATES, Part.WEIGHTS):
         for place in layout.parts[Part.WEIGHTS]:
             if has_master(layout, place.spec.name):
@@ -179,6 +189,38 @@ def master_of(loan: Arrays, name: str) -> torch.Tensor:
 
 def weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and weights of all parameters; each tensor is valid until the next is asked for."""
+    return wholes(_weights_of(store), num_slices(store))
+
+
+def _weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
     for layout, loan in borrowed_parts(store, Part.WEIGHTS):
         for place in layout.parts[Part.WEIGHTS]:
             yield place.spec.name, loan.tensor(place.spec.name, Part.WEIGHTS)
+
+
+def num_slices(store: ParameterStore) -> Counter[str]:
+    """How many slices of each weight a store has, of those of which it has slices."""
+    names = (
+        place.spec.name for layout in store.layouts.values() for place in layout.parts[Part.WEIGHTS]
+    )
+    return Counter(found.whole for name in names if (found := slice_of(name)))
+
+
+class _LastRead(Mapping[str, torch.Tensor]):
+    """Tensors by name, of which the last is kept: those that are read may come slice by slice."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._last: tuple[str, torch.Tensor] | None = None
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if self._last is None or self._last[0] != name:
+            self._last = None
+            self._last = name, self._tensors[name]
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)

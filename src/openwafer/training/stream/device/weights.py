@@ -11,8 +11,10 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
+from openwafer.training.stream.forms.weight_form import WeightForm
 from openwafer.training.stream.layers import PINNED
 
 # Attributes of an ordinary parameter, which a released one hides.
@@ -41,16 +43,24 @@ class DeviceWeights:
     A released parameter keeps its shape and holds NaN without memory, so a use outside its layer
     cannot go unseen. Slots are pooled by size and never hold more than ``capacity_bytes``, except
     those in memory that the host lends, which go back.
+
+    Args:
+        forms: by parameter of the model; what they store is streamed.
+        layouts: the records.
+        device: where slots are.
     """
 
     def __init__(
         self,
-        parameters: Mapping[str, nn.Parameter],
+        forms: Mapping[str, WeightForm],
         layouts: Mapping[str, RecordLayout],
         device: Device,
     ) -> None:
         self.device = device
-        self.parameters = dict(parameters)
+        self.forms = forms
+        self.parameters = {
+            name: parameter for form in forms.values() for name, parameter in form.stored.items()
+        }
         self.capacity_bytes = 0
         self._layouts = layouts
         self._slots: dict[str, torch.Tensor] = {}
@@ -61,7 +71,7 @@ class DeviceWeights:
         # How often weights that a forward may have used got other values.
         self.num_writes = 0
         self._released_class: type[nn.Parameter] | None = None
-        self._own_classes = {name: type(parameter) for name, parameter in parameters.items()}
+        self._own_classes = {name: type(held) for name, held in self.parameters.items()}
         self._by_storage: dict[int, str] = {}
         # Thread, and number of the autograd node that it would make next.
         self._bound_at: dict[str, tuple[int, int]] = {}
@@ -70,13 +80,16 @@ class DeviceWeights:
         self._pool: dict[int, list[torch.Tensor]] = {}
         self._pooled_bytes = 0
         # One NaN a parameter, whose storage also tells which parameter was used while released.
+        never_bound = {name: form.weight for name, form in forms.items() if name not in form.stored}
         self._nothing = {
             name: _no_value(parameter.dtype, device.torch_device).expand(parameter.shape)
-            for name, parameter in self.parameters.items()
+            for name, parameter in (self.parameters | never_bound).items()
         }
         self._nothing_of = {
             nothing.untyped_storage()._cdata: name for name, nothing in self._nothing.items()
         }
+        for name, parameter in never_bound.items():
+            OWN_DATA.__set__(parameter, self._nothing[name])
 
     @property
     def held_bytes(self) -> int:
@@ -94,6 +107,10 @@ class DeviceWeights:
     def num_bytes(self, record: str) -> int:
         """Bytes of the record's slot."""
         return self._layouts[record].part_bytes(Part.WEIGHTS)
+
+    def names(self, record: str) -> list[str]:
+        """The record's weights."""
+        return [place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS]]
 
     def take_slot(self, record: str) -> torch.Tensor:
         """A slot for the record: uint8 [bytes], uninitialised."""
@@ -207,7 +224,7 @@ class DeviceWeights:
         self.unbind(record)
         if record in self._lent:
             self._lent.remove(record)
-        else:
+        elif not self._is_viewed(record, slot):
             self._pool.setdefault(slot.numel(), []).append(slot)
             self._pooled_bytes += slot.numel()
             self._trim_pool(0)
@@ -215,6 +232,10 @@ class DeviceWeights:
             self.on_written(name)
         if is_bound:
             self.check_unwritten(record)
+
+    def _is_viewed(self, record: str, slot: torch.Tensor) -> bool:
+        """Whether the layer's code holds on to a slice that it took from a weight."""
+        return slice_of(record) is not None and _num_users(slot) > _num_users(slot.new_empty(0))
 
     def _replaced(self, record: str) -> list[str]:
         """Parameters of a bound record that the forward has pointed at other memory."""
@@ -294,6 +315,12 @@ def refuse_write(name: str) -> None:
         "only written by the optimizer and between passes",
         help="write to it in the loop, between two steps, or let the model be resident",
     )
+
+
+def _num_users(tensor: torch.Tensor) -> int:
+    """Tensors over the storage of one, and the storage's own object."""
+    users: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # noqa: SLF001
+    return users
 
 
 def _no_value(dtype: torch.dtype, device: torch.device) -> torch.Tensor:

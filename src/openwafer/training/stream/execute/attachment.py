@@ -37,7 +37,7 @@ def attach(
     """Let a runner have the model's calls and gradients; closing the stack ends that."""
     undo = ExitStack()
     modules = dict(model.named_modules(remove_duplicate=False))
-    for layer in split.layers:
+    for layer in split.modules:
         module = modules[layer.name]
         name, function = call_of(module)
         undo.callback(stand_in(module, name, function, partial(runner.run_layer, layer)))
@@ -56,7 +56,7 @@ def _parts_beside_layers(
     model: nn.Module, split: Partition, modules: Mapping[str, nn.Module]
 ) -> list[nn.Module]:
     """The model, and of its modules those with weights that are no layer and in none."""
-    streamed = {inner for layer in split.layers for inner in modules[layer.name].modules()}
+    streamed = {inner for layer in split.modules for inner in modules[layer.name].modules()}
     return [
         module
         for module in model.modules()

@@ -30,6 +30,7 @@ from openwafer.training.stream.execute.micro_batches import (
     run_in_rotation,
 )
 from openwafer.training.stream.execute.step_hooks import StepEnd, StepHook, StepHooks
+from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import Arrays
@@ -153,7 +154,6 @@ class StreamedExecution:
         device: Device,
         context: StepContext,
     ) -> None:
-        parameters = dict(model.named_parameters())
         self.store = store
         self.updater = updater
         self.device = device
@@ -162,7 +162,7 @@ class StreamedExecution:
         self._step_hooks = StepHooks()
         self._counts_before = updater.counts.copy()
         self.recorder = Recorder(device)
-        weights = DeviceWeights(parameters, plan.layouts, device)
+        weights = DeviceWeights(forms_of(model, plan.split.sliced), plan.layouts, device)
         for record in plan.split.records:
             weights.unbind(record)
         self._autocast = context.autocast

@@ -6,7 +6,7 @@ goes on with the schedule. In the backward pass, hooks on the layers' outputs sa
 next, and hooks on the parameters say when a gradient is complete. The schedule only decides when
 things happen: a layer that it does not expect is served on demand.
 
-One state machine: :class:`Phase` names its states.
+One state machine: :class:`~openwafer.training.stream.execute.phases.Phase` names its states.
 
 .. code-block:: text
 
@@ -16,9 +16,8 @@ One state machine: :class:`Phase` names its states.
                        BACKWARD <-> RECOMPUTE (or LAYER, where user code calls layers in backward)
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from enum import Enum
 from functools import cached_property, partial
 from typing import Any
 
@@ -35,12 +34,14 @@ from openwafer.training.stream.execute.accumulators import before_accumulation, 
 from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.execute.attachment import attach
+from openwafer.training.stream.execute.expert_pass import ExpertPass
 from openwafer.training.stream.execute.followed_schedule import check_followed
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.micro_batch_order import MicroBatchOrder
 from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
+from openwafer.training.stream.execute.phases import Phase
 from openwafer.training.stream.execute.reach import draws_beside_torch
 from openwafer.training.stream.execute.shared_casts import SharedCasts
 from openwafer.training.stream.execute.stand_ins import Function
@@ -49,16 +50,6 @@ from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
 from openwafer.training.stream.step_plan import StepPlan
-
-
-class Phase(Enum):
-    """Where the executor is in a pass."""
-
-    IDLE = "no pass is open"
-    FORWARD = "in a pass, between layers"
-    LAYER = "in a layer's forward"
-    BACKWARD = "in a backward, whose end ends the pass"
-    RECOMPUTE = "in a layer that runs again in the backward"
 
 
 class Executor:
@@ -80,6 +71,7 @@ class Executor:
         log: of the pass under way, or the last one.
         gradients: those that have arrived and are not pushed.
         nested: records of layers inside others.
+        experts: weights whose experts stream one by one.
         states: what the layers see beside their arguments.
         watching: makes the context of a layer's call with its name and arguments.
         watch: which passes are metered, and what there is room for.
@@ -112,6 +104,7 @@ class Executor:
         self.log = PassLog()
         self.gradients = ArrivingGradients(split, weights.parameters, device)
         self.nested = NestedRecords(split, weights, self.release)
+        self.experts = ExpertPass(weights.forms, self.use_nested, lambda: self._phase)
         self.watch = PassWatch(model, device, weights)
         self.on_begin_pass: Callable[[], None] = lambda: None
         self.on_leave: Callable[[], None] = lambda: None
@@ -123,7 +116,7 @@ class Executor:
         self._walk = Walk()
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
-        self._modules = {layer.name: modules[layer.name] for layer in split.layers}
+        self._modules = {layer.name: modules[layer.name] for layer in split.modules}
         self._inner_layers = _inner_layers(split)
         self._num_micro_batches = 1
         self._micro_batch = 0
@@ -136,7 +129,9 @@ class Executor:
         link.on_update = self._note_update
         self._model = model
         self.casts = SharedCasts(model, device)
-        self._undo = attach(self, model, split, weights.parameters)
+        # Before the layers are attached, whose own function a module of experts may be.
+        self._undo = self.experts.attach(model)
+        self._undo.push(attach(self, model, split, weights.parameters))
 
     def follow(self, plan: StepPlan) -> None:
         """Walk a plan from the next pass on."""
@@ -182,6 +177,7 @@ class Executor:
         self._num_micro_batches = num_micro_batches
         self._micro_batch = 0
         self.gradients.begin(num_micro_batches, is_rising=self.order.is_rising)
+        self.experts.begin_pass()
         schedule = self.schedule
         if not torch.is_grad_enabled():
             # A part that is called by itself gets its weights on demand.
@@ -223,6 +219,7 @@ class Executor:
         """Finish a pass: push what is left, release everything but the pinned record."""
         for record in self.gradients.begun:
             self._push(record)
+        self._push_zeros(self.experts.unpushed())
         for action in self._walk.rest():
             if action.kind is Kind.RELEASE:
                 self._do(action)
@@ -248,6 +245,7 @@ class Executor:
     def _leave_pass(self) -> None:
         self._phase = Phase.IDLE
         self.nested.forget()
+        self.experts.end_pass()
         self._unplanned_records.clear()
         self._marked.clear()
         self.recorder.end_backward()
@@ -335,8 +333,14 @@ class Executor:
     def _push_passed(self, visit: int) -> None:
         """Push what the backward pass has left behind, though some micro-batch did not use it."""
         for record in self.gradients.begun:
-            if self.log.first_visits.get(record, 0) > visit:
+            if self._is_passed(record, visit):
                 self._push(record)
+        self._push_zeros(
+            record for record in self.experts.unpushed() if self._is_passed(record, visit)
+        )
+
+    def _is_passed(self, record: str, visit: int) -> bool:
+        return self.log.first_visits.get(record, 0) > visit
 
     # The schedule.
 
@@ -444,9 +448,17 @@ class Executor:
     def _push(self, record: str) -> None:
         gradients = self.gradients.take(record)
         if gradients:
+            self.experts.push(gradients)
             self.log.executed.append((Kind.PUSH, record))
             with self.device.host_section():
                 self.link.push(record, gradients)
+
+    def _push_zeros(self, records: Iterable[str]) -> None:
+        """Push the zeros that experts have which no micro-batch used, where others were used."""
+        for record in tuple(records):
+            self.experts.note_pushed(record)
+            with self.device.host_section():
+                self.link.push_zeros(record)
 
     # Layers.
 

@@ -119,6 +119,8 @@ def run_in_rotation(
     results, is_known = _rotate(executor, forwards, seed), True
     while (needed := order.needed(before, len(forwards))) > order.now:
         _check_repeatable(executor, before, len(forwards), may_repeat=may_repeat)
+        # Their graphs go before others are made.
+        results.clear()
         executor.end_pass()
         before.put_back()
         random.restore()

@@ -44,6 +44,9 @@ class HostLink(Protocol):
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """Take the gradients of a record, by parameter name, from the device."""
 
+    def push_zeros(self, record: str) -> None:
+        """The gradients of a record are zero: nothing comes from the device."""
+
     def end_pass(self) -> None:
         """The backward pass is over: every gradient of the pass has been pushed."""
 
@@ -117,6 +120,10 @@ class DryLink:
             self._leaving = gradients
         elif record in self._lent:
             self._held_back[record] = gradients
+
+    def push_zeros(self, record: str) -> None:
+        """See :class:`HostLink`."""
+        self.received.extend(self._weights.names(record))
 
     def end_pass(self) -> None:
         """See :class:`HostLink`."""

@@ -174,7 +174,7 @@ def state_of(store: ParameterStore, updater: Updater, record: str, name: str) ->
 def _state_of(
     loan: Loan, layout: RecordLayout, weight: ArraySpec, updater: Updater
 ) -> dict[str, Any]:
-    count = updater.counts.num_updates.get(weight.name, 0)
+    count = updater.counts.updates_of(weight.name)
     state = _given(loan, weight, updater) if count else {}
     if has_master(layout, weight.name):
         master = master_of(loan, weight.name)
@@ -185,7 +185,7 @@ def _state_of(
 
 def _given(loan: Loan, weight: ArraySpec, updater: Updater) -> dict[str, Any]:
     """What torch's optimizer would hold for a parameter that has been updated."""
-    count = updater.counts.num_updates[weight.name]
+    count = updater.counts.updates_of(weight.name)
     is_counting = isinstance(updater.rule_of(weight.name), COUNTING)
     state: dict[str, Any] = {STEP: torch.tensor(float(count))} if is_counting else {}
     for spec in _specs(updater, weight):

@@ -126,7 +126,7 @@ class Pushes:
                     place.add_(self._on_host(gradient, push.after))
                 else:
                     self._kept.add(push.record, name)
-                    self._device.download(gradient, place, push.after).wait()
+                    self._download(gradient, place, push.after)
 
     @contextmanager
     def _lent(self, loan: Loan, changed: tuple[Part, ...]) -> Iterator[Loan]:
@@ -153,9 +153,18 @@ class Pushes:
             }
 
     def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:
+        if gradient.device.type == "cpu" and self._thread is not None:
+            return gradient
         on_host = torch.empty_like(gradient, device="cpu")
-        self._device.download(gradient, on_host, after).wait()
+        self._download(gradient, on_host, after)
         return on_host
+
+    def _download(self, gradient: torch.Tensor, place: torch.Tensor, after: Submitted) -> None:
+        if gradient.device.type == "cpu" and self._thread is not None:
+            # Slices of a weight that was watched whole, and zeros.
+            place.copy_(gradient)
+        else:
+            self._device.download(gradient, place, after).wait()
 
     def finish(self) -> None:
         """Return when no push is under way; raises what the last one has raised."""

@@ -18,11 +18,13 @@ import torch
 
 from openwafer.training.store.layout import KEPT_PARTS, Part, laid_out_like
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.link.fetches import Fetches
 from openwafer.training.stream.link.idle_loans import READ_AHEAD, IdleLoans
+from openwafer.training.stream.link.joined_gradients import JoinedGradients
 from openwafer.training.stream.link.kept_gradients import KeptGradients
 from openwafer.training.stream.link.pushes import Pushes
 from openwafer.training.stream.link.updates import RecordUpdates, Updater
@@ -56,7 +58,8 @@ class StoreLink:
         kept: the gradients that the store keeps.
         traffic: bytes so far.
         watchers: called with the gradients of every push, on the device, before they leave; the
-            place for unscaling, norms and checks.
+            place for unscaling, norms and checks. A weight that is pushed in slices comes whole,
+            in host memory.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class StoreLink:
         self._idle = idle = IdleLoans(self._borrow)
         self._updates = updates = RecordUpdates(updater, recorder, self._tell)
         self._fetches = Fetches(idle, kept, updates, device, recorder)
+        self._joined = JoinedGradients(store.layouts.values(), device)
         self._pushes = Pushes(idle, kept, updates, self._fetches, device, recorder)
         self.update_on(timing)
 
@@ -169,11 +173,30 @@ class StoreLink:
 
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """See :class:`HostLink`."""
-        gradients = self._laid_out(record, gradients)
+        self.traffic.push_bytes += sum(gradient.nbytes for gradient in gradients.values())
+        self._take(record, self._laid_out(record, gradients))
+
+    def push_zeros(self, record: str) -> None:
+        """See :class:`HostLink`."""
+        specs = [place.spec for place in self.store.layouts[record].parts[Part.WEIGHTS]]
+        zeros = {spec.name: torch.zeros((), dtype=spec.dtype) for spec in specs}
+        self._take(record, {spec.name: zeros[spec.name].expand(spec.shape) for spec in specs})
+
+    def _take(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Show gradients to the watchers and take them; slices wait until their weight is whole."""
+        if not self.watchers or slice_of(record) is None:
+            self._watch(gradients)
+            self._pushes.take(record, gradients)
+            return
+        joined = self._joined.add(record, gradients[record])
+        if joined is not None:
+            self._watch({joined.name: joined.whole})
+            for name, gradient in joined.slices.items():
+                self._pushes.take(name, {name: gradient})
+
+    def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
         for watcher in self.watchers:
             watcher(gradients)
-        self.traffic.push_bytes += sum(gradient.nbytes for gradient in gradients.values())
-        self._pushes.take(record, gradients)
 
     def _laid_out(
         self, record: str, gradients: Mapping[str, torch.Tensor]
@@ -241,6 +264,7 @@ class StoreLink:
         self._idle.give_up()
         self._fetches.abandon()
         self._pushes.abandon()
+        self._joined.forget()
         self._idle.give_up()
         self.kept.discard()
 

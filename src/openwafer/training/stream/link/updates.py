@@ -16,9 +16,11 @@ from openwafer.training.store.layout import (
     laid_out_like,
 )
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.store.update_rules import (
     LOW_BITS,
     Averaging,
+    Cutting,
     ParamUpdate,
     StateSpec,
     Translator,
@@ -26,6 +28,7 @@ from openwafer.training.store.update_rules import (
     state_specs,
     update_parameter,
 )
+from openwafer.training.store.update_rules.master_weights import TIES_PER_WORD
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.records import Arrays, state_name
 
@@ -39,6 +42,9 @@ class UpdateCounts:
         num_updates: updates by parameter.
         num_averaged: moves by parameter of the average of its weights. Where they are fewer than
             the steps applied, the others are still to be made.
+
+    A slice of a parameter has counts of its own while a step is applied slice by slice; what is
+    saved has the parameter's.
     """
 
     steps_applied: int = 0
@@ -49,10 +55,30 @@ class UpdateCounts:
         """The counts of this moment."""
         return UpdateCounts(self.steps_applied, dict(self.num_updates), dict(self.num_averaged))
 
+    def of_wholes(self) -> "UpdateCounts":
+        """The counts of this moment between two steps, when all slices of a parameter are alike."""
+        return UpdateCounts(
+            self.steps_applied, _of_wholes(self.num_updates), _of_wholes(self.num_averaged)
+        )
+
+    def updates_of(self, name: str) -> int:
+        """How often a parameter, or a slice of one, has been updated."""
+        return _count_of(self.num_updates, name)
+
     def averaging(self, name: str, decay: float, steps_applied: int) -> Averaging:
         """How the average of a parameter comes to where it is after so many steps, and moves on."""
-        num_averaged = self.num_averaged.get(name, 0)
+        num_averaged = _count_of(self.num_averaged, name)
         return Averaging(decay, num_averaged, steps_applied - num_averaged)
+
+
+def _count_of(counts: Mapping[str, int], name: str) -> int:
+    return counts.get(name, counts.get(whole_name(name), 0))
+
+
+def _of_wholes(counts: Mapping[str, int]) -> dict[str, int]:
+    wholes = {whole_name(name): count for name, count in counts.items()}
+    # A slice's count is newer than that of the whole, which was restored.
+    return wholes | {whole_name(name): counts[name] for name in counts if slice_of(name)}
 
 
 @dataclass(frozen=True)
@@ -162,11 +188,19 @@ class Updater:
 
     def rule_of(self, name: str) -> UpdateRule:
         """The rule of a trained parameter, with the hyper-parameters of the beginning."""
-        return self._first_rules[self._group_of[name]]
+        return self._first_rules[self._group_of[whole_name(name)]]
 
     def trains(self, name: str) -> bool:
-        """Whether the optimizer has the parameter."""
-        return name in self._group_of
+        """Whether the optimizer has the parameter, or the one that this is a slice of."""
+        return whole_name(name) in self._group_of
+
+    def can_slice(self, name: str, slice_elements: int) -> bool:
+        """Whether slices of a parameter can be updated one by one, to the bits of the whole."""
+        if not self.trains(name):
+            return True
+        return (
+            not slice_elements % TIES_PER_WORD and self.rule_of(name).cutting is not Cutting.NEVER
+        )
 
     def state_arrays(self, weight: ArraySpec) -> tuple[ArraySpec, ...]:
         """Arrays that a parameter needs among its record's states; none for an untrained one.
@@ -199,7 +233,7 @@ class Updater:
 
     def specs(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """What is kept beside a weight; nothing for an untrained one."""
-        if name not in self._group_of:
+        if not self.trains(name):
             return ()
         return state_specs(
             self.rule_of(name),
@@ -234,9 +268,9 @@ class Updater:
             step: as :meth:`this_step` gave it at the step.
         """
         for name in filter(self.trains, gradients):
-            count = self.counts.num_updates.get(name, 0)
+            count = self.counts.updates_of(name)
             update_parameter(
-                step.groups[self._group_of[name]],
+                step.groups[self._group_of[whole_name(name)]],
                 self._update(loan, name, gradients[name], count),
                 gradient_scale=step.coefficient,
                 averaging=self.averaging(name, step.steps_before),

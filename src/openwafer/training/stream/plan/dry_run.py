@@ -27,6 +27,7 @@ from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batch_order import Order
 from openwafer.training.stream.execute.micro_batches import run_forward
+from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
@@ -82,6 +83,7 @@ class DryRun:
         offset: parameters that it reads from a place in their storage that it names.
         reasons: why layers cannot be recomputed, by name, where a run was asked to find out. The
             other figures are those of a forward then, if one of these layers was to be recomputed.
+        experts_used: of weights whose experts stream one by one, the slices that were used.
     """
 
     peak_bytes: int
@@ -97,6 +99,7 @@ class DryRun:
     written: tuple[str, ...] = ()
     offset: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
+    experts_used: frozenset[str] = frozenset()
 
 
 class DryDevice(CpuDevice):
@@ -292,8 +295,8 @@ class _Stage:
         self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
         self.depends_on_values = mode is None
         self.device.meter = self.meter = _WatchingMeter()
-        parameters = dict(self.model.named_parameters())
-        self.weights = self.meter.weights = DeviceWeights(parameters, layouts, self.device)
+        forms = forms_of(self.model, split.sliced)
+        self.weights = self.meter.weights = DeviceWeights(forms, layouts, self.device)
         self.weights.on_written = lambda name: self.meter.written.update({name: None})
         for record in split.records:
             self.weights.unbind(record)
@@ -349,6 +352,7 @@ class _Stage:
             host_bytes=self.meter.host_peak_bytes,
             depends_on_values=self.depends_on_values,
             reasons=self._reasons(),
+            experts_used=self.executor.experts.used,
         )
 
     def _run_forwards(self) -> list[torch.Tensor]:

@@ -14,8 +14,10 @@ import torch
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.slices import whole_name
 from openwafer.training.stream import schedule as schedules
-from openwafer.training.stream.layers import PINNED, Partition, pin
+from openwafer.training.stream.forms.expert_view import UsedWholeError
+from openwafer.training.stream.layers import PINNED, Layer, Partition, pin, unsliced
 from openwafer.training.stream.plan.dry_run import (
     DryRun,
     DryRunSettings,
@@ -147,10 +149,12 @@ class _Search:
         self.split = request.split
         self.layouts = request.lay_out(self.split)
         self.reasons: dict[str, str] = {}
+        self.nested_capacity_bytes = self.least_nested_bytes
         self.first = self._first()
         while self.first.misused:
-            self.split = pin(self.split, self.first.misused)
-            self.layouts = request.lay_out(self.split)
+            whole = self.split.sliced & set(self.first.misused)
+            others = [name for name in self.first.misused if name not in whole]
+            self._split_as(pin(unsliced(self.split, whole), others))
             self.first = self._first()
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
@@ -160,10 +164,19 @@ class _Search:
     def _first(self) -> DryRun:
         """A run on demand, in which every layer recomputes that can."""
         while True:
-            run = self._dry(dict.fromkeys(self.reasons, Activations.KEEP), None, finds_reasons=True)
+            policies = dict.fromkeys(self.reasons, Activations.KEEP)
+            try:
+                run = self._dry(policies, None, finds_reasons=True)
+            except UsedWholeError as found:
+                self._split_as(unsliced(self.split, {found.name}))
+                continue
             if run.reasons.keys() <= self.reasons.keys():
                 return run
             self.reasons = {**run.reasons, **self.reasons}
+
+    def _split_as(self, split: Partition) -> None:
+        self.split, self.layouts = split, self.request.lay_out(split)
+        self.nested_capacity_bytes = self.least_nested_bytes
 
     def _dry(
         self,
@@ -190,7 +203,8 @@ class _Search:
         """
         parameters = dict(self.request.workload.model.named_parameters())
         held = sum(parameter.nbytes for parameter in parameters.values())
-        held += sum(parameters[name].nbytes for name in self.first.received)
+        received = {whole_name(name) for name in self.first.received}
+        held += sum(parameters[name].nbytes for name in received)
         return held + self.request.resident_state_bytes
 
     def resident(self) -> StreamPlan | Shortfall:
@@ -206,9 +220,12 @@ class _Search:
         )
         if not _fits(peak, request.budget_bytes):
             return Shortfall("the resident plan", peak, run)
+        split = unsliced(self.split, self.split.sliced)
         return replace(
             self.plan(None, {}, run),
             mode=Mode.RESIDENT,
+            split=split,
+            layouts=request.lay_out(split),
             predicted_peak_bytes=peak,
             calls=resident.calls,
         )
@@ -224,15 +241,23 @@ class _Search:
                 )
 
     @property
-    def nested_capacity_bytes(self) -> int:
-        nested = [layer for layer in self.split.layers if layer.parent is not None]
-        return max(
-            (
-                sum(self.layouts[record].part_bytes(Part.WEIGHTS) for record in layer.records)
-                for layer in nested
-            ),
-            default=0,
-        )
+    def least_nested_bytes(self) -> int:
+        """Device bytes of the largest layer that is nested in another."""
+        nested = (layer for layer in self.split.layers if layer.parent is not None)
+        return max((self._nested_bytes(layer) for layer in nested), default=0)
+
+    @property
+    def most_nested_bytes(self) -> int:
+        """Device bytes of the experts that one layer uses, most of all layers."""
+        used = self.first.experts_used
+        by_layer: Counter[str] = Counter()
+        for layer in self.split.layers:
+            if layer.parent is not None and layer.name in used:
+                by_layer[layer.parent] += self._nested_bytes(layer)
+        return max(self.least_nested_bytes, *by_layer.values(), 0)
+
+    def _nested_bytes(self, layer: Layer) -> int:
+        return sum(self.layouts[record].part_bytes(Part.WEIGHTS) for record in layer.records)
 
     def capacities(self) -> list[int]:
         """Device bytes for weights worth trying, small to large."""
@@ -257,7 +282,20 @@ class _Search:
         )
 
     def streamed(self) -> StreamPlan | Shortfall:
+        """The fastest plan that streams, with room for all experts of a layer where that fits."""
         self._check_recomputed_layers()
+        least, most = self.least_nested_bytes, self.most_nested_bytes
+        found = self._streamed(least)
+        if most == least or isinstance(found, Shortfall):
+            return found
+        lean_peak = self._leanest(self.schedule(self.capacities()[0]))[1].peak_bytes
+        budget = self.request.budget_bytes
+        room = most if budget is None else min(most, least + budget - lean_peak)
+        roomy = self._streamed(room)
+        return found if isinstance(roomy, Shortfall) else roomy
+
+    def _streamed(self, nested_bytes: int) -> StreamPlan | Shortfall:
+        self.nested_capacity_bytes = nested_bytes
         best: StreamPlan | None = None
         smallest: DryRun | None = None
         for capacity in self.capacities():

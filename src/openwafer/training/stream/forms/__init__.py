@@ -1,0 +1,1 @@
+"""How a weight is stored, seen by its layer's code, and differentiated."""

@@ -1,0 +1,193 @@
+"""What the code of a module of experts finds in the place of a weight whose experts stream.
+
+It does what such code does with a weight [experts, ...]: takes one expert, takes the experts of an
+index tensor, transposes the weight, multiplies grouped rows by it. Each of that brings the experts
+that it needs, one after the other, and gives the bits that the whole weight would give.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
+from openwafer.training.stream.forms.weight_form import Bring
+
+if TYPE_CHECKING:
+    from openwafer.training.stream.forms.by_expert import ByExpert
+
+# Products of rows that are sorted by expert with the experts' weights, by name: which of them
+# there are depends on the versions of torch and transformers.
+GROUPED: Final = ("grouped_mm", "_grouped_mm", "grouped_mm_fallback")
+
+
+class UsedWholeError(OpenwaferError):
+    """The code of a module uses a weight whole whose experts are stored one by one.
+
+    Attributes:
+        name: of the weight.
+    """
+
+    def __init__(self, name: str, use: str) -> None:
+        super().__init__(
+            Diagnostic(
+                Severity.ERROR,
+                "experts-used-whole",
+                f"the model's forward uses {use} of {name!r}, whose experts stream one by one, and "
+                "did not when the step was planned",
+                help=f"take one expert at a time, as in {name.rpartition('.')[2]}[3], or let the "
+                "plan see this use: the model's first call must be like all others",
+            )
+        )
+        self.name = name
+
+
+class ExpertView:
+    """Stands for the weight of a form while the module's code runs.
+
+    Args:
+        form: of the weight.
+        bring: brings an expert's slice to the device.
+        is_transposed: whether the last two dims have changed places.
+    """
+
+    def __init__(self, form: "ByExpert", bring: Bring, *, is_transposed: bool = False) -> None:
+        self.form = form
+        self._bring = bring
+        self._is_transposed = is_transposed
+
+    @property
+    def shape(self) -> torch.Size:
+        """As of the weight."""
+        *rest, rows, columns = self.form.weight.shape
+        return torch.Size((*rest, columns, rows) if self._is_transposed else (*rest, rows, columns))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As of the weight."""
+        return self.form.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the experts are used."""
+        return self.form.weight.device
+
+    @property
+    def ndim(self) -> int:
+        """As of the weight."""
+        return self.form.weight.ndim
+
+    @property
+    def requires_grad(self) -> bool:
+        """As of the weight."""
+        return self.form.weight.requires_grad
+
+    def dim(self) -> int:
+        """As of the weight."""
+        return self.ndim
+
+    def size(self, dim: int | None = None) -> torch.Size | int:
+        """As of the weight."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def transpose(self, first: int, second: int) -> "ExpertView":
+        """The weight with its last two dims in the other order."""
+        if {first % self.ndim, second % self.ndim} != {self.ndim - 2, self.ndim - 1}:
+            raise UsedWholeError(self.form.name, f"transpose({first}, {second})")
+        turned = not self._is_transposed
+        return ExpertView(self.form, self._bring, is_transposed=turned)
+
+    def __getitem__(self, index: object) -> torch.Tensor:
+        if self._is_transposed:
+            raise UsedWholeError(self.form.name, "an index into the transpose")
+        if type(index) is int:
+            return self._expert(index)
+        if isinstance(index, torch.Tensor) and index.dtype in (torch.int32, torch.int64):
+            if not index.ndim:
+                return self._expert(int(index))
+            if index.ndim == 1:
+                return self._experts(index)
+        raise UsedWholeError(self.form.name, f"the index {index!r:.60}")
+
+    def bring(self, index: int) -> nn.Parameter:
+        """The slice of an expert, on the device until others take its place."""
+        name, weight = self.form.slice_named(index)
+        self._bring(name)
+        return weight
+
+    def _expert(self, index: int) -> torch.Tensor:
+        self.form.note_use([index])
+        weight = self.bring(index)
+        # Not the parameter itself, which autocast would cast once for several calls.
+        return weight.view(weight.shape)
+
+    def _experts(self, index: torch.Tensor) -> torch.Tensor:
+        hit = index.unique().tolist() or [0]
+        self.form.note_use(hit)
+        weights = [self.form.slice_named(one)[1] for one in hit]
+        gathered: torch.Tensor = _Gathered.apply(self, index, hit, *weights)  # type: ignore[no-untyped-call]
+        return gathered
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> torch.Tensor:
+        given = {name: value for name, value in (kwargs or {}).items() if value is not None}
+        views = [one for one in (*args, *given.values()) if isinstance(one, cls)]
+        named = str(getattr(func, "__name__", func)).rpartition(".")[2]
+        is_grouped = named in GROUPED and len(args) == 2 and [*args[1:]] == views
+        if not is_grouped or given.keys() != {"offs"}:
+            raise UsedWholeError(views[0].form.name, named)
+        return views[0].grouped(func, args[0], given["offs"])
+
+    def grouped(
+        self, multiply: Callable[..., torch.Tensor], rows: torch.Tensor, offs: torch.Tensor
+    ) -> torch.Tensor:
+        """The product of each expert with its rows, by the same operator as of all with all."""
+        ends = offs.tolist()
+        sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        if len(ends) != len(self) or ends[-1] != rows.shape[0]:
+            raise UsedWholeError(self.form.name, "rows of no expert")
+        hit = [index for index, size in enumerate(sizes) if size] or [0]
+        self.form.note_use(hit)
+        products = []
+        for index, part in zip(hit, rows.split([sizes[index] for index in hit]), strict=True):
+            alone = self.bring(index).unsqueeze(0)
+            alone = alone.transpose(-2, -1) if self._is_transposed else alone
+            products.append(multiply(part, alone, offs=offs.new_tensor([sizes[index]])))
+        return torch.cat(products)
+
+    def __getattr__(self, name: str) -> Any:
+        raise UsedWholeError(self.form.name, f"the attribute {name!r}")
+
+
+class _Gathered(torch.autograd.Function):
+    """Experts by an index tensor: [rows, ...], and a gradient for each that is in it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, view: ExpertView, index: torch.Tensor, hit: list[int], *_weights: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(index)
+        ctx.hit = hit
+        shape, dtype = (len(index), *view.shape[1:]), view.dtype
+        gathered = torch.empty(shape, dtype=dtype, device=index.device)
+        for expert in hit:
+            gathered[index == expert] = view.bring(expert)
+        return gathered
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        (index,), (gradient,) = ctx.saved_tensors, gradients
+        places = torch.searchsorted(index.new_tensor(ctx.hit), index)
+        summed = gradient.new_zeros((len(ctx.hit), *gradient.shape[1:]))
+        if gradient.device.type == "cpu" and gradient.dtype is torch.float32:
+            # Row by row, as the plain loop does on one thread; on several it takes any order.
+            summed.index_add_(0, places, gradient)
+        else:
+            summed.index_put_((places,), gradient, accumulate=True)
+        return None, None, None, *summed
