@@ -69,6 +69,7 @@ class StreamOptions:
         may_speculate: whether updates that would wait for the whole step may be made as gradients
             arrive instead, where a disk tier can undo them; the caller runs a step again that
             turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
+        by_expert: whether the experts of one weight may stream one by one.
         store: options of the store.
     """
 
@@ -86,6 +87,7 @@ class StreamOptions:
     keeps_gradients: bool = False
     commits_steps: bool = False
     may_speculate: bool = False
+    by_expert: bool = True
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
 
     @property
@@ -227,7 +229,8 @@ def plan_run(
     _check_gradients_are_dense(model)
     lay_out = _lay_out(model, updater, options)
     host = HostBudget(options.tier, _host_bytes(options), folder is not None)
-    sliced = {} if options.mode is Mode.RESIDENT else expert_weights(model, updater)
+    may_slice = options.by_expert and options.mode is not Mode.RESIDENT
+    sliced = expert_weights(model, updater) if may_slice else {}
     any_split = _any_split(model, options, sliced)
     split_at = split_for_host(model, any_split, lay_out, _for_mode(host, options.mode))
     split = split_at()

@@ -1,4 +1,4 @@
-"""Gradients of weights that are pushed slice by slice, whole again for those who watch gradients."""
+"""Gradients of weights that are pushed slice by slice, whole again for those who watch."""
 
 from collections import Counter
 from collections.abc import Iterable

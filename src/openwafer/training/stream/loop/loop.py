@@ -224,7 +224,9 @@ class StreamedLoop:
         workload = Workload(self._model, [(args, kwargs)], loss_of_call)
         with self._unwrapped():
             updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
-            planned = plan_run(workload, updater, self._options, folder=self._folder)
+            # The loop's lines use a weight whole, and find it in one record.
+            options = replace(self._options, by_expert=False)
+            planned = plan_run(workload, updater, options, folder=self._folder)
         if planned.plan.mode is Mode.STREAMED:
             check_gradient_hooks(dict(self._model.named_parameters()))
             execution = assemble(self._model, planned, folder=self._folder)

@@ -1,14 +1,18 @@
 """The plan of a run as a record: per layer where things live, and what a step moves and takes."""
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 from torch import nn
 
 from openwafer.training import plan_record as record
 from openwafer.training.plan_record import Mode, PlannedLayer, PlanRecord
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import Tier
+from openwafer.training.store.slices import whole_name
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
@@ -36,7 +40,7 @@ def report_of(
         predicted_step_seconds=time.seconds if time else None,
         step_limit=time.limit if time else None,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        layers=tuple(_layers(plan, placement, model)),
+        layers=tuple(_layers(plan, placement)),
         step_bytes=moved.usual.step,
         disk_limit_bytes_per_second=disk.both if disk else None,
         undone_step_bytes=moved.undone,
@@ -50,26 +54,50 @@ def to_json(plan: PlanRecord) -> str:
     return json.dumps(mark | asdict(plan), indent=1) + "\n"
 
 
-def _layers(plan: StreamPlan, placement: StorePlacement, model: nn.Module) -> list[PlannedLayer]:
+def _layers(plan: StreamPlan, placement: StorePlacement) -> list[PlannedLayer]:
+    """The records, in the place of those of experts their weights, behind the others.
+
+    A weight whose experts live in different places has an entry for each.
+    """
     left = dict(
         zip((visit.layer for visit in plan.dry.visits), plan.dry.activation_bytes, strict=False)
     )
-    parameters = dict(model.named_parameters())
-    is_resident = plan.mode is Mode.RESIDENT
+    homes = partial(_homes, plan, placement)
+    found: dict[tuple[str, tuple[record.Home, ...]], list[RecordLayout]] = {}
+    for name, layout in plan.layouts.items():
+        found.setdefault((whole_name(name), homes(name)), []).append(layout)
+    ordered = sorted(found, key=lambda key: _attribute_of_experts(key[0], plan))
     return [
         PlannedLayer(
             name=name,
-            parameters=sum(parameters[held].numel() for held in plan.split.records[name]),
-            weights_bytes=layout.part_bytes(Part.WEIGHTS),
-            states_bytes=layout.part_bytes(Part.STATES),
-            **{
-                f"{part}_tier": record.Home.DEVICE
-                if is_resident
-                else record.Home(placement.tiers.get((name, part), Tier.DRAM))
-                for part in Part
-            },
+            parameters=sum(map(_num_elements, found[name, (weights, states, gradients)])),
+            weights_bytes=_part_bytes(found[name, (weights, states, gradients)], Part.WEIGHTS),
+            states_bytes=_part_bytes(found[name, (weights, states, gradients)], Part.STATES),
+            weights_tier=weights,
+            states_tier=states,
+            gradients_tier=gradients,
             activations=record.Activations(plan.policies.get(name, "keep")),
             activation_bytes=max(left.get(name, 0), 0),
         )
-        for name, layout in plan.layouts.items()
+        for name, (weights, states, gradients) in ordered
     ]
+
+
+def _homes(plan: StreamPlan, placement: StorePlacement, name: str) -> tuple[record.Home, ...]:
+    """Where the parts of a record live."""
+    if plan.mode is Mode.RESIDENT:
+        return (record.Home.DEVICE,) * len(Part)
+    return tuple(record.Home(placement.tiers.get((name, part), Tier.DRAM)) for part in Part)
+
+
+def _attribute_of_experts(name: str, plan: StreamPlan) -> str:
+    """Neighbours of one attribute are one row of the table; empty for what is not by expert."""
+    return name.rpartition(".")[2] if name in plan.split.sliced else ""
+
+
+def _num_elements(layout: RecordLayout) -> int:
+    return sum(math.prod(place.spec.shape) for place in layout.parts[Part.WEIGHTS])
+
+
+def _part_bytes(layouts: Sequence[RecordLayout], part: Part) -> int:
+    return sum(layout.part_bytes(part) for layout in layouts)

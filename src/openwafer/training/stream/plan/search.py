@@ -285,14 +285,14 @@ class _Search:
         """The fastest plan that streams, with room for all experts of a layer where that fits."""
         self._check_recomputed_layers()
         least, most = self.least_nested_bytes, self.most_nested_bytes
-        found = self._streamed(least)
-        if most == least or isinstance(found, Shortfall):
-            return found
-        lean_peak = self._leanest(self.schedule(self.capacities()[0]))[1].peak_bytes
-        budget = self.request.budget_bytes
-        room = most if budget is None else min(most, least + budget - lean_peak)
-        roomy = self._streamed(room)
-        return found if isinstance(roomy, Shortfall) else roomy
+        found = self._streamed(most)
+        if isinstance(found, Shortfall) and most > least:
+            assert self.request.budget_bytes is not None
+            room = most - (found.peak_bytes - self.request.budget_bytes)
+            found = self._streamed(max(room, least))
+            if isinstance(found, Shortfall) and room > least:
+                found = self._streamed(least)
+        return found
 
     def _streamed(self, nested_bytes: int) -> StreamPlan | Shortfall:
         self.nested_capacity_bytes = nested_bytes

@@ -1,0 +1,121 @@
+"""What code may do with a weight whose experts stream one by one, and what keeps it whole."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from openwafer.training.store.update_rules import Lamb
+from tests.training.stream.both_loops import (
+    STREAMED,
+    Run,
+    differing,
+    plan,
+    train_plainly,
+    train_streamed,
+)
+from tests.training.stream.small_gpt import adamw
+
+WIDTH, NUM_EXPERTS = 32, 6
+Use = Callable[["Experts", Tensor], Tensor]
+
+
+class Experts(nn.Module):
+    """All samples go through the experts 1, 3 and 4, in the way that a test gives."""
+
+    def __init__(self, use: Use) -> None:
+        super().__init__()
+        self.num_experts = NUM_EXPERTS
+        self.weight = nn.Parameter(torch.randn(NUM_EXPERTS, WIDTH, WIDTH) / WIDTH**0.5)
+        self.use = use
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        return x_BD + self.use(self, x_BD)
+
+
+def one_by_one(experts: Experts, x_BD: Tensor) -> Tensor:
+    for index in (1, 3, -2):
+        x_BD = (x_BD @ experts.weight[index]).tanh()
+    return x_BD
+
+
+def held_together(experts: Experts, x_BD: Tensor) -> Tensor:
+    first, second, third = [experts.weight[index] for index in (1, 3, 4)]
+    return x_BD @ first @ second @ third
+
+
+def by_tensor(experts: Experts, x_BD: Tensor) -> Tensor:
+    index = torch.tensor([4, 1, 1, 3])
+    return torch.bmm(x_BD.unsqueeze(1), experts.weight[index]).squeeze(1)
+
+
+def used_twice(experts: Experts, x_BD: Tensor) -> Tensor:
+    return one_by_one(experts, one_by_one(experts, x_BD))
+
+
+def in_shares(experts: Experts, x_BD: Tensor) -> Tensor:
+    return torch.einsum("bd,edf->bf", x_BD, experts.weight).tanh()
+
+
+def by_slice(experts: Experts, x_BD: Tensor) -> Tensor:
+    return x_BD @ experts.weight[1:3].sum(0)
+
+
+def by_attribute(experts: Experts, x_BD: Tensor) -> Tensor:
+    return x_BD @ experts.weight.mT[3]
+
+
+def run_of(use: Use) -> Run:
+    def build() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(Experts(use), Experts(use))
+
+    def loss_of(model: nn.Module, x_BD: Tensor) -> Tensor:
+        loss: Tensor = model(x_BD).square().mean()
+        return loss
+
+    def draw(generator: torch.Generator) -> Tensor:
+        return torch.randn(4, WIDTH, generator=generator)
+
+    return Run(build, adamw, draw, loss_of, num_steps=3, num_micro_batches=2, clip_norm=0.1)
+
+
+def streamed_and_plain_differ_in(run: Run) -> list[str]:
+    trained = train_streamed(run, plan(run, STREAMED))
+    parameters = trained.parameters()
+    trained.close()
+    return differing(parameters, train_plainly(run))
+
+
+@pytest.mark.parametrize("use", [one_by_one, held_together, by_tensor, used_twice])
+def test_experts_are_taken_one_by_one(use: Use) -> None:
+    run = run_of(use)
+    assert plan(run, STREAMED).plan.split.sliced == {"0.weight", "1.weight"}
+    assert streamed_and_plain_differ_in(run) == []
+
+
+@pytest.mark.parametrize("use", [in_shares, by_slice, by_attribute])
+def test_a_weight_that_is_used_otherwise_stays_whole(use: Use) -> None:
+    run = run_of(use)
+    assert not plan(run, STREAMED).plan.split.sliced
+    assert streamed_and_plain_differ_in(run) == []
+
+
+def test_a_rule_that_sums_over_the_weight_keeps_it_whole() -> None:
+    run = replace(run_of(one_by_one), optimize=lambda model: Lamb(model.parameters(), lr=1e-2))
+    assert not plan(run, STREAMED).plan.split.sliced
+
+
+def test_experts_that_are_not_trained_stream_one_by_one() -> None:
+    run = run_of(one_by_one)
+
+    def build() -> nn.Module:
+        model = run.build()
+        model.get_parameter("0.weight").requires_grad_(False)
+        return model
+
+    frozen = replace(run, build=build)
+    assert plan(frozen, STREAMED).plan.split.sliced == {"0.weight", "1.weight"}
+    assert streamed_and_plain_differ_in(frozen) == []

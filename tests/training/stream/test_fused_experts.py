@@ -1,0 +1,64 @@
+"""Experts that a model holds in one weight stream one by one, to the bits of the plain loop."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import pytest
+import torch
+
+from openwafer.training.plan_record import Activations
+from openwafer.training.store.slices import whole_name
+from tests.tables import case
+from tests.training.stream.fused_experts import (
+    Training,
+    differing,
+    mixture,
+    train_plainly,
+    train_streamed,
+)
+
+ROWS = ("mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "deepseek-v3", "gpt-oss")
+IMPLEMENTATIONS = ("eager", "grouped_mm", "batched_mm")
+BF16 = torch.bfloat16
+KEEP = Activations.KEEP
+WAYS: Mapping[str, Callable[[Training], Training]] = {
+    "plain": lambda training: training,
+    "clipped": partial(replace, clip_norm=0.1, num_micro_batches=3, policy=KEEP),
+    "bf16": partial(replace, autocast_dtype=BF16, num_micro_batches=3),
+    "bf16-clipped": partial(replace, autocast_dtype=BF16, clip_norm=0.1),
+}
+DEFAULT = {
+    ("mixtral", "grouped_mm", "clipped"),
+    ("qwen2-moe", "eager", "clipped"),
+    ("qwen3-moe", "grouped_mm", "bf16"),
+    ("olmoe", "batched_mm", "plain"),
+    ("deepseek-v3", "eager", "bf16"),
+    ("gpt-oss", "grouped_mm", "bf16-clipped"),
+}
+CELLS = [
+    case(*cell, by_default=cell in DEFAULT, id="-".join(cell))
+    for cell in product(ROWS, IMPLEMENTATIONS, WAYS)
+]
+EIGHT = {"num_local_experts": 8}
+
+
+@pytest.mark.parametrize(("row", "implementation", "way"), CELLS)
+def test_experts_learn_what_those_of_the_plain_loop_do(
+    row: str, implementation: str, way: str
+) -> None:
+    training = WAYS[way](Training(mixture(row, implementation)))
+    assert differing(training) == []
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_experts_that_no_token_is_routed_to_are_updated_and_not_fetched(
+    implementation: str,
+) -> None:
+    training = Training(mixture("mixtral", implementation, **EIGHT), num_tokens=2)
+    plain, streamed = train_plainly(training), train_streamed(training)
+    layouts = streamed.planned.plan.layouts
+    experts = {record for record in layouts if whole_name(record) != record}
+    assert 0 < len(streamed.used) < len(experts)
+    assert all(torch.equal(plain[name], weight) for name, weight in streamed.weights.items())
