@@ -128,7 +128,7 @@ class Executor:
         self.states = {name: LayerState(module) for name, module in self._modules.items()}
         link.on_update = self._note_update
         self._model = model
-        self.casts = SharedCasts(model, device)
+        self.casts = SharedCasts(model, split, device)
         # Before the layers are attached, whose own function a module of experts may be.
         self._undo = self.experts.attach(model)
         self._undo.push(attach(self, model, split, weights.parameters))
@@ -490,9 +490,7 @@ class Executor:
     def _run_visit(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         pause = self.pause
         visit = self.enter(layer) if pause is None else pause(layer)
-        # Micro-batches that take turns are each in an autocast of their own.
-        used = layer if pause is None else None
-        with self._inside_layer(Phase.LAYER, used), self.recorder.forward(layer.name):
+        with self._inside_layer(Phase.LAYER, layer), self.recorder.forward(layer.name):
             out = self._run_framed(layer, visit, function, (args, kwargs))
             for record in layer.records:
                 self.weights.check_unwritten(record)
@@ -540,9 +538,6 @@ class Executor:
 
     def run_part(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the forward of a module beside or around the layers: a pass if called by itself."""
-        module = getattr(function, "__self__", None)
-        if isinstance(module, nn.Module) and self.pause is None:
-            self.casts.use_beside(module)
         if self.is_in_pass:
             return function(*args, **kwargs)
         return self._run_pass(function, args, kwargs, getattr(function, "__qualname__", ""))

@@ -169,11 +169,14 @@ def _rotate(
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     executor.pause = hub.switch
+    # Micro-batches that take turns are each in an autocast of their own.
+    checks_casts, executor.casts.is_checking = executor.casts.is_checking, False
     try:
         for turns in _in_turns(fibers, executor.order):
             _run_together(executor, turns)
     finally:
         executor.pause = None
+        executor.casts.is_checking = checks_casts
         for fiber in fibers:
             fiber.stop()
     return [fiber.result for fiber in fibers]

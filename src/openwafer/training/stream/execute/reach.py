@@ -58,6 +58,20 @@ def draws_beside_torch(module: nn.Module) -> bool:
     )
 
 
+def names_autocast(module: nn.Module) -> bool:
+    """Whether the code of a module can enter autocast."""
+    roots = ((name, inner) for name, inner in module.named_modules())
+    return any(
+        isinstance(found, torch.autocast)
+        or (isinstance(found, type) and issubclass(found, torch.autocast))
+        or (
+            isinstance(found, FunctionType)
+            and any("autocast" in name for name in _names_in(found.__code__))
+        )
+        for found in Snapshot(roots, _Follower().follow, _OF_TORCH | {"_buffers"}).objects()
+    )
+
+
 class _Follower:
     """Says what is inside an object that is no container."""
 

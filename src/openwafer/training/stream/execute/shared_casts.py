@@ -5,10 +5,11 @@ gradients of all uses of that cast are then added in its own format, and not in 
 streamed weight leaves the device between two layers, and its cast with it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -16,36 +17,36 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from openwafer.diagnostics import error
 from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.weights import OWN_DATA
+from openwafer.training.stream.execute.reach import names_autocast
+from openwafer.training.stream.layers import PINNED, Partition
 
 # Autocast leaves embeddings alone.
 _NOT_CAST: Final = (nn.Embedding, nn.EmbeddingBag)
 
 
 class SharedCasts:
-    """Looks at the calls of layers, and of modules with weights beside them.
+    """Looks at the calls of layers, and at pinned weights between them.
 
     Args:
         model: names the weights.
+        split: tells which are pinned.
         device: where it runs.
 
     Attributes:
         is_checking: whether it looks.
     """
 
-    def __init__(self, model: nn.Module, device: Device) -> None:
+    def __init__(self, model: nn.Module, split: Partition, device: Device) -> None:
         self.is_checking = False
-        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        parameters = dict(model.named_parameters())
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._pinned = [parameters[name] for name in split.records.get(PINNED, ())]
         self._device = device
+        self._may_enter: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
         # What autograd calls the cast of the probe that autocast keeps.
         self._kept = -1
         self._used: set[int] = set()
-
-    @property
-    def are_kept(self) -> bool:
-        """Whether autocast is on and keeps casts."""
-        kind = self._device.torch_device.type
-        is_keeping = torch.is_autocast_enabled(kind) and torch.is_autocast_cache_enabled()
-        return self.is_checking and is_keeping
 
     @contextmanager
     def leaving_none(self, module: nn.Module | None) -> Iterator[None]:
@@ -57,49 +58,84 @@ class SharedCasts:
         Raises:
             OpenwaferError: ``cast-shared``.
         """
-        are_kept = self.are_kept
-        if are_kept:
-            if self._cast_of_probe() != self._kept:
-                self._used.clear()
-            if module is not None:
-                self._use(module)
+        is_looking = self.is_checking and _autocast_depth() > 0
+        if is_looking:
+            self._begin(module)
         try:
             yield
+            if is_looking and module is not None:
+                self._note_kept([*self._pinned, *self._casts_inside(module)])
         finally:
             torch.clear_autocast_cache()
-            if are_kept and self.are_kept:
+            if is_looking:
                 self._kept = self._cast_of_probe()
 
-    def use_beside(self, module: nn.Module) -> None:
-        """A module beside the layers is called, whose casts the next layer ends."""
-        if self.are_kept:
-            if self._cast_of_probe() != self._kept:
-                self._used.clear()
-                self._kept = self._cast_of_probe()
-            self._use(module, recurse=False)
+    def _begin(self, module: nn.Module | None) -> None:
+        if self._cast_of_probe() != self._kept:
+            self._used.clear()
+        self._note_kept(self._pinned)
+        torch.clear_autocast_cache()
+        if module is not None and self._keeps_casts:
+            pinned = set(map(id, self._pinned))
+            for one in module.modules():
+                if not isinstance(one, _NOT_CAST):
+                    for parameter in one.parameters(recurse=False):
+                        if id(parameter) not in pinned and parameter.ndim > 1:
+                            self._use(parameter)
 
-    def _use(self, module: nn.Module, *, recurse: bool = True) -> None:
-        for one in module.modules() if recurse else (module,):
-            if isinstance(one, _NOT_CAST):
-                continue
-            for parameter in one.parameters(recurse=False):
-                if parameter.requires_grad and parameter.dtype is torch.float32:
-                    self._use_weight(parameter)
+    @property
+    def _keeps_casts(self) -> bool:
+        """Whether autocast is on and keeps casts."""
+        is_on = torch.is_autocast_enabled(self._device.torch_device.type)
+        return is_on and torch.is_autocast_cache_enabled()
 
-    def _use_weight(self, parameter: nn.Parameter) -> None:
-        if parameter.ndim < 2:
+    def _casts_inside(self, module: nn.Module) -> Iterable[nn.Parameter]:
+        """Weights that a layer may have cast under autocast of its own."""
+        if self._keeps_casts:
+            return ()
+        may_enter = self._may_enter.get(module)
+        if may_enter is None:
+            may_enter = self._may_enter[module] = names_autocast(module)
+        return module.parameters() if may_enter else ()
+
+    def _note_kept(self, weights: Iterable[nn.Parameter]) -> None:
+        for weight in weights:
+            if _may_be_cast(weight) and self._is_kept(weight):
+                self._use(weight)
+
+    def _use(self, weight: nn.Parameter) -> None:
+        if not _may_be_cast(weight):
             return
-        if id(parameter) in self._used and torch.is_grad_enabled():
+        if id(weight) in self._used and torch.is_grad_enabled():
             self._used.clear()
             raise error(
                 "cast-shared",
-                f"the weight {self._names[id(parameter)]!r} is used by several calls in one "
+                f"the weight {self._names[id(weight)]!r} is used by several calls in one "
                 "context of autocast, which would keep one cast for all of them and add their "
                 "gradients in its format; streamed weights are cast in each call",
                 help="write torch.autocast(..., cache_enabled=False), in the plain loop too if the "
                 "two are compared, or enter autocast for each forward",
             )
-        self._used.add(id(parameter))
+        self._used.add(id(weight))
+
+    def _keeping(self) -> torch.autocast:
+        return torch.autocast(
+            self._device.torch_device.type, torch.bfloat16, enabled=True, cache_enabled=True
+        )
+
+    def _is_kept(self, weight: nn.Parameter) -> bool:
+        """Whether autocast keeps a cast of a weight: it is then used in the weight's place."""
+        data = OWN_DATA.__get__(weight)
+        nothing = torch.empty(0, 0, dtype=weight.dtype, device=data.device)
+        with self._device.host_section(), torch.no_grad(), self._keeping():
+            OWN_DATA.__set__(weight, nothing)
+            try:
+                torch.mm(weight, nothing)
+            except RuntimeError:
+                return True
+            finally:
+                OWN_DATA.__set__(weight, data)
+        return False
 
     @cached_property
     def _probe(self) -> nn.Parameter:
@@ -108,9 +144,20 @@ class SharedCasts:
     def _cast_of_probe(self) -> int:
         """The number of the node that casts the probe: another one once casts were forgotten."""
         as_it_is = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
-        with self._device.host_section(), torch.enable_grad(), as_it_is:
+        with self._device.host_section(), torch.enable_grad(), as_it_is, self._keeping():
             product = torch.mm(self._probe, self._probe)
         assert product.grad_fn is not None
         cast = product.grad_fn.next_functions[0][0]
         assert cast is not None
         return cast._sequence_nr()  # noqa: SLF001 - no public name
+
+
+def _may_be_cast(weight: nn.Parameter) -> bool:
+    return weight.requires_grad and weight.dtype is torch.float32
+
+
+def _autocast_depth() -> int:
+    """How many contexts of autocast are open, those that turn it off included."""
+    depth: int = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return depth
