@@ -22,10 +22,20 @@ class Late(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.is_late:
-            with torch.no_grad():
-                self.second.weight.mul_(0.9)
+            self.change(self.second.weight)
         out: Tensor = self.second(self.first(x).tanh()) + x
         return out
+
+    def change(self, weight: Tensor) -> None:
+        with torch.no_grad():
+            weight.mul_(0.9)
+
+
+class LateData(Late):
+    """Autograd counts no write to what it writes to."""
+
+    def change(self, weight: Tensor) -> None:
+        weight.data[1:].clamp_(-0.1, 0.1)
 
 
 class Strides(Late):
@@ -48,9 +58,12 @@ class Stacked(nn.Module):
 
 
 @pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("kind", [Late, LateData])
 @pytest.mark.parametrize("policy", Activations)
-def test_a_late_write_is_refused_where_the_layer_ends(policy: Activations, grad: bool) -> None:
-    loop = new_loop(lambda: Stacked(Late))
+def test_a_late_write_is_refused_where_the_layer_ends(
+    policy: Activations, kind: type[Late], grad: bool
+) -> None:
+    loop = new_loop(lambda: Stacked(kind))
     with stream(loop, policy=policy):
         loop.train(5)
         loop.model.get_submodule("layers.1").__dict__["is_late"] = True

@@ -1,6 +1,6 @@
 """Weights on the device: slots that records come and go in, and the parameters bound to them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from threading import get_ident
@@ -68,6 +68,12 @@ class DeviceWeights:
         self._expected: set[str] = set()
         self._lent: set[str] = set()
         self.on_written: Callable[[str], None] = refuse_write
+        self.on_kept: Callable[[list[str]], None] = refuse_kept
+        # Whether writes to the data of bound parameters are noticed.
+        self.watches_data = False
+        self._watched_classes: dict[type[nn.Parameter], type[nn.Parameter]] = {}
+        # What code has been given as the data of bound parameters, by a parameter's identity.
+        self._given: dict[int, list[torch.Tensor]] = {}
         # How often weights that a forward may have used got other values.
         self.num_writes = 0
         self._released_class: type[nn.Parameter] | None = None
@@ -77,6 +83,8 @@ class DeviceWeights:
         self._bound_at: dict[str, tuple[int, int]] = {}
         # Autograd's counters of writes to the parameters, as they were bound.
         self._versions: dict[str, dict[str, int]] = {}
+        # Tensors over the slots of bound records, their parameters left out.
+        self._num_users: dict[str, int] = {}
         self._pool: dict[int, list[torch.Tensor]] = {}
         self._pooled_bytes = 0
         # One NaN a parameter, whose storage also tells which parameter was used while released.
@@ -151,27 +159,44 @@ class DeviceWeights:
             self._expected.remove(record)
             self._lent.add(record)
             self._slots[record] = lent
+        self._num_users[record] = _num_users(self._slots[record])
         self._by_storage[self._slots[record].untyped_storage()._cdata] = record
         next_node: int = torch._C._autograd._get_sequence_nr()  # noqa: SLF001 - no public name
         self._bound_at[record] = get_ident(), next_node
         for name, view in self.views(record).items():
-            if self._released_class is not None:
-                self.parameters[name].__class__ = self._own_classes[name]
+            self.parameters[name].__class__ = self._bound_class(name)
             OWN_DATA.__set__(self.parameters[name], view)
         self._versions[record] = self._versions_of(record)
 
+    def _bound_class(self, name: str) -> type[nn.Parameter]:
+        own = self._own_classes[name]
+        if not self.watches_data:
+            return own
+        if own not in self._watched_classes:
+            self._watched_classes[own] = _watched(own, self._given)
+        return self._watched_classes[own]
+
     def _versions_of(self, record: str) -> dict[str, int]:
-        names = (place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS])
+        names = self._names_in(record)
         return {name: OWN_VERSION.__get__(self.parameters[name]) for name in names}
+
+    def _names_in(self, record: str) -> list[str]:
+        return [place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS]]
 
     def check_unwritten(self, record: str) -> None:
         """Tell of parameters of a bound record that were written to since they were bound."""
+        for name in self._written(record):
+            self.on_written(name)
+
+    def _written(self, record: str) -> list[str]:
         found, bound = self._versions_of(record), self._versions[record]
-        if found != bound:
-            self._versions[record] = found
-            for name in found:
-                if found[name] != bound[name]:
-                    self.on_written(name)
+        self._versions[record] = found
+        return [name for name in found if self._is_data_written(name) or found[name] != bound[name]]
+
+    def _is_data_written(self, name: str) -> bool:
+        """Whether it was written to as data: autograd counts that apart."""
+        given = self._given.pop(id(self.parameters[name]), ())
+        return any(data._version for data in given)
 
     def views(self, record: str) -> dict[str, torch.Tensor]:
         """The record's slot as its weights, by parameter name."""
@@ -204,7 +229,7 @@ class DeviceWeights:
             for record in self._by_storage.values():
                 for place in self._layouts[record].parts[Part.WEIGHTS]:
                     name = place.spec.name
-                    self.parameters[name].__class__ = kind or self._own_classes[name]
+                    self.parameters[name].__class__ = kind or self._bound_class(name)
 
     def release_as(self, kind: type[nn.Parameter]) -> None:
         """Parameters are of that class while their weights are away."""
@@ -221,17 +246,20 @@ class DeviceWeights:
         replaced = self._replaced(record)
         slot = self._slots.pop(record)
         is_bound = self._by_storage.pop(slot.untyped_storage()._cdata, None) == record
+        written = self._written(record) if is_bound else []
         self.unbind(record)
+        is_whole = is_bound and slice_of(record) is None
+        is_kept = is_whole and _num_users(slot) > self._num_users[record]
         if record in self._lent:
             self._lent.remove(record)
         elif not self._is_viewed(record, slot):
             self._pool.setdefault(slot.numel(), []).append(slot)
             self._pooled_bytes += slot.numel()
             self._trim_pool(0)
-        for name in replaced:
+        for name in (*replaced, *written):
             self.on_written(name)
-        if is_bound:
-            self.check_unwritten(record)
+        if is_kept:
+            self.on_kept(self._names_in(record))
 
     def _is_viewed(self, record: str, slot: torch.Tensor) -> bool:
         """Whether the layer's code holds on to a slice that it took from a weight."""
@@ -240,7 +268,7 @@ class DeviceWeights:
     def _replaced(self, record: str) -> list[str]:
         """Parameters of a bound record that the forward has pointed at other memory."""
         bound = self._slots[record].untyped_storage()._cdata
-        names = [place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS]]
+        names = self._names_in(record)
         if self._by_storage.get(bound) != record:
             return []
         for name in names:
@@ -268,8 +296,8 @@ class DeviceWeights:
         for place in self._layouts[record].parts[Part.WEIGHTS]:
             parameter = self.parameters[place.spec.name]
             OWN_DATA.__set__(parameter, self._nothing[place.spec.name])
-            if self._released_class is not None:
-                parameter.__class__ = self._released_class
+            own = self._own_classes[place.spec.name]
+            parameter.__class__ = own if self._released_class is None else self._released_class
 
     def released_parameter(self, tensor: torch.Tensor) -> str | None:
         """Name of the parameter that ``tensor`` is a view of, if its weights are not here."""
@@ -315,6 +343,33 @@ def refuse_write(name: str) -> None:
         "only written by the optimizer and between passes",
         help="write to it in the loop, between two steps, or let the model be resident",
     )
+
+
+def refuse_kept(names: Sequence[str]) -> None:
+    """Raise ``weights-kept`` for parameters of which one is held beyond its layer."""
+    raise error(
+        "weights-kept",
+        f"a view of one of the weights {', '.join(names)} is held by an attribute, a hook or a "
+        "backward of somebody's own, and their memory is about to be that of others",
+        help="hold a copy, with .clone(); in an autograd.Function, give weights to "
+        "ctx.save_for_backward; or let the model be resident",
+    )
+
+
+def _watched(kind: type[nn.Parameter], given: dict[int, list[torch.Tensor]]) -> type[nn.Parameter]:
+    """A class like ``kind`` whose parameters note which tensors they give as their data."""
+
+    def data(parameter: nn.Parameter) -> torch.Tensor:
+        tensor: torch.Tensor = OWN_DATA.__get__(parameter)
+        given.setdefault(id(parameter), []).append(tensor)
+        return tensor
+
+    attributes = {
+        "data": property(data, OWN_DATA.__set__),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+    }
+    return type(kind.__name__, (kind,), attributes)
 
 
 def _num_users(tensor: torch.Tensor) -> int:

@@ -12,14 +12,16 @@ import torch
 from torch import nn
 from torch.autograd.graph import Node, get_gradient_edge
 
+from openwafer.training.stream.device.weights import OWN_DATA
+
 
 def renew_accumulators(parameters: Iterable[nn.Parameter]) -> None:
     """Let what is computed from now on have its own gradients of these parameters."""
     for parameter in parameters:
-        data = parameter.data
+        data = OWN_DATA.__get__(parameter)
         other = torch.float32 if data.dtype is torch.float64 else torch.float64
-        parameter.data = torch.empty(0, dtype=other, device=data.device)
-        parameter.data = data
+        OWN_DATA.__set__(parameter, torch.empty(0, dtype=other, device=data.device))
+        OWN_DATA.__set__(parameter, data)
 
 
 def before_accumulation(parameter: nn.Parameter, function: Callable[[], None]) -> Node:

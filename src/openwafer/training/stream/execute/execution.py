@@ -163,6 +163,7 @@ class StreamedExecution:
         self._counts_before = updater.counts.copy()
         self.recorder = Recorder(device)
         weights = DeviceWeights(forms_of(model, plan.split.sliced), plan.layouts, device)
+        weights.watches_data = True
         for record in plan.split.records:
             weights.unbind(record)
         self._autocast = context.autocast

@@ -127,7 +127,9 @@ class SharedCasts:
         """Whether autocast keeps a cast of a weight: it is then used in the weight's place."""
         data = OWN_DATA.__get__(weight)
         nothing = torch.empty(0, 0, dtype=weight.dtype, device=data.device)
-        with self._device.host_section(), torch.no_grad(), self._keeping():
+        # A weight that is away would be read from the store.
+        as_it_is = torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001 - no public name
+        with self._device.host_section(), torch.no_grad(), self._keeping(), as_it_is:
             OWN_DATA.__set__(weight, nothing)
             try:
                 torch.mm(weight, nothing)

@@ -170,6 +170,8 @@ class LoopHooks:
 
     def _begin_saving(self, module: nn.Module, _prefix: str, _keeps_vars: bool) -> None:
         if self._saving is None or module is self._model:
+            # What is collected until the end must not hold the memory of weights on the device.
+            self._execution.settle()
             self._saving = module
 
     def _fill_state_dict(

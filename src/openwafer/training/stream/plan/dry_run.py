@@ -28,7 +28,7 @@ from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batch_order import Order
 from openwafer.training.stream.execute.micro_batches import run_forward
 from openwafer.training.stream.forms.by_expert import forms_of
-from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
@@ -298,6 +298,10 @@ class _Stage:
         forms = forms_of(self.model, split.sliced)
         self.weights = self.meter.weights = DeviceWeights(forms, layouts, self.device)
         self.weights.on_written = lambda name: self.meter.written.update({name: None})
+        pinned = split.records.get(PINNED, ())
+        self.weights.on_kept = lambda names: self.meter.misused.update(
+            dict.fromkeys(name for name in names if name not in pinned)
+        )
         for record in split.records:
             self.weights.unbind(record)
         self.link = DryLink(
