@@ -73,6 +73,10 @@ def maps_a_batch(loop: Loop) -> None:
     torch.func.vmap(loop.model)(torch.ones(3, 4, SIZE))
 
 
+def names_inputs(loop: Loop) -> None:
+    loop.loss(1).backward(inputs=[first(loop)])
+
+
 def compiles_the_whole(loop: Loop) -> None:
     torch.compile(loop.model, backend="eager")(torch.ones(4, SIZE))
 
@@ -90,6 +94,7 @@ LINES: dict[Lines, str] = {
     differentiates_twice: r"create_graph=True\) came to .*\n.*leave create_graph out",
     differentiates_by_func: r"runs inside torch.func's grad.*\n.*torch.autograd.grad",
     maps_a_batch: r"runs inside torch.func's vmap.*\n.*give a batch a dim of its own",
+    names_inputs: r"inputs=...\) names streamed weights, .*\n.*torch.autograd.grad\(loss, weights\)",
     compiles_the_whole: r"is compiled as a whole.*\n.*for layer in model.layers: layer.compile\(\)",
     lambda loop: loop.model.half(): r"float32 weights on cpu, and is to have torch.float16 ones",
     lambda loop: loop.model.to(torch.bfloat16): r"streamed.close\(\), change the model, and stream",

@@ -21,14 +21,16 @@ class LayerState:
 
     Args:
         module: the layer.
+        passed_over: what is in its modules and none of its state.
 
     Attributes:
         is_rehearsed: whether the layer has run a second time as it ran the first.
         refusal: why it could not run again, once that was tried.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, passed_over: frozenset[str] = _OF_TORCH) -> None:
         self._module = module
+        self._passed_over = passed_over
         self._latest: Snapshot | None = None
         self._latest_with_tensors: ReferenceType[Snapshot] | None = None
         self.is_rehearsed = False
@@ -43,7 +45,7 @@ class LayerState:
         held = self._latest_with_tensors
         latest = self._latest if held is None else held()
         if latest is None or self._keeps_statistics or not latest.is_current():
-            latest = Snapshot(_held_by(self._module), passed_over=_OF_TORCH)
+            latest = Snapshot(_held_by(self._module), passed_over=self._passed_over)
             # Copies of tensors take device memory, so that they live only as long as a call's.
             has_tensors = latest.holds_tensors
             self._latest = None if has_tensors else latest

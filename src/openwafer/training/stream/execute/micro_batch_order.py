@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from enum import IntEnum
-from itertools import chain
 from typing import Final
 
 import torch
@@ -15,6 +14,9 @@ from openwafer.training.stream.execute.snapshot import Snapshot
 
 # Of a model and all around it: enough for whatever a model's code holds, data sets included.
 MAX_OBJECTS: Final = 1_000_000
+# Modules and parameters are found by the walk over modules, and streamed. Hooks are looked at: a
+# library may put its own on a model at the first call.
+_SHOWN_ELSEWHERE: Final = frozenset({"_parameters", "_modules"})
 
 
 class Order(IntEnum):
@@ -43,13 +45,11 @@ class MicroBatchOrder:
     def __init__(self, model: nn.Module) -> None:
         self.now = Order.FALLING
         self._model = model
-        self._own = LayerState(model)
+        self._own = LayerState(model, _SHOWN_ELSEWHERE)
         self._outside: Snapshot | None = None
         # With gradients and without: the order to begin with, and whether it was once too low.
         self._known = {True: Order.FALLING, False: Order.RISING}
         self._was_too_low = {True: False, False: False}
-        held = (vars(module).items() for module in model.modules())
-        self._hooks = {id(hooks) for name, hooks in chain(*held) if name.endswith("_hooks")}
         self._norms = [
             norm
             for norm in model.modules()
@@ -61,7 +61,7 @@ class MicroBatchOrder:
         own = self._own.now()
         if self._outside is None or not self._outside.is_current():
             reached = reached_from(self._model.named_modules(), max_objects=MAX_OBJECTS)
-            self._outside = reached.without(own.targets() | self._hooks)
+            self._outside = reached.without(own.targets())
         return own + self._outside
 
     def keep(self, order: Order) -> None:

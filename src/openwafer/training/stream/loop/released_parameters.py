@@ -14,7 +14,7 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 from torch.utils import _pytree as pytree
 
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.loop.model_checks import gradient_hook
 from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, without_memory
 
@@ -129,6 +129,8 @@ class ReleasedParameter(nn.Parameter):
             raise gradient_hook(args[0].home.name)
         if func is torch.autograd.grad:
             return _differentiate(*args, **kwargs)
+        if func in (torch.Tensor.backward, torch.autograd.backward):
+            raise _backward_of_inputs()
         if func is torch.Tensor.copy_ and isinstance(args[0], cls) and not torch.is_grad_enabled():
             args[0].home.copy_weights(args[0].home.name, _without_released(args[1]))
             return args[0]
@@ -202,6 +204,15 @@ def _differentiate(
     return tuple(
         torch.zeros(one.shape, dtype=one.dtype, device=one.device) if gradient is None else gradient
         for one, gradient in zip(wanted, found, strict=True)
+    )
+
+
+def _backward_of_inputs() -> OpenwaferError:
+    return error(
+        "backward-inputs",
+        "backward(inputs=...) names streamed weights, and would leave no gradients in them",
+        help="take torch.autograd.grad(loss, weights) and set their .grad, or call backward() "
+        "without inputs",
     )
 
 

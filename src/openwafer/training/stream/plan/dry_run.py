@@ -476,7 +476,9 @@ def autocast(
 
 def _placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
     def place(tensor: torch.Tensor) -> torch.Tensor:
-        moved = tensor if mode is None else mode.from_tensor(tensor)
+        # A leaf: a graph that leads to it is the caller's.
+        alone = tensor.detach().requires_grad_(tensor.requires_grad)
+        moved = alone if mode is None else mode.from_tensor(alone)
         return moved.to(torch_device)
 
     return pytree.tree_map_only(torch.Tensor, place, batch)
