@@ -94,7 +94,7 @@ LINES: dict[Lines, str] = {
     differentiates_twice: r"create_graph=True\) came to .*\n.*leave create_graph out",
     differentiates_by_func: r"runs inside torch.func's grad.*\n.*torch.autograd.grad",
     maps_a_batch: r"runs inside torch.func's vmap.*\n.*give a batch a dim of its own",
-    names_inputs: r"inputs=...\) names streamed weights, .*\n.*torch.autograd.grad\(loss, weights\)",
+    names_inputs: r"inputs=...\) names streamed weights, .*\n.*autograd.grad\(loss, weights\)",
     compiles_the_whole: r"is compiled as a whole.*\n.*for layer in model.layers: layer.compile\(\)",
     lambda loop: loop.model.half(): r"float32 weights on cpu, and is to have torch.float16 ones",
     lambda loop: loop.model.to(torch.bfloat16): r"streamed.close\(\), change the model, and stream",
