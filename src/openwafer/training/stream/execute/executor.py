@@ -74,6 +74,7 @@ class Executor:
         experts: weights whose experts stream one by one.
         states: what the layers see beside their arguments.
         watching: makes the context of a layer's call with its name and arguments.
+        calling: calls a layer's own function with its arguments, given both and the layer's name.
         watch: which passes are metered, and what there is room for.
         casts: which weights autocast would cast once for several calls.
         order: of micro-batches.
@@ -110,6 +111,7 @@ class Executor:
         self.on_leave: Callable[[], None] = lambda: None
         self.on_backward: Callable[[], None] = lambda: None
         self.watching: Callable[[str, Any, Any], AbstractContextManager[None]] | None = None
+        self.calling: Callable[[str, Function, Any, Any], Any] = _call
         self.pause: Callable[[Layer], int] | None = None
         self.checks_schedule = False
         self._phase = Phase.IDLE
@@ -511,7 +513,7 @@ class Executor:
         watched = self.watching(layer.name, args, kwargs) if self.watching else nullcontext()
         self.watch.begin_layer(frame)
         with frame.hooks(), watched:
-            out = function(*args, **kwargs)
+            out = self.calling(layer.name, function, args, kwargs)
         self.watch.end_layer(frame, visit)
         frame.end_forward()
         return out
@@ -569,6 +571,10 @@ class Executor:
             Visit(name, self._layers[name].records, index in reached)
             for index, name in enumerate(self.log.visits)
         )
+
+
+def _call(_layer: str, function: Function, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 def _inner_layers(split: Partition) -> dict[str, list[Layer]]:

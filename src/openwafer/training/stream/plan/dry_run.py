@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
@@ -32,6 +32,7 @@ from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
+from openwafer.training.stream.plan.like_layers import CallForm, LayerCalls, with_one_array
 from openwafer.training.stream.plan.operators import Allocation, CountingMeter, StepCalls
 from openwafer.training.stream.plan.unrepeatable import ForwardWatch
 from openwafer.training.stream.schedule import Schedule, Visit
@@ -39,6 +40,18 @@ from openwafer.training.stream.schedule import Schedule, Visit
 Batch = object
 Result = TypeVar("Result")
 LossOf = Callable[[nn.Module, Batch], torch.Tensor]
+
+# What code raises that misses what a skipped layer would have done.
+FAILURES: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OpenwaferError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,8 @@ class DryRun:
             it may need more.
         written: parameters that the forward writes to.
         offset: parameters that it reads from a place in their storage that it names.
+        forms: of the calls of layers that another run may skip; those of one run can be compared.
+        is_whole: whether no layer was skipped.
         reasons: why layers cannot be recomputed, by name, where a run was asked to find out. The
             other figures are those of a forward then, if one of these layers was to be recomputed.
         experts_used: of weights whose experts stream one by one, the slices that were used.
@@ -98,6 +113,8 @@ class DryRun:
     depends_on_values: bool = False
     written: tuple[str, ...] = ()
     offset: tuple[str, ...] = ()
+    forms: Mapping[str, CallForm] = field(default_factory=dict, compare=False)
+    is_whole: bool = True
     reasons: Mapping[str, str] = field(default_factory=dict)
     experts_used: frozenset[str] = frozenset()
 
@@ -231,6 +248,7 @@ class DryRunSettings:
         overlaps: whether copies run beside compute, and hold device memory meanwhile.
         overhead_bytes: device bytes taken beside the step's tensors.
         finds_reasons: whether to find the layers that cannot be recomputed.
+        skipped: layers whose operators are not called, each with an earlier one that it is like.
     """
 
     policies: Mapping[str, Activations] = field(default_factory=dict)
@@ -239,6 +257,7 @@ class DryRunSettings:
     overlaps: bool = False
     overhead_bytes: int = 0
     finds_reasons: bool = False
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 def dry_run(
@@ -262,17 +281,46 @@ def dry_run(
     layer in memory at a time.
     """
 
-    def walk(mode: FakeTensorMode | None) -> DryRun:
-        device = DryDevice(torch_device, overlaps=settings.overlaps)
-        stage = _Stage(workload, split, layouts, device, mode)
-        stage.configure(settings)
-        try:
-            return stage.run()
-        finally:
-            # Hooks on parameters hold what they belong to in cycles that are never collected.
-            stage.executor.detach()
+    return faked(partial(_walk, workload, split, layouts, torch_device, settings))
 
-    return faked(walk)
+
+def shortened_run(
+    workload: Workload,
+    split: Partition,
+    layouts: Mapping[str, RecordLayout],
+    torch_device: torch.device,
+    settings: DryRunSettings,
+) -> DryRun | None:
+    """As :func:`dry_run`, on fake tensors, with layers skipped.
+
+    Returns:
+        ``None`` where the model's code does not do without these layers. The peak is that of a
+        whole run if they are like those before them; calls, gradients and host bytes lack theirs.
+    """
+    split, layouts = with_one_array(split, layouts, settings.skipped)
+    try:
+        with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
+            return _walk(workload, split, layouts, torch_device, settings, mode)
+    except FAILURES:
+        return None
+
+
+def _walk(
+    workload: Workload,
+    split: Partition,
+    layouts: Mapping[str, RecordLayout],
+    torch_device: torch.device,
+    settings: DryRunSettings,
+    mode: FakeTensorMode | None,
+) -> DryRun:
+    device = DryDevice(torch_device, overlaps=settings.overlaps)
+    stage = _Stage(workload, split, layouts, device, mode)
+    stage.configure(settings)
+    try:
+        return stage.run()
+    finally:
+        # Hooks on parameters hold what they belong to in cycles that are never collected.
+        stage.executor.detach()
 
 
 class _Stage:
@@ -295,7 +343,12 @@ class _Stage:
         self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
         self.depends_on_values = mode is None
         self.device.meter = self.meter = _WatchingMeter()
-        forms = forms_of(self.model, split.sliced)
+        # A run that skips layers knows few of their weights.
+        forms = {
+            name: form
+            for name, form in forms_of(self.model, split.sliced).items()
+            if not split.record_of.keys().isdisjoint(form.stored)
+        }
         self.weights = self.meter.weights = DeviceWeights(forms, layouts, self.device)
         self.weights.on_written = lambda name: self.meter.written.update({name: None})
         pinned = split.records.get(PINNED, ())
@@ -312,7 +365,10 @@ class _Stage:
     def configure(self, settings: DryRunSettings) -> None:
         """Set the executor up."""
         self.executor.schedule = self.executor.forward_schedule = settings.schedule
-        self.executor.policies = settings.policies
+        skipped = dict.fromkeys(settings.skipped, Activations.KEEP)
+        self.executor.policies = {**settings.policies, **skipped}
+        self.calls = LayerCalls(self.meter, settings.skipped)
+        self.executor.calling = self.calls
         self.executor.default_policy = Activations.RECOMPUTE
         self.executor.order.keep(Order.ALWAYS_FALLING)
         for state in self.executor.states.values():
@@ -331,9 +387,12 @@ class _Stage:
     def run(self) -> DryRun:
         """Run the step and say what it needed."""
         left = [self.meter.used_bytes]
-        self.executor.on_leave = lambda: left.append(
-            self.meter.used_bytes - self.weights.held_bytes
-        )
+
+        def note_left() -> None:
+            left.append(self.meter.used_bytes - self.weights.held_bytes)
+            self.calls.end_visit(left[-1] - left[-2])
+
+        self.executor.on_leave = note_left
         autocasting = autocast(self.device.torch_device, self.workload.autocast_dtype)
         with self.device.active(), torch.set_grad_enabled(self.workload.is_graded):
             with autocasting:
@@ -355,6 +414,8 @@ class _Stage:
             left_bytes=left_bytes,
             host_bytes=self.meter.host_peak_bytes,
             depends_on_values=self.depends_on_values,
+            forms=self.calls.forms(self.executor.log.visits),
+            is_whole=not self.calls.skipped,
             reasons=self._reasons(),
             experts_used=self.executor.experts.used,
         )

@@ -164,10 +164,15 @@ class StepCalls:
 
 
 class CountingMeter(MemoryMeter):
-    """A meter that also counts the operators, those on host memory too."""
+    """A meter that also counts the operators, those on host memory too.
+
+    Attributes:
+        operators_hash: of the kinds of all calls since it was set, in their order.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.operators_hash = 0
         self._calls: dict[Operator, Calls] = {}
 
     def take_calls(self) -> CallsByKind:
@@ -185,4 +190,5 @@ class CountingMeter(MemoryMeter):
         if calls is None:
             calls = self._calls[kind] = Calls.like(func, args, kwargs or {}, out)
         calls.number += 1
+        self.operators_hash = hash((self.operators_hash, id(calls)))
         return out

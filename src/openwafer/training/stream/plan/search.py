@@ -1,13 +1,13 @@
 """Plans a run from the device budget: what streams, what stays, what is recomputed.
 
-Every candidate plan is walked by the dry run, so the predicted peak of the plan that is chosen is
-metered, not estimated.
+Every candidate plan is walked by the dry run, those that are only tried without most of the layers
+that are like others. The predicted peak of the plan that is chosen is metered, not estimated.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 
@@ -24,12 +24,15 @@ from openwafer.training.stream.plan.dry_run import (
     Workload,
     dry_run,
     resident_run,
+    shortened_run,
 )
+from openwafer.training.stream.plan.like_layers import like_earlier_ones
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
 MAX_LISTED_NAMES: Final = 100
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,15 @@ def dry_run_of(request: PlanRequest, plan: StepPlan) -> DryRun:
     return dry_run(request.workload, plan.split, plan.layouts, request.torch_device, settings)
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A plan that was walked, in part at least."""
+
+    schedule: Schedule
+    policies: Mapping[str, Activations]
+    run: DryRun
+
+
 class _Search:
     """Tries plans from lean to fast, each with a dry run."""
 
@@ -158,6 +170,11 @@ class _Search:
             self.first = self._first()
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
+        # Of layers that may be skipped, and do no more than compute.
+        is_fake = not self.first.depends_on_values
+        forms = self.first.forms.items() if is_fake else ()
+        self.forms = {name: form for name, form in forms if name not in self.reasons}
+        self.known: dict[object, DryRun] = {}
         self.names = [layer.name for layer in self.split.layers if layer.parent is None]
         self._check_named_layers()
 
@@ -185,16 +202,41 @@ class _Search:
         *,
         finds_reasons: bool = False,
     ) -> DryRun:
-        settings = DryRunSettings(
+        settings = self._settings(policies, schedule)
+        return self._run(dry_run, replace(settings, finds_reasons=finds_reasons))
+
+    def _settings(
+        self, policies: Mapping[str, Activations], schedule: Schedule | None
+    ) -> DryRunSettings:
+        return DryRunSettings(
             policies,
             schedule,
             self.nested_capacity_bytes,
             self.request.overlaps,
             self.request.overhead_bytes,
-            finds_reasons,
         )
+
+    def _run(self, run: Callable[..., Found], settings: DryRunSettings) -> Found:
         request = self.request
-        return dry_run(request.workload, self.split, self.layouts, request.torch_device, settings)
+        return run(request.workload, self.split, self.layouts, request.torch_device, settings)
+
+    def _try(self, policies: Mapping[str, Activations], schedule: Schedule) -> _Tried:
+        """A run without the layers that are like others, if the model does without them."""
+        key = self.nested_capacity_bytes, schedule.capacity_bytes, tuple(policies.items())
+        if key not in self.known:
+            self.known[key] = self._shortened(policies, schedule) or self._dry(policies, schedule)
+        return _Tried(schedule, policies, self.known[key])
+
+    def _shortened(self, policies: Mapping[str, Activations], schedule: Schedule) -> DryRun | None:
+        names = [visit.layer for visit in self.visits]
+        skipped = like_earlier_ones(names, self.forms, policies)
+        if not skipped:
+            return None
+        settings = replace(self._settings(policies, schedule), skipped=skipped)
+        found = self._run(shortened_run, settings)
+        if found is None:
+            self.forms = {}
+        return found
 
     def least_resident_bytes(self) -> int:
         """What the plain loop needs at least, so that a walk of it may be spared.
@@ -296,19 +338,31 @@ class _Search:
 
     def _streamed(self, nested_bytes: int) -> StreamPlan | Shortfall:
         self.nested_capacity_bytes = nested_bytes
-        best: StreamPlan | None = None
-        smallest: DryRun | None = None
+        tried = self._best()
+        if not tried.run.is_whole:
+            run = self._dry(tried.policies, tried.schedule)
+            is_confirmed = run.peak_bytes == tried.run.peak_bytes
+            tried = replace(tried, run=run) if is_confirmed else self._best_without_skipping()
+        if not _fits(tried.run.peak_bytes, self.request.budget_bytes):
+            return Shortfall("the leanest streamed plan", tried.run.peak_bytes, tried.run)
+        return self.plan(tried.schedule, tried.policies, tried.run)
+
+    def _best_without_skipping(self) -> _Tried:
+        """Layers that run the same operators have turned out not to be alike."""
+        self.forms = {}
+        self.known.clear()
+        return self._best()
+
+    def _best(self) -> _Tried:
+        """The fastest that fits, or the leanest."""
+        best: _Tried | None = None
         for capacity in self.capacities():
             schedule = self.schedule(capacity)
-            lean = self._leanest(schedule)
-            smallest = smallest or lean[1]
-            if not _fits(lean[1].peak_bytes, self.request.budget_bytes):
-                break
-            policies, run = self._fastest(schedule, *lean)
-            best = self.plan(schedule, policies, run)
-        if best is None:
-            assert smallest is not None
-            return Shortfall("the leanest streamed plan", smallest.peak_bytes, smallest)
+            chosen, lean = self._leanest(schedule)
+            if not _fits(lean.run.peak_bytes, self.request.budget_bytes):
+                return best or lean
+            best = self._fastest(chosen, lean)
+        assert best is not None
         return best
 
     def _asked_for(self, name: str) -> Activations | None:
@@ -336,7 +390,7 @@ class _Search:
         """Every layer recomputes but those that cannot."""
         return [instead if name in self.reasons else Activations.RECOMPUTE for name in self.names]
 
-    def _leanest(self, schedule: Schedule) -> tuple[list[Activations], DryRun]:
+    def _leanest(self, schedule: Schedule) -> tuple[list[Activations], _Tried]:
         """Recompute every layer, or offload every layer where that alone fits.
 
         What cannot be recomputed is kept, or offloaded where that alone fits.
@@ -345,38 +399,31 @@ class _Search:
         if self.reasons:
             candidates.append(self._recomputing(Activations.OFFLOAD))
         candidates.append([Activations.OFFLOAD] * len(self.names))
-        runs = []
+        found = []
         for chosen in candidates:
-            run = self._dry(self._policies(chosen), schedule)
-            runs.append((chosen, run))
-            if _fits(run.peak_bytes, self.request.budget_bytes):
-                return chosen, run
-        return min(runs, key=lambda item: item[1].peak_bytes)
+            tried = self._try(self._policies(chosen), schedule)
+            found.append((chosen, tried))
+            if _fits(tried.run.peak_bytes, self.request.budget_bytes):
+                return chosen, tried
+        return min(found, key=lambda item: item[1].run.peak_bytes)
 
-    def _fastest(
-        self, schedule: Schedule, lean: list[Activations], lean_run: DryRun
-    ) -> tuple[dict[str, Activations], DryRun]:
+    def _fastest(self, chosen: list[Activations], lean: _Tried) -> _Tried:
         """Keep the activations of as many layers, counted from the last, as fit."""
         total, budget = len(self.names), self.request.budget_bytes
-        better = [Activations.KEEP] * total
-        if Activations.RECOMPUTE not in lean:
-            better = self._recomputing(Activations.OFFLOAD)
-        tried = {0: (self._policies(lean), lean_run)}
-
-        def peak_of(number: int) -> int:
-            if number not in tried:
-                first = total - number
-                policies = self._policies(lean[:first] + better[first:])
-                tried[number] = policies, self._dry(policies, schedule)
-            return tried[number][1].peak_bytes
-
         if self.request.default_activations is not None:
-            return tried[0]
+            return lean
+        better = [Activations.KEEP] * total
+        if Activations.RECOMPUTE not in chosen:
+            better = self._recomputing(Activations.OFFLOAD)
+
+        def tried(number: int) -> _Tried:
+            first = total - number
+            return self._try(self._policies(chosen[:first] + better[first:]), lean.schedule)
 
         def expected() -> int:
-            return self._number_expected(tried[total][1], lean_run)
+            return self._number_expected(tried(total).run, lean.run)
 
-        return tried[largest_that_fits(total, peak_of, budget, expected)]
+        return tried(largest_that_fits(total, lambda n: tried(n).run.peak_bytes, budget, expected))
 
     def _number_expected(self, full: DryRun, lean: DryRun) -> int:
         """How many layers may keep what they do in a full run, by what each leaves behind."""
