@@ -65,13 +65,29 @@ class StepBytes:
 
 
 @dataclass(frozen=True)
+class ExpertUse:
+    """Experts that stream one by one, of all layers, and those that a step was seen to use.
+
+    `layers` have them. `used_bytes` and `weights_bytes` are of the weights of `used` and of all
+    `experts`.
+    """
+
+    layers: int
+    experts: int
+    used: int
+    weights_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True)
 class PlanRecord:
     """The plan of a run. Predictions that were not made, and limits not probed, are None.
 
     `step_bytes` are those of a usual step. Where updates are made before it is known that they are
     right, a step whose updates are undone moves `undone_step_bytes`, and one that keeps its
     gradients and waits `kept_step_bytes`; elsewhere there are no such steps. `step_flops` are those
-    of matrix products, convolutions and attentions, recomputed ones included.
+    of matrix products, convolutions and attentions, recomputed ones included. `experts` is None
+    where none stream one by one.
     """
 
     mode: Mode
@@ -88,3 +104,4 @@ class PlanRecord:
     disk_limit_bytes_per_second: float | None
     undone_step_bytes: StepBytes | None = None
     kept_step_bytes: StepBytes | None = None
+    experts: ExpertUse | None = None

@@ -7,12 +7,12 @@ import pytest
 import torch
 import transformers
 
-from openwafer.training.models import TransformersModel
-from openwafer.training.session import RunConfig, Session, TrainResult
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
+from openwafer.training.session import Session, TrainResult
+from openwafer.training.session.config import StreamingConfig
 from openwafer.training.session.export import ExportFormat
 from openwafer.training.store import read_checkpoint
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.training.session.mixture_runs import mixture_config
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,
@@ -21,43 +21,23 @@ from tests.training.session.tiny_runs import (
     quiet,
     saved_arrays,
     saved_parameters,
-    tiny_config,
     train_quietly,
 )
 
-MIXTRAL = TransformersModel(
-    "mixtral",
-    config={
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "num_local_experts": 8,
-        "max_position_embeddings": 64,
-    },
-)
 WEIGHT = "model.layers.0.mlp.experts.gate_up_proj"
 RESIDENT = StreamingConfig(device="cpu")
 
 
-def config_of(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
-    """Clipped, with a moving average, and learning rates that no number of steps is in."""
-    tiny = tiny_config(data, folder, tier)
-    schedule = ScheduleConfig("constant", {"num_warm_up_steps": 1})
-    return replace(tiny, model=MIXTRAL, ema=0.9, clip_norm=0.5, schedule=schedule)
-
-
 @pytest.fixture(scope="module")
 def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
-    return train_quietly(config_of(data, tmp_path_factory.mktemp("unbroken")))
+    return train_quietly(mixture_config(data, tmp_path_factory.mktemp("unbroken")))
 
 
 @pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
 def test_a_run_learns_what_the_plain_loop_does(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:
-    config = config_of(data, tmp_path, tier)
+    config = mixture_config(data, tmp_path, tier)
     parameters = saved_parameters(train_quietly(config))
     plain = plain_loop(config)
     assert parameters[WEIGHT].shape == (8, 96, 32)
@@ -68,7 +48,7 @@ def test_a_run_learns_what_the_plain_loop_does(
 def test_a_checkpoint_of_one_form_is_gone_on_from_in_the_other(
     data: TinyData, tmp_path: Path, unbroken: TrainResult, is_first_resident: bool
 ) -> None:
-    streamed = config_of(data, tmp_path)
+    streamed = mixture_config(data, tmp_path)
     resident = replace(streamed, streaming=RESIDENT)
     first, second = (resident, streamed) if is_first_resident else (streamed, resident)
     train_quietly(replace(first, steps=NUM_STEPS // 2))
@@ -84,7 +64,7 @@ def test_updates_are_counted_for_the_whole_weight(unbroken: TrainResult) -> None
 
 
 def test_the_export_has_the_weights_whole(data: TinyData, tmp_path: Path) -> None:
-    config = config_of(data, tmp_path)
+    config = mixture_config(data, tmp_path)
     result = train_quietly(config)
     exported = Session(config, console=quiet()).export(tmp_path / "exported", ExportFormat())
     model = transformers.AutoModelForCausalLM.from_pretrained(exported)

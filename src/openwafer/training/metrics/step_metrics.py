@@ -14,7 +14,8 @@ class StepMetrics:
     `step` counts from 0. `grad_norm` is the global norm before clipping, None when it was not
     computed. `tokens` were trained on in this step, in `seconds` of wall time. Fetch and push
     bytes crossed the link between store and device; `host_bytes` is the resident set.
-    `device_bytes_peak` is None where the step was not metered.
+    `device_bytes_peak` is None where the step was not metered. `expert_bytes` are those of the
+    experts' weights that the step used, None where no experts stream one by one.
     """
 
     step: int
@@ -30,6 +31,7 @@ class StepMetrics:
     disk_write_bytes: int
     device_bytes_peak: int | None
     host_bytes: int
+    expert_bytes: int | None = None
 
 
 def measured_peaks(metrics: Sequence[StepMetrics]) -> dict[int, int]:

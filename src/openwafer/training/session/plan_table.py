@@ -12,7 +12,7 @@ from openwafer.training.metrics.units import (
     format_rate,
     format_share,
 )
-from openwafer.training.plan_record import Limit, PlannedLayer, PlanRecord, StepBytes
+from openwafer.training.plan_record import ExpertUse, Limit, PlannedLayer, PlanRecord, StepBytes
 
 PLAIN_WIDTH = 140
 HEAD = ("layers", "parameters", "weights", "states", "gradients", "activations")
@@ -68,8 +68,18 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
     if plan.undone_step_bytes is not None and plan.kept_step_bytes is not None:
         facts.append(("if clipped", f"{_traffic(plan.undone_step_bytes)}, as it is run again"))
         facts.append(("if often so", f"{_traffic(plan.kept_step_bytes)}, as gradients are kept"))
+    if plan.experts is not None:
+        facts.append(("experts", _experts(plan.experts)))
     facts.append(("a step takes", _time(plan)))
     return facts
+
+
+def _experts(experts: ExpertUse) -> str:
+    used, all_of_them = experts.used / experts.layers, experts.experts / experts.layers
+    return (
+        f"{used:.3g} of {all_of_them:.3g} used a layer, {format_bytes(experts.used_bytes)} of "
+        f"{format_bytes(experts.weights_bytes)}"
+    )
 
 
 def _time(plan: PlanRecord) -> str:

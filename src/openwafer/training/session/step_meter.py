@@ -3,6 +3,7 @@
 import time
 
 from openwafer.training.metrics import StepMetrics, read_host_memory
+from openwafer.training.store import Part
 from openwafer.training.stream.execute.execution import Execution
 
 
@@ -46,7 +47,15 @@ class StepMeter:
             disk_write_bytes=written,
             device_bytes_peak=self._execution.device.peak_bytes,
             host_bytes=read_host_memory().resident_bytes,
+            expert_bytes=self._expert_bytes(),
         )
+
+    def _expert_bytes(self) -> int | None:
+        used = self._execution.experts_used
+        if used is None:
+            return None
+        layouts = self._execution.store.layouts
+        return sum(layouts[record].part_bytes(Part.WEIGHTS) for record in used)
 
     def _moved_bytes(self) -> tuple[int, int, int, int]:
         link, disk = self._execution.traffic, self._execution.store.traffic

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.gradient_watchers import GradientWatchers
 from openwafer.training.stream.layers import PINNED, Partition
@@ -31,12 +32,15 @@ class ArrivingGradients:
 
     Attributes:
         watchers: look at the gradients of each micro-batch.
+        slices_wait: whether gradients of slices are complete only when their layer is passed, where
+            there are several micro-batches.
     """
 
     def __init__(
         self, split: Partition, parameters: Mapping[str, nn.Parameter], device: Device
     ) -> None:
         self.watchers = GradientWatchers(parameters)
+        self.slices_wait = False
         self.watchers.passes_over = lambda name: split.record_of[name] in self._apart
         self._split = split
         self._parameters = parameters
@@ -80,6 +84,8 @@ class ArrivingGradients:
         self._num_arrived[record] = self._num_arrived.get(record, 0) + 1
         if record in self._apart:
             self._put_aside(name)
+            return None
+        if self.slices_wait and self._num_micro_batches > 1 and slice_of(record) is not None:
             return None
         wanted = self._num_expected[record] * self._num_micro_batches
         return record if self._num_arrived[record] >= wanted and record != PINNED else None

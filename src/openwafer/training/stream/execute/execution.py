@@ -80,6 +80,10 @@ class Execution(Protocol):
     def traffic(self) -> LinkTraffic:
         """Bytes over the link so far."""
 
+    @property
+    def experts_used(self) -> frozenset[str] | None:
+        """Records of the experts that the last pass used; ``None`` where none stream one by one."""
+
     def watch_gradients(self, watcher: Watcher) -> None:
         """Call ``watcher`` with the gradients on their way to the update, by parameter name.
 
@@ -207,6 +211,11 @@ class StreamedExecution:
     def traffic(self) -> LinkTraffic:
         """See :class:`Execution`."""
         return self.link.traffic
+
+    @property
+    def experts_used(self) -> frozenset[str] | None:
+        """See :class:`Execution`."""
+        return self.executor.experts.used if self.executor.split.sliced else None
 
     def watch_gradients(self, watcher: Watcher) -> None:
         """See :class:`Execution`."""
@@ -337,6 +346,11 @@ class ResidentExecution:
     def traffic(self) -> LinkTraffic:
         """See :class:`Execution`."""
         return self._traffic
+
+    @property
+    def experts_used(self) -> frozenset[str] | None:
+        """See :class:`Execution`."""
+        return None
 
     def watch_gradients(self, watcher: Watcher) -> None:
         """See :class:`Execution`."""

@@ -124,6 +124,7 @@ class DryLink:
     def push_zeros(self, record: str) -> None:
         """See :class:`HostLink`."""
         self.received.extend(self._weights.names(record))
+        self.on_update(record)
 
     def end_pass(self) -> None:
         """See :class:`HostLink`."""

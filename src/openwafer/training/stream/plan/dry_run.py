@@ -35,7 +35,7 @@ from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.like_layers import CallForm, LayerCalls, with_one_array
 from openwafer.training.stream.plan.operators import Allocation, CountingMeter, StepCalls
 from openwafer.training.stream.plan.unrepeatable import ForwardWatch
-from openwafer.training.stream.schedule import Schedule, Visit
+from openwafer.training.stream.schedule import Kind, Schedule, Visit
 
 Batch = object
 Result = TypeVar("Result")
@@ -99,6 +99,8 @@ class DryRun:
         reasons: why layers cannot be recomputed, by name, where a run was asked to find out. The
             other figures are those of a forward then, if one of these layers was to be recomputed.
         experts_used: of weights whose experts stream one by one, the slices that were used.
+        nested: the layer calls of both passes, and behind each what it fetched, pushed and updated
+            of the records nested in it; an update without a push is one of zeros.
     """
 
     peak_bytes: int
@@ -117,6 +119,7 @@ class DryRun:
     is_whole: bool = True
     reasons: Mapping[str, str] = field(default_factory=dict)
     experts_used: frozenset[str] = frozenset()
+    nested: tuple[tuple[Kind, str], ...] = ()
 
 
 class DryDevice(CpuDevice):
@@ -371,6 +374,8 @@ class _Stage:
         self.executor.calling = self.calls
         self.executor.default_policy = Activations.RECOMPUTE
         self.executor.order.keep(Order.ALWAYS_FALLING)
+        # Which micro-batches use an expert depends on values: its gradient may wait for them all.
+        self.executor.gradients.slices_wait = True
         for state in self.executor.states.values():
             # A rehearsal needs values, and less memory than the backward pass.
             state.is_rehearsed = True
@@ -418,6 +423,16 @@ class _Stage:
             is_whole=not self.calls.skipped,
             reasons=self._reasons(),
             experts_used=self.executor.experts.used,
+            nested=self._nested(),
+        )
+
+    def _nested(self) -> tuple[tuple[Kind, str], ...]:
+        nested = self.executor.nested
+        return tuple(
+            (kind, name)
+            for kind, name in self.executor.log.executed
+            if kind in (Kind.FORWARD, Kind.BACKWARD)
+            or (kind is not Kind.RELEASE and name in nested)
         )
 
     def _run_forwards(self) -> list[torch.Tensor]:

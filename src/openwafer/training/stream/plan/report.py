@@ -9,10 +9,10 @@ from functools import partial
 from torch import nn
 
 from openwafer.training import plan_record as record
-from openwafer.training.plan_record import Mode, PlannedLayer, PlanRecord
+from openwafer.training.plan_record import ExpertUse, Mode, PlannedLayer, PlanRecord
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.store.slices import whole_name
+from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
@@ -45,7 +45,30 @@ def report_of(
         disk_limit_bytes_per_second=disk.both if disk else None,
         undone_step_bytes=moved.undone,
         kept_step_bytes=moved.kept,
+        experts=_experts(plan),
     )
+
+
+def _experts(plan: StreamPlan) -> ExpertUse | None:
+    slices = [layer.name for layer in plan.split.layers if layer.slice_of is not None]
+    used = [name for name in slices if name in plan.dry.experts_used]
+    if not slices:
+        return None
+    experts = set(map(_expert_of, slices))
+    return ExpertUse(
+        layers=len({module for module, _ in experts}),
+        experts=len(experts),
+        used=len(set(map(_expert_of, used))),
+        weights_bytes=_part_bytes([plan.layouts[name] for name in slices], Part.WEIGHTS),
+        used_bytes=_part_bytes([plan.layouts[name] for name in used], Part.WEIGHTS),
+    )
+
+
+def _expert_of(name: str) -> tuple[str, int]:
+    """The module that an expert belongs to, and its number there; it may have several weights."""
+    found = slice_of(name)
+    assert found is not None
+    return found.whole.rpartition(".")[0], found.index
 
 
 def to_json(plan: PlanRecord) -> str:

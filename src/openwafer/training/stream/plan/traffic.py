@@ -116,6 +116,9 @@ class _Walk:
         self._writes_all = commits_steps and Tier.DISK in placement.tiers.values()
         self._now = self._backward = _Moved()
         self._updated: str | None = None
+        self._nested = _by_call(plan)
+        # Nested records whose updates wait for the next step's fetch or backward pass.
+        self._due: dict[str, None] = {}
 
     def step(self) -> tuple[StepBytes, StepBytes]:
         """One more step: its forward and its backward pass."""
@@ -123,8 +126,14 @@ class _Walk:
         self._now = forward
         if self._actions:
             self._begin_pinned()
+            calls = iter(self._nested)
             for action in self._actions:
+                if action.kind is Kind.BACKWARD and self._now is forward:
+                    self._flush()
                 self._act(action)
+                if action.kind in (Kind.FORWARD, Kind.BACKWARD):
+                    for kind, record in next(calls, ()):
+                        self._act_nested(kind, record)
             self._end_pinned()
         return StepBytes(**vars(forward)), StepBytes(**vars(self._backward))
 
@@ -134,6 +143,9 @@ class _Walk:
         undone = self.step()
         self._writes_all = writes_all
         updated = {action.target for action in self._actions if action.kind is Kind.UPDATE}
+        updated |= {
+            record for call in self._nested for kind, record in call if kind is not Kind.FETCH
+        }
         changed = [(name, part) for name in (*updated, PINNED) for part in KEPT_PARTS]
         read_again = StepBytes(0, 0, self._ring.roll_back(changed), 0)
         return _sum((*undone, read_again, *self.step()))
@@ -153,6 +165,31 @@ class _Walk:
                 self._now = self._backward
             case Kind.FORWARD | Kind.RELEASE:
                 pass
+
+    def _act_nested(self, kind: Kind, record: str) -> None:
+        match kind:
+            case Kind.FETCH:
+                if self._due.pop(record, False) is None:
+                    self._update(record)
+                self._fetch(record, (Part.WEIGHTS,))
+            case Kind.PUSH | Kind.UPDATE:
+                weights = self._layouts[record].parts[Part.WEIGHTS]
+                is_pushed = kind is Kind.PUSH
+                self._push(record, sum(place.num_bytes for place in weights) if is_pushed else 0)
+                if self._keeps_gradients:
+                    self._due[record] = None
+                else:
+                    self._use(record, KEPT_PARTS)
+                    self._update(record)
+            case _:
+                pass
+
+    def _flush(self) -> None:
+        """Update what waits and no fetch has updated, as is done before gradients arrive."""
+        for record in self._due:
+            self._update(record)
+            self._updated = None
+        self._due.clear()
 
     def _begin_pinned(self) -> None:
         if PINNED in self._layouts:
@@ -195,3 +232,14 @@ class _Walk:
             layout.part_bytes(part) if self._writes_all else self._ring.on_disk(record, part)
             for part in KEPT_PARTS
         )
+
+
+def _by_call(plan: StreamPlan) -> list[list[tuple[Kind, str]]]:
+    """What each layer call of a step moves of the records nested in it."""
+    calls: list[list[tuple[Kind, str]]] = []
+    for kind, name in plan.dry.nested:
+        if kind in (Kind.FORWARD, Kind.BACKWARD):
+            calls.append([])
+        elif calls:
+            calls[-1].append((kind, name))
+    return calls
