@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
+from openwafer.training.stream import stream_weights
 from tests.training.stream.foreign_loops import SIZE, Lines, Loop, Small, new_loop, stream
 
 
@@ -71,6 +72,13 @@ def differentiates_by_func(loop: Loop) -> None:
 
 def maps_a_batch(loop: Loop) -> None:
     torch.func.vmap(loop.model)(torch.ones(3, 4, SIZE))
+
+
+def steps_between(loop: Loop) -> None:
+    losses = [loop.loss(1), loop.loss(2)]
+    losses[0].backward()
+    loop.step()
+    losses[1].backward()
 
 
 def names_inputs(loop: Loop) -> None:
@@ -157,21 +165,57 @@ def with_layer(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     return made
 
 
+class SharesMemory(nn.Linear):
+    """Has a row of its weight as a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__(SIZE, SIZE)
+        self.register_buffer("row", self.weight.detach()[0])
+
+
+def tied_by_data() -> Small:
+    model = Small()
+    inner = [model.get_submodule(f"layers.{index}.0") for index in (0, 2)]
+    inner[1].get_parameter("weight").data = inner[0].get_parameter("weight").data
+    return model
+
+
 MODELS: list[tuple[Callable[[], nn.Module], str]] = [
     (with_layer(lambda: Clamped(SIZE, SIZE)), r"forward writes to the weight 'layers.1.weight'"),
     (with_layer(lambda: Shrunk(SIZE, SIZE)), r"writes to the weight .*\n.*between two steps"),
     (with_layer(Looked), r"table has sparse=True.*\n.*build it with sparse=False"),
+    (with_layer(SharesMemory), r"and 'layers.1.row' share memory.*\n.*with .clone\(\)"),
+    (tied_by_data, r"'layers.[02].0.weight' and 'layers.[02].0.weight' share memory"),
     (with_layer(lambda: scripted(SIZE)), r"layers.1 is scripted.*\n.*leave torch.jit.script out"),
 ]
 
 
-@pytest.mark.parametrize(("build", "message"), MODELS, ids=["clamp", "shrink", "sparse", "script"])
+@pytest.mark.parametrize(("build", "message"), MODELS, ids=map(str, range(len(MODELS))))
 def test_a_model_that_cannot_stream_is_refused(
     build: Callable[[], nn.Module], message: str
 ) -> None:
     loop = new_loop(build)
     with pytest.raises(OpenwaferError, match=message), stream(loop):
         loop.backward()
+
+
+def test_a_backward_behind_the_step_of_another_is_refused_as_in_a_plain_loop() -> None:
+    plain, loop = new_loop(), new_loop()
+    for one in (plain, loop):
+        one.optimizer = torch.optim.AdamW(one.parameters, lr=1e-2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        steps_between(plain)
+    with (
+        stream(loop, policy=Activations.KEEP),
+        pytest.raises(OpenwaferError, match=r"an optimizer has stepped since.*\n.*forward again"),
+    ):
+        steps_between(loop)
+
+
+def test_weights_without_a_shape_are_refused() -> None:
+    model = nn.Sequential(nn.LazyLinear(SIZE))
+    with pytest.raises(OpenwaferError, match=r"'0.weight' has no shape .*\n.*call the model once"):
+        stream_weights(model, torch.optim.SGD(model.parameters()), device_memory="1MiB")
 
 
 def test_a_model_that_was_compiled_as_a_whole_is_refused() -> None:

@@ -43,6 +43,7 @@ from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.shared_memory import check_own_memory
 
 HOST_SHARE: Final = 0.8
 
@@ -330,6 +331,8 @@ def assemble(
         folder: used only by a plan that uses disk.
         weights: initial weights by name, fp32 for masters; ``None`` takes those of the model.
     """
+    if weights is None:
+        check_own_memory(model)
     with closed_on_error(create_store(planned, folder)) as store:
         write_weights(store, dict(model.named_parameters()) if weights is None else weights)
         planned.updater.initialise(store)

@@ -1,6 +1,6 @@
 """Weights on the device: slots that records come and go in, and the parameters bound to them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from threading import get_ident
@@ -76,6 +76,9 @@ class DeviceWeights:
         self._given: dict[int, list[torch.Tensor]] = {}
         # How often weights that a forward may have used got other values.
         self.num_writes = 0
+        # How often optimizers have stepped, and at which step they changed a record last.
+        self.num_updates = 0
+        self._updated_at: dict[str, int] = {}
         self._released_class: type[nn.Parameter] | None = None
         self._own_classes = {name: type(held) for name, held in self.parameters.items()}
         self._by_storage: dict[int, str] = {}
@@ -215,6 +218,27 @@ class DeviceWeights:
         self._released_class = None
         for name, parameter in self.parameters.items():
             parameter.__class__ = self._own_classes[name]
+
+    def note_update(self, records: Iterable[str]) -> None:
+        """An optimizer has stepped, and has changed these records."""
+        self.num_writes += 1
+        self.num_updates += 1
+        self._updated_at.update(dict.fromkeys(records, self.num_updates))
+
+    def check_not_updated(self, record: str, since: int) -> None:
+        """Refuse weights that an optimizer has changed since a number of updates.
+
+        Raises:
+            OpenwaferError: ``weights-updated``.
+        """
+        if self._updated_at.get(record, 0) > since:
+            raise error(
+                "weights-updated",
+                f"the backward wants the weights of {record!r} as they were in its forward, and an "
+                "optimizer has stepped since; a plain loop refuses that, too",
+                help="call backward for all losses before optimizer.step(), or run the forward "
+                "again after it",
+            )
 
     def hide(self) -> None:
         """Let bound parameters look released to others than the model's own code."""

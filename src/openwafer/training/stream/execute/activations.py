@@ -72,6 +72,7 @@ class Frame:
 
     def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None]) -> None:
         self.saved_bytes = 0
+        self._num_updates = weights.num_updates
         self._weights = weights
         self._ensure = ensure
 
@@ -91,6 +92,7 @@ class Frame:
 
     def _unpack(self, packed: object) -> torch.Tensor:
         if isinstance(packed, WeightHandle):
+            self._weights.check_not_updated(packed.record, self._num_updates)
             self._ensure(packed.record)
             return self._weights.resolve(packed)
         return self._unpack_activation(packed)

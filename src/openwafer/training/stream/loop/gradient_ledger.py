@@ -237,4 +237,6 @@ class GradientLedger:
                 factors.clear()
             self._execution.complete_step(factors.pop() if factors else 1.0)
             self._applied = kept
-            self._execution.executor.weights.num_writes += 1
+            # Fused kernels write without counting versions up, so that a plain loop goes on.
+            counted = () if optimizer.defaults.get("fused") else kept
+            self._execution.executor.weights.note_update(self._record_of[name] for name in counted)

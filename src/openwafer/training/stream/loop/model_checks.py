@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.parameter import UninitializedParameter
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.execute.compiled_layers import COMPILED_CALL
@@ -16,8 +17,15 @@ def check_streamable(model: nn.Module) -> None:
     """Refuse a model whose forward or whose weights are out of Python's reach.
 
     Raises:
-        OpenwaferError: ``compiled-whole``, ``layer-scripted``.
+        OpenwaferError: ``compiled-whole``, ``layer-scripted``, ``weight-uninitialised``.
     """
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise error(
+                "weight-uninitialised",
+                f"{name!r} has no shape before the first forward, and weights are laid out by them",
+                help="call the model once under torch.no_grad() before stream_weights",
+            )
     if isinstance(model, OptimizedModule) or model.__dict__.get(COMPILED_CALL) is not None:
         raise compiled_whole(model)
     for path, module in model.named_modules():
