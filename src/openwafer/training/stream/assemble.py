@@ -37,13 +37,13 @@ from openwafer.training.stream.plan.host_peak import host_peak, resident_beside,
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
+from openwafer.training.stream.plan.shared_memory import check_own_memory
 from openwafer.training.stream.plan.splits import SplitAt, make_plan, split_for_host
 from openwafer.training.stream.plan.step_time import Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.shared_memory import check_own_memory
 
 HOST_SHARE: Final = 0.8
 
