@@ -1,4 +1,4 @@
-"""A run from disk of a given depth and batch, which prints what it held as a script.
+"""A run from disk of a given shape, which prints what it held as a script.
 
 Planning tries operators once a process, in memory that would hide what training takes, so the run
 is planned first and the kernel's peak set back.
@@ -24,12 +24,12 @@ from tests.training.session.tiny_runs import make_tiny_data, quiet, tiny_config
 SET_PEAK_BACK = Path("/proc/self/clear_refs")
 
 
-def deep_config(folder: Path, num_layers: int, batch_size: int) -> RunConfig:
+def deep_config(folder: Path, num_layers: int, batch_size: int, micro_batches: int) -> RunConfig:
     """A million parameters a layer; what is in host memory has one size at any depth."""
     return replace(
         tiny_config(make_tiny_data(folder), folder),
         steps=3,
-        batch=BatchConfig(size=batch_size, sequence_length=12),
+        batch=BatchConfig(batch_size, 12, micro_batches),
         model=GptConfig(
             hidden_size=256, num_layers=num_layers, num_heads=2, mlp_size=1024, context_length=16
         ),
@@ -44,14 +44,14 @@ def deep_config(folder: Path, num_layers: int, batch_size: int) -> RunConfig:
     )
 
 
-def main(folder: Path, num_layers: int, batch_size: int) -> None:
+def main(folder: Path, num_layers: int, batch_size: int, micro_batches: int) -> None:
     """Train, then print bytes.
 
     They are the largest resident set, by how much training raised it, those of weights and states,
     and the predicted peak of the device.
     """
     torch.set_num_threads(1)
-    config = deep_config(folder, num_layers, batch_size)
+    config = deep_config(folder, num_layers, batch_size, micro_batches)
     Session(config, console=quiet()).plan()
     SET_PEAK_BACK.write_text("5")
     before = read_host_memory().peak_bytes

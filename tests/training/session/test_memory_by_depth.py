@@ -7,16 +7,23 @@ import pytest
 from tests.own_process import integers_of
 
 
-def train(folder: Path, num_layers: int, batch_size: int) -> tuple[int, ...]:
+def train(
+    folder: Path, num_layers: int, *, batch_size: int, micro_batches: int = 1
+) -> tuple[int, ...]:
     """See :func:`tests.training.session.deep_run.main`."""
     folder.mkdir()
-    return integers_of("tests.training.session.deep_run", folder, num_layers, batch_size)
+    sizes = num_layers, batch_size, micro_batches
+    return integers_of("tests.training.session.deep_run", folder, *sizes)
 
 
 @pytest.mark.slow
-def test_four_times_the_depth_adds_5_percent_of_host_memory_at_most(tmp_path: Path) -> None:
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_four_times_the_depth_adds_5_percent_of_host_memory_at_most(
+    micro_batches: int, tmp_path: Path
+) -> None:
+    sizes = {"batch_size": 6 * micro_batches, "micro_batches": micro_batches}
     (shallow, _, trained, _), (deep, _, trained_deep, _) = (
-        train(tmp_path / str(depth), depth, batch_size=6) for depth in (8, 32)
+        train(tmp_path / str(depth), depth, **sizes) for depth in (8, 32)
     )
     allowed = shallow * 5 // 100
     assert trained_deep - trained > 10 * allowed

@@ -5,13 +5,23 @@ it besides. A step makes and frees a gradient for every weight, so during steps 
 from the heap, which keeps its pages. All else that is large is mapped, and leaves the process when
 it is freed: of blocks that live for long between others, the heap would keep the holes.
 
-Source: mallopt(3) of glibc. A C library without ``mallopt`` is left as it is.
+What the heap keeps is more than a step needs. A tensor's block begins at a multiple of 64 bytes; to
+place one, glibc looks for a hole that is 112 bytes larger, and a block that is freed between two
+others leaves one that is 96 larger. So a tensor seldom comes to lie where one of its size was
+freed, and a deep model or several micro-batches would let the heap grow to several times what is in
+use. Beyond a limit, such holes go back to the kernel.
+
+Source: mallopt(3), malloc_trim(3) and ``_int_memalign`` of glibc. A C library without these
+functions is left as it is.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Final
+
+from openwafer.training.metrics import read_host_memory
 
 M_TRIM_THRESHOLD: Final = -1  # malloc.h of glibc
 M_MMAP_THRESHOLD: Final = -3
@@ -19,6 +29,9 @@ M_MMAP_MAX: Final = -4
 DEFAULT_MMAP_MAX: Final = 65536
 LARGE_BYTES: Final = 1 << 20
 LARGEST_INT: Final = (1 << 31) - 1
+# Of the limit: what a heap may keep beyond it before its holes are worth their page faults.
+MARGIN: Final = 1 / 16
+INTERVAL_SECONDS: Final = 0.01
 
 
 def return_large_blocks() -> None:
@@ -40,6 +53,39 @@ def keeping_freed_memory() -> Iterator[None]:
         yield
     finally:
         _tune(M_MMAP_MAX, DEFAULT_MMAP_MAX)
+
+
+@contextmanager
+def returning_holes(limit_bytes: int | None) -> Iterator[None]:
+    """Context in which the heap's holes go back to the kernel when the process is too large.
+
+    Args:
+        limit_bytes: of the resident set, which may be a sixteenth larger; ``None`` is no limit.
+    """
+    library = ctypes.CDLL(None)
+    if limit_bytes is None or not hasattr(library, "malloc_trim"):
+        yield
+        return
+    ended = Event()
+    arguments = (limit_bytes, library.malloc_trim, ended)
+    thread = Thread(target=_return_holes, args=arguments, name="heap", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _return_holes(limit_bytes: int, trim: Callable[[int], int], ended: Event) -> None:
+    margin_bytes = limit_bytes * MARGIN
+    tried_at = limit_bytes + margin_bytes
+    while not ended.wait(INTERVAL_SECONDS):
+        if read_host_memory().resident_bytes > tried_at:
+            trim(0)
+            # What is left is in use, and would be looked through in vain again.
+            left_bytes = read_host_memory().resident_bytes
+            tried_at = max(limit_bytes, left_bytes) + margin_bytes
 
 
 def _tune(parameter: int, value: int) -> None:

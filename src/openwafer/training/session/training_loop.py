@@ -24,6 +24,7 @@ from openwafer.training.metrics import (
     write_environment,
 )
 from openwafer.training.plan_record import Mode
+from openwafer.training.session.allocator import returning_holes
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
@@ -78,6 +79,7 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)
     _describe(run)
     with ExitStack() as stack:
+        stack.enter_context(returning_holes(run.planned.report.predicted_host_bytes))
         loop = _Loop(
             run,
             Saver(run),
