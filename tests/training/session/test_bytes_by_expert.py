@@ -50,16 +50,16 @@ def test_the_plan_shows_the_experts_that_are_used(data: TinyData, tmp_path: Path
     experts = run.plan.experts
     assert isinstance(experts, ExpertUse)
     assert (experts.layers, experts.experts) == (2, 32)
-    assert f"experts      {experts.used / 2:.3g} of 16 used a layer" in printed
+    assert f"experts      about {experts.used / 2:.3g} of 16 used a layer" in printed
 
 
 def test_bytes_of_the_disk_are_those_of_the_plan(data: TinyData, tmp_path: Path) -> None:
-    """All experts are updated in each step, those that no token was routed to as well."""
+    """Of some steps: what the last one writes may still be under way when it is counted."""
     config = config_of(data, tmp_path, StoreTier.DISK, num_tokens=64)
     ring = replace(config.streaming, host_memory=2 << 20)
     run, _ = run_of(replace(config, streaming=ring, clip_norm=None, steps=6))
     planned, later = run.plan.step_bytes, run.metrics.rows[1:]
     read = sum(row.disk_read_bytes for row in later) / len(later)
     written = sum(row.disk_write_bytes for row in later) / len(later)
-    assert read == pytest.approx(planned.disk_read, rel=0.05)
-    assert written == pytest.approx(planned.disk_write, rel=0.05)
+    assert read == pytest.approx(planned.disk_read, rel=0.1)
+    assert written == pytest.approx(planned.disk_write, rel=0.1)

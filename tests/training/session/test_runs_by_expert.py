@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from openwafer.training.session import Session, TrainResult
-from openwafer.training.session.config import StreamingConfig
+from openwafer.training.session import Session, TrainResult, Weights
+from openwafer.training.session.config import EvaluateConfig, StreamingConfig
 from openwafer.training.session.export import ExportFormat
 from openwafer.training.store import read_checkpoint
 from openwafer.training.stream.plan.placement import StoreTier
@@ -70,3 +70,22 @@ def test_the_export_has_the_weights_whole(data: TinyData, tmp_path: Path) -> Non
     model = transformers.AutoModelForCausalLM.from_pretrained(exported)
     parameters = saved_parameters(result)
     assert all(torch.equal(parameters[name], p) for name, p in model.named_parameters())
+
+
+def test_masters_of_one_form_are_gone_on_from_in_the_other(data: TinyData, tmp_path: Path) -> None:
+    streamed = replace(mixture_config(data, tmp_path), weights=Weights.BF16, ema=None)
+    resident = replace(streamed, streaming=RESIDENT)
+    unbroken = train_quietly(replace(resident, name="unbroken"))
+    train_quietly(replace(streamed, steps=NUM_STEPS // 2))
+    result = Session(resident, console=quiet()).resume()
+    assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
+
+
+def test_a_run_on_disk_is_read_as_a_resident_one_is(data: TinyData, tmp_path: Path) -> None:
+    config = mixture_config(data, tmp_path, StoreTier.DISK)
+    config = replace(config, evaluate=EvaluateConfig(every=100, batches=2))
+    train_quietly(config)
+    streamed = Session(config, console=quiet())
+    resident = Session(replace(config, streaming=RESIDENT), console=quiet())
+    assert streamed.evaluate() == resident.evaluate()
+    assert streamed.generate("3 squared") == resident.generate("3 squared")

@@ -96,6 +96,7 @@ class Streamed:
     weights: Tensors
     fetched_bytes: list[int]
     used: frozenset[str]
+    peak_bytes: int
 
 
 def train_streamed(training: Training) -> Streamed:
@@ -122,10 +123,13 @@ def train_streamed(training: Training) -> Streamed:
         fetched.append(execution.traffic.fetch_bytes)
     execution.flush()
     weights = {name: weight.clone() for name, weight in weights_of(execution.store)}
-    used = execution.executor.experts.used
+    used, peak_bytes = execution.executor.experts.used, execution.device.peak_bytes
+    assert peak_bytes is not None
     execution.close()
     execution.store.close()
-    return Streamed(planned, weights, [after - before for before, after in pairwise(fetched)], used)
+    return Streamed(
+        planned, weights, [after - before for before, after in pairwise(fetched)], used, peak_bytes
+    )
 
 
 def differing(training: Training) -> list[str]:

@@ -77,7 +77,8 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
 def _experts(experts: ExpertUse) -> str:
     used, all_of_them = experts.used / experts.layers, experts.experts / experts.layers
     return (
-        f"{used:.3g} of {all_of_them:.3g} used a layer, {format_bytes(experts.used_bytes)} of "
+        f"about {used:.3g} of {all_of_them:.3g} used a layer, "
+        f"{format_bytes(experts.used_bytes)} of "
         f"{format_bytes(experts.weights_bytes)}"
     )
 

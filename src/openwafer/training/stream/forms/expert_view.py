@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.training.stream.forms.weight_form import Bring
@@ -126,7 +127,7 @@ class ExpertView:
         return weight.view(weight.shape)
 
     def _experts(self, index: torch.Tensor) -> torch.Tensor:
-        hit = index.unique().tolist() or [0]
+        hit = _experts_in(index, len(self))
         self.form.note_use(hit)
         weights = [self.form.slice_named(one)[1] for one in hit]
         gathered: torch.Tensor = _Gathered.apply(self, index, hit, *weights)  # type: ignore[no-untyped-call]
@@ -148,9 +149,8 @@ class ExpertView:
         self, multiply: Callable[..., torch.Tensor], rows: torch.Tensor, offs: torch.Tensor
     ) -> torch.Tensor:
         """The product of each expert with its rows, by the same operator as of all with all."""
-        ends = offs.tolist()
-        sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        if len(ends) != len(self) or ends[-1] != rows.shape[0]:
+        sizes = _sizes_of(offs, len(rows))
+        if len(sizes) != len(self) or sum(sizes) != len(rows):
             raise UsedWholeError(self.form.name, "rows of no expert")
         hit = [index for index, size in enumerate(sizes) if size] or [0]
         self.form.note_use(hit)
@@ -158,11 +158,44 @@ class ExpertView:
         for index, part in zip(hit, rows.split([sizes[index] for index in hit]), strict=True):
             alone = self.bring(index).unsqueeze(0)
             alone = alone.transpose(-2, -1) if self._is_transposed else alone
-            products.append(multiply(part, alone, offs=offs.new_tensor([sizes[index]])))
+            products.append(_product(multiply, part, alone, offs))
         return torch.cat(products)
 
     def __getattr__(self, name: str) -> Any:
         raise UsedWholeError(self.form.name, f"the attribute {name!r}")
+
+
+def _product(
+    multiply: Callable[..., torch.Tensor],
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    offs: torch.Tensor,
+) -> torch.Tensor:
+    """The product of all rows with a weight [1, ...]."""
+    if isinstance(rows, FakeTensor):
+        # Of fake tensors torch knows grouped products in bf16 alone.
+        with torch.autocast(rows.device.type, enabled=False):
+            return rows @ weight[0]
+    return multiply(rows, weight, offs=offs.new_tensor([len(rows)]))
+
+
+def _experts_in(index: torch.Tensor, num_experts: int) -> list[int]:
+    """The experts of an index tensor; without values as many as there may be."""
+    if isinstance(index, FakeTensor):
+        return list(range(max(min(num_experts, len(index)), 1)))
+    return index.unique().tolist() or [0]
+
+
+def _sizes_of(offs: torch.Tensor, num_rows: int) -> list[int]:
+    """How many rows each expert has; without values as many experts as may have as many each.
+
+    What a product takes of memory depends on all rows, and hardly on how they are shared out.
+    """
+    if isinstance(offs, FakeTensor):
+        num_experts = len(offs)
+        return [(num_rows + index) // num_experts for index in range(num_experts)][::-1]
+    ends = offs.tolist()
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 class _Gathered(torch.autograd.Function):
