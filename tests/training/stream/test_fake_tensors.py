@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from openwafer.training.stream.device.meter import MemoryMeter
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 
 
@@ -83,3 +85,38 @@ def test_tensors_remember_their_device() -> None:
 def test_a_shape_that_depends_on_values_is_never_remembered() -> None:
     with RememberingFakeMode(), pytest.raises(RuntimeError, match=r"aten.nonzero"):
         torch.zeros(3).nonzero()
+
+
+class Between(TorchDispatchMode):
+    """Counts what is called under a mode above it."""
+
+    num_calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num_calls += func is torch.ops.aten.mul.Tensor
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_meter_that_takes_what_is_remembered_gets_what_torch_says(name: str) -> None:
+    expected = kinds(FakeTensorMode(), CALLS[name])
+    kinds(RememberingFakeMode(), CALLS[name])
+    mode, meter = RememberingFakeMode(), MemoryMeter()
+    meter.call = mode.call
+
+    def metered(x: Tensor) -> Any:
+        with meter:
+            return CALLS[name](x)
+
+    assert kinds(mode, metered) == expected
+
+
+def test_a_mode_between_the_meter_and_the_fake_one_sees_what_is_remembered() -> None:
+    mode, meter = RememberingFakeMode(), MemoryMeter()
+    meter.call = mode.call
+    between = Between()  # type: ignore[no-untyped-call]
+    with mode, between, meter:
+        x = torch.zeros(3)
+        for _ in range(3):
+            x = x * x
+    assert between.num_calls == 3

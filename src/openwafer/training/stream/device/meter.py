@@ -4,13 +4,20 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import error
 from openwafer.training.dispatch_modes import Unguarded
+
+Call: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+
+
+def call_operator(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call an operator as it is."""
+    return operator(*args, **kwargs)
 
 
 class MemoryMeter(Unguarded, TorchDispatchMode):
@@ -24,6 +31,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         used_bytes: bytes alive now.
         peak_bytes: the largest ``used_bytes`` since :meth:`reset_peak`.
         budget_bytes: the cap; passing it raises ``device-budget-exceeded``. ``None`` is no cap.
+        call: calls an operator with its arguments.
     """
 
     def __init__(self, budget_bytes: int | None = None) -> None:
@@ -32,6 +40,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self.used_bytes = 0
         self.peak_bytes = 0
         self.is_paused = False
+        self.call: Call = call_operator
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
         # A storage may die in any thread, in this one while it counts another.
         self._lock = threading.RLock()
@@ -96,7 +105,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = self.call(func, args, kwargs or {})
         if self.is_paused:
             return out
         if isinstance(out, torch.Tensor):

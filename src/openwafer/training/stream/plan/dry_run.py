@@ -33,7 +33,12 @@ from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.like_layers import CallForm, LayerCalls, with_one_array
-from openwafer.training.stream.plan.operators import Allocation, CountingMeter, StepCalls
+from openwafer.training.stream.plan.operators import (
+    ASK_DEVICE,
+    Allocation,
+    CountingMeter,
+    StepCalls,
+)
 from openwafer.training.stream.plan.unrepeatable import ForwardWatch
 from openwafer.training.stream.schedule import Kind, Schedule, Visit
 
@@ -153,11 +158,16 @@ def _computes(operator: Any) -> bool:
     return operator.namespace != "prim" and not operator.is_view
 
 
+@cache
+def _writes(operator: Any) -> bool:
+    return bool(operator._schema.is_mutable)  # noqa: SLF001 - torch has no other way to it
+
+
 def _writes_foreign(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an operator writes to a tensor that is not fake; inputs alone are taken as fake."""
-    schema = operator._schema  # noqa: SLF001 - torch has no other way to it
-    if not schema.is_mutable:
+    if not _writes(operator):
         return False
+    schema = operator._schema  # noqa: SLF001 - torch has no other way to it
     written = {
         argument.name: index
         for index, argument in enumerate(schema.arguments)
@@ -188,24 +198,26 @@ class _WatchingMeter(CountingMeter):
         self.on_foreign_write: Callable[[], None] | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is ASK_DEVICE:
+            return args[0].fake_device
         if self.weights is not None and not self.is_paused and _computes(func):
             for leaf in pytree.arg_tree_leaves(*args, **(kwargs or {})):
                 if isinstance(leaf, torch.Tensor):
                     name = self.weights.released_parameter(leaf)
                     if name is not None:
                         self.misused[name] = None
-            if func._schema.is_mutable:  # noqa: SLF001 - no public name
+            if _writes(func):
                 self._note_writes(self.weights, func, args, kwargs or {})
         if self.weights is not None and func is torch.ops.aten.as_strided.default:
             self._note_offset(self.weights, *args, **(kwargs or {}))
         if self.on_foreign_write is not None and _writes_foreign(func, args, kwargs or {}):
             self.on_foreign_write()
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        self._note_host_bytes(out if self.is_paused and not func.is_view else None)
+        self._note_host_bytes(out if self.is_paused and _computes(func) else None)
         return out
 
     def _note_host_bytes(self, put_aside: object) -> None:
-        for leaf in pytree.tree_leaves(put_aside):
+        for leaf in () if put_aside is None else pytree.tree_leaves(put_aside):
             if isinstance(leaf, torch.Tensor) and not self.counts(leaf):
                 self._aside.count(leaf)
         if self.used_bytes + self._aside.used_bytes <= self.host_peak_bytes:
@@ -314,7 +326,7 @@ def _walk(
     layouts: Mapping[str, RecordLayout],
     torch_device: torch.device,
     settings: DryRunSettings,
-    mode: FakeTensorMode | None,
+    mode: RememberingFakeMode | None,
 ) -> DryRun:
     device = DryDevice(torch_device, overlaps=settings.overlaps)
     stage = _Stage(workload, split, layouts, device, mode)
@@ -335,7 +347,7 @@ class _Stage:
         split: Partition,
         layouts: Mapping[str, RecordLayout],
         device: DryDevice,
-        mode: FakeTensorMode | None,
+        mode: RememberingFakeMode | None,
     ) -> None:
         self.workload = workload
         self.device = device
@@ -346,6 +358,8 @@ class _Stage:
         self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
         self.depends_on_values = mode is None
         self.device.meter = self.meter = _WatchingMeter()
+        if mode is not None:
+            self.meter.call = mode.call
         # A run that skips layers knows few of their weights.
         forms = {
             name: form
@@ -496,10 +510,12 @@ def resident_run(
         torch_device: where the step will run.
     """
 
-    def walk(mode: FakeTensorMode | None) -> ResidentRun:
+    def walk(mode: RememberingFakeMode | None) -> ResidentRun:
         model = hollow_copy(workload.model, torch_device)
         left: list[list[int]] = []
         with CountingMeter() as meter:
+            if mode is not None:
+                meter.call = mode.call
             for parameter in model.parameters():
                 meter.count(parameter)
             weights_bytes = meter.used_bytes
@@ -522,7 +538,7 @@ def resident_run(
     return faked(walk)
 
 
-def faked(walk: Callable[[FakeTensorMode | None], Result]) -> Result:
+def faked(walk: Callable[[RememberingFakeMode | None], Result]) -> Result:
     """Run ``walk`` on fake tensors, or on real ones where an operator has no fake form."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     was_disabled, log.disabled = log.disabled, True

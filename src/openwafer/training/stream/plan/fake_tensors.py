@@ -10,6 +10,12 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
+from torch._C import (
+    _len_torch_dispatch_stack,
+    _set_dispatch_mode,
+    _TorchDispatchModeKey,
+    _unset_dispatch_mode,
+)
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -77,14 +83,34 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
             return super().__torch_dispatch__(func, types, args, kwargs)
         known = _KNOWN.get(key)
         if known is not None:
-            made = [None if one is None else self._make(one, tensors) for one in known.tensors]
-            return made[0] if known.form is None else known.form(made)
+            return self._make_all(known, tensors)
         out = super().__torch_dispatch__(func, types, args, kwargs)
         outcome = _outcome_of(out, tensors)
         # An operator that gives an argument another size is none to remember.
         if outcome is not None and _key_of(func, args, kwargs, []) == key:
             _KNOWN[key] = outcome
         return out
+
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call an operator from a mode above this one, which torch need not find where it is known.
+
+        Where a third mode is between the two, it is to see every call.
+        """
+        if _is_foreseeable(func) and _len_torch_dispatch_stack() == 1:
+            tensors: list[FakeTensor] = []
+            key = _key_of(func, args, kwargs, tensors)
+            known = None if key is None else _KNOWN.get(key)
+            if known is not None:
+                _unset_dispatch_mode(_TorchDispatchModeKey.FAKE)
+                try:
+                    return self._make_all(known, tensors)
+                finally:
+                    _set_dispatch_mode(self)
+        return func(*args, **kwargs)
+
+    def _make_all(self, outcome: _Outcome, tensors: Sequence[FakeTensor]) -> Any:
+        made = [None if one is None else self._make(one, tensors) for one in outcome.tensors]
+        return made[0] if outcome.form is None else outcome.form(made)
 
     def _make(self, returned: _Returned, tensors: Sequence[FakeTensor]) -> torch.Tensor:
         if returned.source is None:

@@ -19,7 +19,8 @@ _FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
     getattr(torch.ops.aten, _CPU_ATTENTION): sdpa_flop,
     getattr(torch.ops.aten, f"{_CPU_ATTENTION}_backward"): sdpa_backward_flop,
 }
-_ASK_DEVICE: Final = torch.ops.prim.device.default
+# Tensors without memory are asked for their device all the time.
+ASK_DEVICE: Final = torch.ops.prim.device.default
 
 Allocation: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Makes the context in which a step allocates."""
@@ -181,8 +182,7 @@ class CountingMeter(MemoryMeter):
         return calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Tensors without memory are asked for their device all the time.
-        if func is _ASK_DEVICE:
+        if func is ASK_DEVICE:
             return args[0].fake_device
         out = super().__torch_dispatch__(func, types, args, kwargs)
         kind = Operator.of(func, args, kwargs or {})
