@@ -11,6 +11,7 @@ from openwafer.training.store.update_rules import Lamb
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
+    StreamedRun,
     differing,
     plan,
     train_plainly,
@@ -30,6 +31,7 @@ class Experts(nn.Module):
         self.num_experts = NUM_EXPERTS
         self.weight = nn.Parameter(torch.randn(NUM_EXPERTS, WIDTH, WIDTH) / WIDTH**0.5)
         self.use = use
+        self.num_calls = 0
 
     def forward(self, x_BD: Tensor) -> Tensor:
         return x_BD + self.use(self, x_BD)
@@ -53,6 +55,12 @@ def by_tensor(experts: Experts, x_BD: Tensor) -> Tensor:
 
 def used_twice(experts: Experts, x_BD: Tensor) -> Tensor:
     return one_by_one(experts, one_by_one(experts, x_BD))
+
+
+def counted(experts: Experts, x_BD: Tensor) -> Tensor:
+    """What a call leaves to the next one has micro-batches go forward in the plain loop's order."""
+    experts.num_calls += 1
+    return one_by_one(experts, x_BD) * experts.num_calls
 
 
 def in_shares(experts: Experts, x_BD: Tensor) -> Tensor:
@@ -89,7 +97,7 @@ def streamed_and_plain_differ_in(run: Run) -> list[str]:
     return differing(parameters, train_plainly(run))
 
 
-@pytest.mark.parametrize("use", [one_by_one, held_together, by_tensor, used_twice])
+@pytest.mark.parametrize("use", [one_by_one, held_together, by_tensor, used_twice, counted])
 def test_experts_are_taken_one_by_one(use: Use) -> None:
     run = run_of(use)
     assert plan(run, STREAMED).plan.split.sliced == {"0.weight", "1.weight"}
@@ -119,3 +127,19 @@ def test_experts_that_are_not_trained_stream_one_by_one() -> None:
     frozen = replace(run, build=build)
     assert plan(frozen, STREAMED).plan.split.sliced == {"0.weight", "1.weight"}
     assert streamed_and_plain_differ_in(frozen) == []
+
+
+def test_micro_batches_are_watched_expert_by_expert() -> None:
+    """Slices of two layers and a micro-batch each: those that are used, and no others."""
+    run = run_of(one_by_one)
+    trained = StreamedRun(run, plan(run, STREAMED))
+    seen: set[str] = set()
+    trained.execution.watch_micro_batches(lambda index, name, gradient: seen.add(f"{name} {index}"))
+    trained.step(0)
+    trained.close()
+    assert seen == {
+        f"{layer}.weight[{expert}] {index}"
+        for layer in (0, 1)
+        for expert in (1, 3, 4)
+        for index in (0, 1)
+    }

@@ -33,7 +33,12 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.plan.expert_weights import expert_weights
-from openwafer.training.stream.plan.host_peak import host_peak, resident_beside, resident_now
+from openwafer.training.stream.plan.host_peak import (
+    host_peak,
+    joined_bytes,
+    resident_beside,
+    resident_now,
+)
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
@@ -159,7 +164,8 @@ class Planned:
     def _described(self, predicted: Prediction, grown_bytes: int = 0) -> PlanRecord:
         model = self.workload.model
         if self.beside_bytes is not None:
-            beside = self.beside_bytes + grown_bytes
+            joined = joined_bytes(self.plan) if self.options.keeps_gradients else 0
+            beside = self.beside_bytes + grown_bytes + joined
             peak = host_peak(beside, self.plan, self.placement, self.ring_bytes)
             predicted = replace(predicted, host_bytes=peak)
         return report_of(self.plan, self.placement, model, self.device, self._moved, predicted)

@@ -95,7 +95,9 @@ class Execution(Protocol):
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
         """Call ``watcher`` with every gradient of each micro-batch by itself, once a step.
 
-        Steps are not updated on trial while somebody watches, so that none is run twice.
+        Steps are not updated on trial while somebody watches, so that none is run twice. An expert
+        that streams by itself comes under a name of its own, as ``weight[3]``, in the
+        micro-batches that use it.
         """
 
     def between_steps(self, hook: StepHook, *, every: int = 1) -> None:

@@ -5,6 +5,7 @@ interpreter, the libraries and the data take can be measured once that is done. 
 store and what a step puts beside it.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 import torch
@@ -55,3 +56,15 @@ def host_peak(
     )
     store_bytes = sum(sizes.values()) - on_disk + min(on_disk, ring_bytes)
     return max(beside_bytes + store_bytes + plan.dry.host_bytes, read_host_memory().peak_bytes)
+
+
+def joined_bytes(plan: StreamPlan) -> int:
+    """Most bytes of gradients that are joined from those of experts: of the weights of one layer.
+
+    They are where somebody watches gradients, as clipping does.
+    """
+    by_layer: Counter[str] = Counter()
+    for layer in plan.split.layers:
+        if layer.slice_of is not None and layer.parent is not None:
+            by_layer[layer.parent] += plan.layouts[layer.name].part_bytes(Part.WEIGHTS)
+    return max(by_layer.values(), default=0)
