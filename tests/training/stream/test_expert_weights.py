@@ -143,3 +143,21 @@ def test_micro_batches_are_watched_expert_by_expert() -> None:
         for expert in (1, 3, 4)
         for index in (0, 1)
     }
+
+
+def whole_in_evaluation(experts: Experts, x_BD: Tensor) -> Tensor:
+    if experts.training:
+        return one_by_one(experts, x_BD)
+    return in_shares(experts, x_BD) + by_slice(experts, x_BD) + by_attribute(experts, x_BD)
+
+
+def test_a_use_of_the_whole_weight_that_no_plan_has_seen_is_served() -> None:
+    run = run_of(whole_in_evaluation)
+    trained = StreamedRun(run, plan(run, STREAMED))
+    trained.model.eval()
+    plain, x_BD = run.build().eval(), run.batch(0, 0)
+    with torch.no_grad():
+        expected = plain(x_BD)
+    [found] = trained.execution.evaluate([lambda: trained.model(x_BD)])
+    trained.close()
+    assert torch.equal(found, expected)

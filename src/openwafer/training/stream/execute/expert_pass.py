@@ -38,6 +38,11 @@ class ExpertPass:
         # Slices whose gradients of this pass have been pushed, by weight.
         self._pushed: dict[str, set[str]] = {}
 
+    def refuse_whole(self) -> None:
+        """Let a use of all experts of a weight together raise from now on."""
+        for form in self._forms.values():
+            form.refuses_whole = True
+
     def attach(self, model: nn.Module) -> ExitStack:
         """Let modules find views of these weights while they run; closing the stack ends that."""
         by_module: dict[str, list[ByExpert]] = {}

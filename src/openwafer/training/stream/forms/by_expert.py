@@ -25,6 +25,8 @@ class ByExpert:
     Attributes:
         name: of the weight in the model.
         is_counting: whether uses are noted.
+        refuses_whole: whether a use of all experts together raises
+            :class:`~openwafer.training.stream.forms.expert_view.UsedWholeError`.
     """
 
     def __init__(self, name: str, weight: nn.Parameter) -> None:
@@ -36,6 +38,7 @@ class ByExpert:
         }
         self._names = tuple(self.stored)
         self.is_counting = False
+        self.refuses_whole = False
         self._num_uses = 0
         self._num_uses_of: Counter[str] = Counter()
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.training.stream.forms.weight_form import Bring
 
 if TYPE_CHECKING:
@@ -23,29 +23,22 @@ if TYPE_CHECKING:
 GROUPED: Final = ("grouped_mm", "_grouped_mm", "grouped_mm_fallback")
 
 
-class UsedWholeError(OpenwaferError):
-    """The code of a module uses a weight whole whose experts are stored one by one.
+class UsedWholeError(Exception):
+    """The code of a module uses a weight whole while a plan is made that has its experts apart.
 
     Attributes:
         name: of the weight.
     """
 
-    def __init__(self, name: str, use: str) -> None:
-        super().__init__(
-            Diagnostic(
-                Severity.ERROR,
-                "experts-used-whole",
-                f"the model's forward uses {use} of {name!r}, whose experts stream one by one, and "
-                "did not when the step was planned",
-                help=f"take one expert at a time, as in {name.rpartition('.')[2]}[3], or let the "
-                "plan see this use: the model's first call must be like all others",
-            )
-        )
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.name = name
 
 
 class ExpertView:
     """Stands for the weight of a form while the module's code runs.
+
+    What no plan has foreseen is done with all experts together, in memory that is metered.
 
     Args:
         form: of the weight.
@@ -95,24 +88,21 @@ class ExpertView:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def transpose(self, first: int, second: int) -> "ExpertView":
-        """The weight with its last two dims in the other order."""
+    def transpose(self, first: int, second: int) -> "ExpertView | torch.Tensor":
+        """The weight with two dims in the other order; a view for the last two."""
         if {first % self.ndim, second % self.ndim} != {self.ndim - 2, self.ndim - 1}:
-            raise UsedWholeError(self.form.name, f"transpose({first}, {second})")
+            return self._together().transpose(first, second)
         turned = not self._is_transposed
         return ExpertView(self.form, self._bring, is_transposed=turned)
 
-    def __getitem__(self, index: object) -> torch.Tensor:
-        if self._is_transposed:
-            raise UsedWholeError(self.form.name, "an index into the transpose")
-        if type(index) is int:
-            return self._expert(index)
-        if isinstance(index, torch.Tensor) and index.dtype in (torch.int32, torch.int64):
-            if not index.ndim:
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        is_place = isinstance(index, torch.Tensor) and index.dtype in (torch.int32, torch.int64)
+        if not self._is_transposed:
+            if type(index) is int or (is_place and not index.ndim):
                 return self._expert(int(index))
-            if index.ndim == 1:
+            if is_place and index.ndim == 1:
                 return self._experts(index)
-        raise UsedWholeError(self.form.name, f"the index {index!r:.60}")
+        return self._together()[index]
 
     def bring(self, index: int) -> nn.Parameter:
         """The slice of an expert, on the device until others take its place."""
@@ -133,17 +123,23 @@ class ExpertView:
         gathered: torch.Tensor = _Gathered.apply(self, index, hit, *weights)  # type: ignore[no-untyped-call]
         return gathered
 
+    def _together(self) -> torch.Tensor:
+        """All experts."""
+        if self.form.refuses_whole:
+            raise UsedWholeError(self.form.name)
+        whole = self._experts(torch.arange(len(self), device=self.device))
+        return whole.transpose(-2, -1) if self._is_transposed else whole
+
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> torch.Tensor:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {name: value for name, value in (kwargs or {}).items() if value is not None}
         views = [one for one in (*args, *given.values()) if isinstance(one, cls)]
         named = str(getattr(func, "__name__", func)).rpartition(".")[2]
         is_grouped = named in GROUPED and len(args) == 2 and [*args[1:]] == views
-        if not is_grouped or given.keys() != {"offs"}:
-            raise UsedWholeError(views[0].form.name, named)
-        return views[0].grouped(func, args[0], given["offs"])
+        if is_grouped and given.keys() == {"offs"}:
+            return views[0].grouped(func, args[0], given["offs"])
+        args, kwargs = pytree.tree_map_only(cls, cls._together, (args, kwargs or {}))
+        return func(*args, **kwargs)
 
     def grouped(
         self, multiply: Callable[..., torch.Tensor], rows: torch.Tensor, offs: torch.Tensor
@@ -151,7 +147,7 @@ class ExpertView:
         """The product of each expert with its rows, by the same operator as of all with all."""
         sizes = _sizes_of(offs, len(rows))
         if len(sizes) != len(self) or sum(sizes) != len(rows):
-            raise UsedWholeError(self.form.name, "rows of no expert")
+            return multiply(rows, self._together(), offs=offs)
         hit = [index for index, size in enumerate(sizes) if size] or [0]
         self.form.note_use(hit)
         products = []
@@ -162,7 +158,7 @@ class ExpertView:
         return torch.cat(products)
 
     def __getattr__(self, name: str) -> Any:
-        raise UsedWholeError(self.form.name, f"the attribute {name!r}")
+        return getattr(self._together(), name)
 
 
 def _product(

@@ -262,7 +262,8 @@ class DryRunSettings:
         nested_capacity_bytes: device bytes for layers nested in others.
         overlaps: whether copies run beside compute, and hold device memory meanwhile.
         overhead_bytes: device bytes taken beside the step's tensors.
-        finds_reasons: whether to find the layers that cannot be recomputed.
+        finds_reasons: whether to find the layers that cannot be recomputed, and the weights whose
+            experts cannot stream one by one, of which the first raises ``UsedWholeError``.
         skipped: layers whose operators are not called, each with an earlier one that it is like.
     """
 
@@ -396,6 +397,7 @@ class _Stage:
         self.executor.nested.capacity_bytes = settings.nested_capacity_bytes
         self.meter.used_bytes = settings.overhead_bytes
         if settings.finds_reasons:
+            self.executor.experts.refuse_whole()
             modules = {name: self.model.get_submodule(name) for name in self.executor.states}
             self.watch = ForwardWatch(modules, self.executor.states, self.device.host_section)
             self.executor.watching = self.watch.around
