@@ -17,13 +17,13 @@ def train(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("micro_batches", [1, 4])
+@pytest.mark.parametrize(("batch_size", "micro_batches"), [(6, 1), (4, 4)])
 def test_four_times_the_depth_adds_5_percent_of_host_memory_at_most(
-    micro_batches: int, tmp_path: Path
+    batch_size: int, micro_batches: int, tmp_path: Path
 ) -> None:
-    sizes = {"batch_size": 6 * micro_batches, "micro_batches": micro_batches}
     (shallow, _, trained, _), (deep, _, trained_deep, _) = (
-        train(tmp_path / str(depth), depth, **sizes) for depth in (8, 32)
+        train(tmp_path / str(depth), depth, batch_size=batch_size, micro_batches=micro_batches)
+        for depth in (8, 32)
     )
     allowed = shallow * 5 // 100
     assert trained_deep - trained > 10 * allowed
