@@ -1,6 +1,7 @@
 """What the plan says of the time of a step."""
 
 import io
+import re
 from dataclasses import replace
 
 from rich.console import Console
@@ -43,6 +44,11 @@ def test_the_memory_of_the_process_and_the_work_of_a_step_are_shown() -> None:
 
 def test_a_host_whose_memory_cannot_be_read_is_not_guessed() -> None:
     assert fact_of(replace(PLAN, predicted_host_bytes=None), "host peak") == "not predicted"
+
+
+def test_a_host_peak_that_the_machine_has_not_is_said_beside_what_it_has() -> None:
+    told = fact_of(replace(PLAN, predicted_host_bytes=1 << 60), "host peak")
+    assert re.fullmatch(r"about 1024 PiB, and this machine has [\d.]+ GiB", told)
 
 
 def test_a_step_that_waits_for_the_disk_is_shown_with_the_rate_of_the_disk() -> None:

@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -61,7 +62,7 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         ("mode", f"{plan.mode} on {plan.device}"),
         ("parameters", format_count(plan.parameters)),
         ("device peak", held),
-        ("host peak", "not predicted" if host is None else f"about {format_bytes(host)}"),
+        ("host peak", "not predicted" if host is None else _host_peak(host)),
         ("a step needs", f"{format_count(plan.step_flops)} floating-point operations"),
         ("a step moves", _traffic(plan.step_bytes)),
     ]
@@ -72,6 +73,12 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         facts.append(("experts", _experts(plan.experts)))
     facts.append(("a step takes", _time(plan)))
     return facts
+
+
+def _host_peak(num_bytes: int) -> str:
+    there = psutil.virtual_memory().total
+    peak = f"about {format_bytes(num_bytes)}"
+    return peak if num_bytes <= there else f"{peak}, and this machine has {format_bytes(there)}"
 
 
 def _experts(experts: ExpertUse) -> str:
