@@ -161,3 +161,26 @@ def test_a_use_of_the_whole_weight_that_no_plan_has_seen_is_served() -> None:
     [found] = trained.execution.evaluate([lambda: trained.model(x_BD)])
     trained.close()
     assert torch.equal(found, expected)
+
+
+class Around(nn.Module):
+    """A block whose own code uses the weights of the experts in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = Experts(one_by_one)
+        self.gate = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        out: Tensor = self.experts(self.gate(x_BD)) @ self.experts.weight[2]
+        return out
+
+
+def test_the_layer_around_the_experts_takes_them_as_well() -> None:
+    def build() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(Around(), Around())
+
+    run = replace(run_of(one_by_one), build=build)
+    assert plan(run, STREAMED).plan.split.sliced == {"0.experts.weight", "1.experts.weight"}
+    assert streamed_and_plain_differ_in(run) == []

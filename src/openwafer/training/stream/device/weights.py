@@ -64,6 +64,7 @@ class DeviceWeights:
         self.capacity_bytes = 0
         self._layouts = layouts
         self._slots: dict[str, torch.Tensor] = {}
+        self._held_bytes = 0
         # Records whose memory the host lends: announced, and with it in their slots.
         self._expected: set[str] = set()
         self._lent: set[str] = set()
@@ -105,7 +106,7 @@ class DeviceWeights:
     @property
     def held_bytes(self) -> int:
         """Bytes of the slots in use."""
-        return sum(slot.numel() for slot in self._slots.values())
+        return self._held_bytes
 
     def memory(self) -> list[torch.Tensor]:
         """All memory that weights have on the device, slots without a record included."""
@@ -134,6 +135,7 @@ class DeviceWeights:
             self._trim_pool(num_bytes)
             slot = self.new_slot(record)
         self._slots[record] = slot
+        self._held_bytes += slot.numel()
         return slot
 
     def new_slot(self, record: str) -> torch.Tensor:
@@ -162,6 +164,7 @@ class DeviceWeights:
             self._expected.remove(record)
             self._lent.add(record)
             self._slots[record] = lent
+            self._held_bytes += lent.numel()
         self._num_users[record] = _num_users(self._slots[record])
         self._by_storage[self._slots[record].untyped_storage()._cdata] = record
         next_node: int = torch._C._autograd._get_sequence_nr()  # noqa: SLF001 - no public name
@@ -269,6 +272,7 @@ class DeviceWeights:
             return
         replaced = self._replaced(record)
         slot = self._slots.pop(record)
+        self._held_bytes -= slot.numel()
         is_bound = self._by_storage.pop(slot.untyped_storage()._cdata, None) == record
         written = self._written(record) if is_bound else []
         self.unbind(record)

@@ -131,8 +131,8 @@ class Executor:
         link.on_update = self._note_update
         self._model = model
         self.casts = SharedCasts(model, split, device)
-        # Before the layers are attached, whose own function a module of experts may be.
-        self._undo = self.experts.attach(model)
+        # Before the layers are attached, whose own function sees the experts.
+        self._undo = self.experts.attach(model, split)
         self._undo.push(attach(self, model, split, weights.parameters))
 
     def follow(self, plan: StepPlan) -> None:

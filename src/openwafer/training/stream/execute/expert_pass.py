@@ -15,6 +15,7 @@ from openwafer.training.stream.execute.phases import Phase
 from openwafer.training.stream.execute.stand_ins import Function, stand_in
 from openwafer.training.stream.forms.by_expert import ByExpert
 from openwafer.training.stream.forms.weight_form import WeightForm
+from openwafer.training.stream.layers import Partition
 
 
 class ExpertPass:
@@ -43,36 +44,38 @@ class ExpertPass:
         for form in self._forms.values():
             form.refuses_whole = True
 
-    def attach(self, model: nn.Module) -> ExitStack:
-        """Let modules find views of these weights while they run; closing the stack ends that."""
-        by_module: dict[str, list[ByExpert]] = {}
+    def attach(self, model: nn.Module, split: Partition) -> ExitStack:
+        """Let layers find views of these weights while they run; closing the stack ends that."""
+        layer_of = {layer.slice_of: layer.parent for layer in split.layers if layer.slice_of}
+        by_layer: dict[str, list[ByExpert]] = {}
         for name, form in self._forms.items():
-            by_module.setdefault(name.rpartition(".")[0], []).append(form)
+            by_layer.setdefault(layer_of[name] or "", []).append(form)
         undo = ExitStack()
-        for path, forms in by_module.items():
+        for path, forms in by_layer.items():
             module = model.get_submodule(path)
-            run = partial(self._run, module, forms)
+            homes = [model.get_submodule(form.name.rpartition(".")[0]) for form in forms]
+            run = partial(self._run, list(zip(homes, forms, strict=True)))
             undo.callback(stand_in(module, FORWARD, module.forward, run))
         return undo
 
     def _run(
         self,
-        module: nn.Module,
-        forms: Sequence[ByExpert],
+        weights: Sequence[tuple[nn.Module, ByExpert]],
         function: Function,
         args: Any,
         kwargs: Any,
     ) -> Any:
-        phase, found = self._phase(), vars(module)
+        phase = self._phase()
         if phase not in (Phase.LAYER, Phase.RECOMPUTE):
             return function(*args, **kwargs)
         with ExitStack() as undo:
-            for form in forms:
+            for module, form in weights:
                 # A layer that runs again leaves the graph of the first time.
                 form.is_counting = phase is Phase.LAYER and torch.is_grad_enabled()
-                attribute = form.name.rpartition(".")[2]
-                found[attribute] = form.seen(self._use)
-                undo.callback(found.pop, attribute)
+                found, attribute = vars(module), form.name.rpartition(".")[2]
+                if attribute not in found:
+                    found[attribute] = form.seen(self._use)
+                    undo.callback(found.pop, attribute)
             return function(*args, **kwargs)
 
     @property
