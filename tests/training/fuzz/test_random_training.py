@@ -80,10 +80,19 @@ SPREAD_WEIGHTS = Case(
 )
 
 
+CALLED_AGAIN_UNDER_AUTOCAST = Case(
+    ModelPlan(("attending", "attending"), (), (0,), False, False),
+    LoopPlan((("backward", "clip", "step", "zero"), ("backward", "step", "zero")), "adam", True),
+    Activations.RECOMPUTE,
+    40,
+)
+
+
 @settings(max_examples=25, suppress_health_check=WHATEVER)
 @example(case=FIRST_FORWARD_FAILS)
 @example(case=LOSS_OF_ITS_OWN)
 @example(case=SPREAD_WEIGHTS)
+@example(case=CALLED_AGAIN_UNDER_AUTOCAST)
 @given(case=cases())
 def test_random_training_is_plain_training_or_refused(case: Case) -> None:
     check(case)

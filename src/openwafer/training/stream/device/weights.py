@@ -265,8 +265,13 @@ class DeviceWeights:
             if not self.holds(record):
                 self.unbind(record)
 
-    def drop(self, record: str) -> None:
-        """Give the record's slot back and leave its parameters without memory."""
+    def drop(self, record: str, *, has_failed: bool = False) -> None:
+        """Give the record's slot back and leave its parameters without memory.
+
+        Args:
+            record: on the device.
+            has_failed: whether its pass did, so that an exception may hold what the layer held.
+        """
         if record in self._expected:
             self._expected.remove(record)
             return
@@ -276,8 +281,8 @@ class DeviceWeights:
         is_bound = self._by_storage.pop(slot.untyped_storage()._cdata, None) == record
         written = self._written(record) if is_bound else []
         self.unbind(record)
-        is_whole = is_bound and slice_of(record) is None
-        is_kept = is_whole and _num_users(slot) > self._num_users[record]
+        is_watched = is_bound and slice_of(record) is None and not has_failed
+        is_kept = is_watched and _num_users(slot) > self._num_users[record]
         if record in self._lent:
             self._lent.remove(record)
         elif not self._is_viewed(record, slot):

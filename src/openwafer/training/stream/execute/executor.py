@@ -264,7 +264,7 @@ class Executor:
         with ExitStack() as rest:
             rest.callback(self.gradients.forget)
             for record in filter(self.weights.holds, self.split.records):
-                rest.callback(self.weights.drop, record)
+                rest.callback(self.weights.drop, record, has_failed=True)
             self.link.abandon()
 
     def enter(self, layer: Layer) -> int:

@@ -75,6 +75,8 @@ class SharedCasts:
             self._used.clear()
         self._note_kept(self._pinned)
         torch.clear_autocast_cache()
+        # The layer may be run again before its call ends.
+        self._kept = self._cast_of_probe()
         if module is not None and self._keeps_casts:
             pinned = set(map(id, self._pinned))
             for one in module.modules():

@@ -5,6 +5,7 @@ from itertools import chain
 
 import torch
 from torch import nn
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from openwafer.diagnostics import OpenwaferError, error
 
@@ -32,8 +33,10 @@ def _extents(model: nn.Module) -> Iterator[_Extent]:
     for path, module in model.named_modules():
         own = (module.named_parameters(recurse=False), module.named_buffers(recurse=False))
         held = {**vars(module), **dict(chain(*own))}
+        made = _made_before_use(module)
         for name, tensor in held.items():
-            if type(tensor) in (torch.Tensor, nn.Parameter) and _has_memory(tensor):
+            is_tensor = type(tensor) in (torch.Tensor, nn.Parameter)
+            if is_tensor and name not in made and _has_memory(tensor):
                 found.setdefault(id(tensor), (f"{path}.{name}" if path else name, tensor))
     for name, tensor in found.values():
         extents = zip(tensor.size(), tensor.stride(), strict=True)
@@ -41,6 +44,12 @@ def _extents(model: nn.Module) -> Iterator[_Extent]:
         begin = tensor.data_ptr()
         is_weight = isinstance(tensor, nn.Parameter)
         yield begin, begin + num_elements * tensor.element_size(), name, is_weight
+
+
+def _made_before_use(module: nn.Module) -> set[str]:
+    """Attributes that a hook of torch replaces before each forward."""
+    hooks = module._forward_pre_hooks.values()  # noqa: SLF001 - no public name
+    return {hook.name for hook in hooks if isinstance(hook, SpectralNorm)}
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
