@@ -209,6 +209,13 @@ def doors() -> Iterator[tuple[str, list[str]]]:
                 yield module, ast.literal_eval(node.value)
 
 
+@pytest.mark.parametrize("wing", ["training", "wafer"])
+def test_every_journal_entry_stands_once(wing: str) -> None:
+    text = (ROOT / "docs" / "journal" / f"{wing}.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert sorted(entries) == sorted(set(entries))
+
+
 def test_public_doors_open_on_exactly_these_names(golden: GoldenTexts) -> None:
     names = sorted(f"{module}.{name}" for module, exported in doors() for name in exported)
     golden.check("public_names.txt", "\n".join(names) + "\n")
