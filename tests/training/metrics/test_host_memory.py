@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics import HostMemorySampler, read_host_memory
+from openwafer.training.metrics import read_host_memory
 
 MIB = 1 << 20
 
@@ -32,25 +32,11 @@ def test_the_resident_set_is_the_sum_of_the_kinds_and_below_the_peak() -> None:
     assert 0 < memory.resident_bytes <= memory.peak_bytes + MIB
 
 
-def test_a_sampler_sees_a_peak_that_is_gone_at_the_end() -> None:
-    with HostMemorySampler(interval_seconds=0.005) as sampler:
-        with filled(64 * MIB):
-            time.sleep(0.05)
-        after = read_host_memory().anonymous_bytes
-    assert sampler.most_anonymous_bytes - after > 40 * MIB
-
-
-def test_a_sampler_samples_at_start_and_end_of_the_shortest_block() -> None:
-    with HostMemorySampler(interval_seconds=60) as sampler:
-        pass
-    assert (sampler.num_samples, sampler.most_resident_bytes > 0) == (2, True)
-
-
-def test_a_sample_costs_well_below_a_millisecond() -> None:
+def test_a_reading_costs_well_below_a_millisecond() -> None:
     started = time.process_time()
-    with HostMemorySampler(interval_seconds=0.0005) as sampler:
-        time.sleep(0.2)
-    assert (time.process_time() - started) / sampler.num_samples < 5e-4
+    for _ in range(200):
+        read_host_memory()
+    assert (time.process_time() - started) / 200 < 5e-4
 
 
 def test_another_process_can_be_measured() -> None:

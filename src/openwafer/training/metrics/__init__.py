@@ -7,7 +7,6 @@ from openwafer.training.metrics.compute_share import ComputeShare, compute_share
 from openwafer.training.metrics.environment import write_environment
 from openwafer.training.metrics.host_memory import (
     HostMemory,
-    HostMemorySampler,
     read_host_memory,
 )
 from openwafer.training.metrics.progress import Progress
@@ -28,7 +27,6 @@ __all__ = [
     "ComputeShare",
     "GeneratedSample",
     "HostMemory",
-    "HostMemorySampler",
     "Progress",
     "RunRecord",
     "StepLines",

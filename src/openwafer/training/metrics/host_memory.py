@@ -5,11 +5,8 @@ against a machine's memory for certain: file pages are cache that the kernel tak
 """
 
 import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from openwafer.diagnostics import error
 
@@ -42,50 +39,6 @@ def read_host_memory(status: Path = OWN_STATUS) -> HostMemory:
         return _read(descriptor, status)
     finally:
         os.close(descriptor)
-
-
-class HostMemorySampler:
-    """A thread that reads host memory every `interval_seconds` while the `with` block runs.
-
-    It keeps maxima only, so it may run as long as the process: `most_resident_bytes` and
-    `most_anonymous_bytes` over `num_samples` samples. One sample costs about 8 microseconds.
-    """
-
-    def __init__(self, interval_seconds: float = 0.05) -> None:
-        self.most_resident_bytes = 0
-        self.most_anonymous_bytes = 0
-        self.num_samples = 0
-        self._interval_seconds = interval_seconds
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="host-memory", daemon=True)
-        self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        self._descriptor = _open(OWN_STATUS)
-        self._sample()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        raised: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._sample()
-        os.close(self._descriptor)
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_seconds):
-            self._sample()
-
-    def _sample(self) -> None:
-        memory = _read(self._descriptor, OWN_STATUS)
-        self.most_resident_bytes = max(self.most_resident_bytes, memory.resident_bytes)
-        self.most_anonymous_bytes = max(self.most_anonymous_bytes, memory.anonymous_bytes)
-        self.num_samples += 1
 
 
 def _open(status: Path) -> int:
