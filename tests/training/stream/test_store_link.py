@@ -1,6 +1,7 @@
 """The link over a store: reads run ahead in order, updates happen when due, failures leave it."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import Part
 from openwafer.training.store.options import DiskTransfer, StoreOptions
+from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.stream.small_link import (
@@ -307,6 +309,17 @@ def test_traffic_counts_bytes_each_way(make_link: MakeLink) -> None:
     small.push(1, 0.25)
     traffic = dataclasses.asdict(small.link.traffic)
     assert (traffic["fetch_bytes"], traffic["push_bytes"]) == (2 * 16384, 16384)
+
+
+@pytest.mark.parametrize("timing", UpdateTiming)
+def test_gradients_cross_a_slow_link_at_its_rate(make_link: MakeLink, timing: UpdateTiming) -> None:
+    device = CpuDevice(link_bytes_per_second=10 * WEIGHT_BYTES)
+    small = make_link(timing=timing, device=device)
+    small.link.begin_pass([])
+    start = time.perf_counter()
+    small.push(0, 1.0)
+    small.link.end_pass()
+    assert time.perf_counter() - start >= 0.1
 
 
 def test_watchers_may_change_gradients_on_their_way(make_link: MakeLink) -> None:

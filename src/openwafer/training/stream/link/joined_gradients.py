@@ -40,7 +40,7 @@ class JoinedGradients:
         self._device = device
         self._begun: dict[str, JoinedGradient] = {}
 
-    def add(self, name: str, gradient: torch.Tensor) -> JoinedGradient | None:
+    def add(self, name: str, gradient: torch.Tensor, *, is_on_host: bool) -> JoinedGradient | None:
         """Take the gradient of a slice; returns that of its weight when it was the last."""
         found = slice_of(name)
         assert found is not None
@@ -50,7 +50,7 @@ class JoinedGradients:
             whole = torch.empty(shape, dtype=gradient.dtype)
             joined = self._begun[found.whole] = JoinedGradient(found.whole, whole, {})
         place = joined.slices[name] = joined.whole[found.index]
-        if gradient.device.type == "cpu":
+        if is_on_host:
             place.copy_(gradient)
         else:
             self._device.download(gradient, place, self._device.submitted()).wait()

@@ -19,9 +19,23 @@ from openwafer.training.stream.schedule import UpdateTiming
 
 
 @dataclass(frozen=True)
+class Arrived:
+    """Gradients of a record.
+
+    Attributes:
+        gradients: by parameter name.
+        is_on_host: whether they are in host memory already, and cross no link.
+    """
+
+    gradients: Mapping[str, torch.Tensor]
+    is_on_host: bool = False
+
+
+@dataclass(frozen=True)
 class _Push:
     record: str
     gradients: dict[str, torch.Tensor]
+    is_on_host: bool
     loan: Loan
     after: Submitted
 
@@ -66,31 +80,32 @@ class Pushes:
         self._fetches = fetches
         self._device = device
         self._recorder = recorder
-        self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
+        self._held_back: dict[str, Arrived] = {}
         self._under_way: _UnderWay | None = None
         self._thread = (
             ThreadPoolExecutor(1, thread_name_prefix="push") if device.is_asynchronous else None
         )
 
-    def take(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
-        """Keep or apply the gradients of a record, by parameter name."""
+    def take(self, record: str, arrived: Arrived) -> None:
+        """Keep or apply the gradients of a record."""
         if self.timing is UpdateTiming.ON_PUSH and self._fetches.is_lent(record):
             # The rest of the backward pass sees the weights as they were.
-            self._held_back[record] = gradients
+            self._held_back[record] = arrived
         else:
-            self._begin(record, gradients)
+            self._begin(record, arrived)
 
     def release(self, record: str) -> None:
         """The record's weights are lent no more: make the update that waited for that."""
-        gradients = self._held_back.pop(record, None)
-        if gradients is not None:
-            self._begin(record, gradients)
+        arrived = self._held_back.pop(record, None)
+        if arrived is not None:
+            self._begin(record, arrived)
 
-    def _begin(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+    def _begin(self, record: str, arrived: Arrived) -> None:
         # One push under way at a time bounds the gradients that wait on the device.
         self.finish()
         loan = self._take_loan(record)
-        push = _Push(record, dict(gradients), loan, self._device.submitted())
+        gradients, after = dict(arrived.gradients), self._device.submitted()
+        push = _Push(record, gradients, arrived.is_on_host, loan, after)
         if self._thread is None:
             self._serve(push)
         else:
@@ -123,10 +138,10 @@ class Pushes:
             for name, gradient in push.gradients.items():
                 place = loan.tensor(name, Part.GRADIENTS)
                 if self._kept.has(push.record, name):
-                    place.add_(self._on_host(gradient, push.after))
+                    place.add_(self._on_host(push, gradient))
                 else:
                     self._kept.add(push.record, name)
-                    self._download(gradient, place, push.after)
+                    self._copy(push, gradient, place)
 
     @contextmanager
     def _lent(self, loan: Loan, changed: tuple[Part, ...]) -> Iterator[Loan]:
@@ -148,23 +163,21 @@ class Pushes:
             return push.gradients
         with self._recorded(push):
             return {
-                name: self._on_host(gradient, push.after)
-                for name, gradient in push.gradients.items()
+                name: self._on_host(push, gradient) for name, gradient in push.gradients.items()
             }
 
-    def _on_host(self, gradient: torch.Tensor, after: Submitted) -> torch.Tensor:
-        if gradient.device.type == "cpu" and self._thread is not None:
+    def _on_host(self, push: _Push, gradient: torch.Tensor) -> torch.Tensor:
+        if push.is_on_host:
             return gradient
         on_host = torch.empty_like(gradient, device="cpu")
-        self._download(gradient, on_host, after)
+        self._copy(push, gradient, on_host)
         return on_host
 
-    def _download(self, gradient: torch.Tensor, place: torch.Tensor, after: Submitted) -> None:
-        if gradient.device.type == "cpu" and self._thread is not None:
-            # Slices of a weight that was watched whole, and zeros.
+    def _copy(self, push: _Push, gradient: torch.Tensor, place: torch.Tensor) -> None:
+        if push.is_on_host:
             place.copy_(gradient)
         else:
-            self._device.download(gradient, place, after).wait()
+            self._device.download(gradient, place, push.after).wait()
 
     def finish(self) -> None:
         """Return when no push is under way; raises what the last one has raised."""

@@ -26,7 +26,7 @@ from openwafer.training.stream.link.fetches import Fetches
 from openwafer.training.stream.link.idle_loans import READ_AHEAD, IdleLoans
 from openwafer.training.stream.link.joined_gradients import JoinedGradients
 from openwafer.training.stream.link.kept_gradients import KeptGradients
-from openwafer.training.stream.link.pushes import Pushes
+from openwafer.training.stream.link.pushes import Arrived, Pushes
 from openwafer.training.stream.link.updates import RecordUpdates, Updater
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 
@@ -174,25 +174,27 @@ class StoreLink:
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """See :class:`HostLink`."""
         self.traffic.push_bytes += sum(gradient.nbytes for gradient in gradients.values())
-        self._take(record, self._laid_out(record, gradients))
+        self._take(record, Arrived(self._laid_out(record, gradients)))
 
     def push_zeros(self, record: str) -> None:
         """See :class:`HostLink`."""
         specs = [place.spec for place in self.store.layouts[record].parts[Part.WEIGHTS]]
         zeros = {spec.name: torch.zeros((), dtype=spec.dtype) for spec in specs}
-        self._take(record, {spec.name: zeros[spec.name].expand(spec.shape) for spec in specs})
+        spread = {spec.name: zeros[spec.name].expand(spec.shape) for spec in specs}
+        self._take(record, Arrived(spread, is_on_host=True))
 
-    def _take(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+    def _take(self, record: str, arrived: Arrived) -> None:
         """Show gradients to the watchers and take them; slices wait until their weight is whole."""
         if not self.watchers or slice_of(record) is None:
-            self._watch(gradients)
-            self._pushes.take(record, gradients)
+            self._watch(arrived.gradients)
+            self._pushes.take(record, arrived)
             return
-        joined = self._joined.add(record, gradients[record])
+        gradient = arrived.gradients[record]
+        joined = self._joined.add(record, gradient, is_on_host=arrived.is_on_host)
         if joined is not None:
             self._watch({joined.name: joined.whole})
-            for name, gradient in joined.slices.items():
-                self._pushes.take(name, {name: gradient})
+            for name, part in joined.slices.items():
+                self._pushes.take(name, Arrived({name: part}, is_on_host=True))
 
     def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
         for watcher in self.watchers:
