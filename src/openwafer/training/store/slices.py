@@ -14,7 +14,9 @@ import torch
 
 from openwafer.training.store.layout import ArraySpec
 
-_SLICE = re.compile(r"(.+)\[(\d+)\]")
+# No name of torch's has two dots in a row: modules and parameters have names of their own, none of
+# them empty, with a dot between them.
+_SLICE = re.compile(r"(.+)\.\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Slice:
 
 def slice_name(whole: str, index: int) -> str:
     """Name of a slice of an array."""
-    return f"{whole}[{index}]"
+    return f"{whole}..{index}"
 
 
 @lru_cache(maxsize=1 << 16)

@@ -96,7 +96,7 @@ class Execution(Protocol):
         """Call ``watcher`` with every gradient of each micro-batch by itself, once a step.
 
         Steps are not updated on trial while somebody watches, so that none is run twice. An expert
-        that streams by itself comes under a name of its own, as ``weight[3]``, in the
+        that streams by itself comes under a name of its own, as ``weight..3``, in the
         micro-batches that use it.
         """
 

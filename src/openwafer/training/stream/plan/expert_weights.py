@@ -10,9 +10,7 @@ from typing import Final
 
 from torch import nn
 
-from openwafer.diagnostics import error
 from openwafer.training.store.layout import PAGE_BYTES, strides_of
-from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.execute.compiled_layers import COMPILED_CALL
 from openwafer.training.stream.link.updates import Updater
 
@@ -26,17 +24,7 @@ def expert_weights(model: nn.Module, updater: Updater) -> dict[str, int]:
     Args:
         model: any module; its parameters may be on the meta device.
         updater: whose rules must be able to update experts by themselves.
-
-    Raises:
-        OpenwaferError: ``weight-name`` for a parameter that is named as an expert would be.
     """
-    for name, _ in model.named_parameters():
-        if slice_of(name) is not None:
-            raise error(
-                "weight-name",
-                f"the parameter {name!r} is named as one expert of a larger weight would be",
-                help="give the attribute or the key of its module another name, without brackets",
-            )
     return {
         name: len(weight)
         for name, weight in _candidates(model)
