@@ -9,8 +9,9 @@ from openwafer.diagnostics import OpenwaferError, render, wants_color
 
 def main() -> None:
     """Run the script of ``sys.argv``."""
-    from openwafer.sdk.compat.script import run_script
+    from openwafer.sdk.compat.script import run_script, show_mistake
 
+    sys.excepthook = show_mistake
     here = Path(sys.argv[0]).resolve().parent
     commands = here if (here / "cslc").is_file() else None
     try:

@@ -155,3 +155,43 @@ def test_scripts_whose_runs_are_compared_draw_the_same_numbers(tmp_path: Path) -
     environment = os.environ | {"OPENWAFER_FINAL_STATE": str(tmp_path)}
     drawn = {subprocess.check_output(command, cwd=tmp_path, env=environment) for _ in range(2)}
     assert len(drawn) == 1
+
+
+TIMES = """\
+import sys
+import numpy as np
+from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime, MemcpyDataType, MemcpyOrder
+from stamps import make_u48
+
+options = dict(streaming=False, order=MemcpyOrder.ROW_MAJOR,
+               data_type=MemcpyDataType.MEMCPY_16BIT, nonblock=False)
+runner = SdkRuntime(sys.argv[1])
+runner.load()
+runner.run()
+stamp = np.array([14313, 2, 3], np.uint32)
+runner.memcpy_h2d(runner.get_id("A"), stamp, 0, 0, 1, 1, 3, **options)
+words = np.zeros(3, np.uint32)
+runner.memcpy_d2h(words, runner.get_id("A"), 0, 0, 1, 1, 3, **options)
+runner.stop()
+print(make_u48(words.astype(np.uint16)))
+"""
+STAMPS = """\
+def make_u48(words):
+    return words[0] + (words[1] << 16) + (words[2] << 32)
+"""
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_clock_read_by_words_comes_out_as_under_numpy_1(folder: Path) -> None:
+    (folder / "times.py").write_text(TIMES)
+    (folder / "stamps.py").write_text(STAMPS)
+    done = command("cs_python", folder, "times.py", "out")
+    assert done.stdout == f"{14313 + (2 << 16) + (3 << 32)}\n", done.stderr
+
+
+def test_a_mistake_of_the_script_shows_its_own_frames_alone(tmp_path: Path) -> None:
+    (tmp_path / "half.py").write_text("def half(x):\n    return x / 0\nhalf(3)\n")
+    done = command("cs_python", tmp_path, "half.py")
+    files = [line.split('"')[1] for line in done.stderr.splitlines() if "File" in line]
+    assert (done.returncode, files) == (1, ["half.py", "half.py"])
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")

@@ -2,18 +2,19 @@
 
 import os
 import random
-import runpy
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 
 import openwafer
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
-from openwafer.sdk.compat import finder
+from openwafer.sdk.compat import finder, numpy1
+from openwafer.sdk.compat.numpy1.modules import run_as_main
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 
@@ -42,10 +43,38 @@ def run_script(arguments: Sequence[str], commands: Path | None) -> None:
         random.seed(0)
         np.random.seed(0)
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        run_as_main(script)
     except OpenwaferError as found:
         place = _line_of_script(found, script)
         raise OpenwaferError(*(_at(one, place) for one in found.diagnostics)) from found
+
+
+def show_mistake(
+    kind: type[BaseException], mistake: BaseException, _trace: TracebackType | None
+) -> None:
+    """Print what ended a script, for `sys.excepthook`, with the frames of the script alone.
+
+    Those below its first line run it, and those behind its operators compute by numpy 1's rules.
+    """
+    chained: BaseException | None = mistake
+    while chained is not None:
+        chained.__traceback__ = _frames_of_script(chained.__traceback__)
+        chained = chained.__cause__ or chained.__context__
+    sys.__excepthook__(kind, mistake, mistake.__traceback__)
+
+
+def _frames_of_script(trace: TracebackType | None) -> TracebackType | None:
+    links = []
+    while trace is not None:
+        links.append(trace)
+        trace = trace.tb_next
+    modules = [link.tb_frame.f_globals.get("__name__", "") for link in links]
+    start = modules.index(run_as_main.__module__) + 1 if run_as_main.__module__ in modules else 0
+    rest: TracebackType | None = None
+    for link, module in reversed(list(zip(links[start:], modules[start:], strict=True))):
+        if not module.startswith(numpy1.__name__):
+            rest = TracebackType(rest, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return rest
 
 
 def _line_of_script(found: OpenwaferError, script: Path) -> str:
