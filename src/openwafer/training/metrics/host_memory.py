@@ -4,14 +4,12 @@ Anonymous, file-backed and shared pages are kept apart, because only the first a
 against a machine's memory for certain: file pages are cache that the kernel takes back.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.diagnostics import error
 
 OWN_STATUS = Path("/proc/self/status")
-_STATUS_LIMIT_BYTES = 16384
 _FIELDS = (b"RssAnon", b"RssFile", b"RssShmem", b"VmHWM")
 
 
@@ -32,29 +30,17 @@ class HostMemory:
 def read_host_memory(status: Path = OWN_STATUS) -> HostMemory:
     """The state of this process, or of the one whose status file is given; 20 microseconds.
 
-    Raises `OpenwaferError` (host-memory-unreadable) where there is no Linux `/proc`.
+    Raises:
+        OpenwaferError: ``host-memory-unreadable`` where there is no Linux `/proc`.
     """
-    descriptor = _open(status)
     try:
-        return _read(descriptor, status)
-    finally:
-        os.close(descriptor)
-
-
-def _open(status: Path) -> int:
-    try:
-        return os.open(status, os.O_RDONLY | os.O_CLOEXEC)
+        text = status.read_bytes()
     except OSError as cause:
         raise error(
             "host-memory-unreadable",
             f"cannot read {status}: {cause.strerror}",
             help="host memory is measured on Linux with /proc mounted",
         ) from cause
-
-
-def _read(descriptor: int, status: Path) -> HostMemory:
-    # pread from 0 makes the kernel write the text anew without another open, half the cost.
-    text = os.pread(descriptor, _STATUS_LIMIT_BYTES, 0)
     try:
         return HostMemory(*(_field_bytes(text, name) for name in _FIELDS))
     except ValueError as cause:

@@ -16,6 +16,15 @@ from openwafer.training.stream.execute.snapshot import Snapshot
 _OF_TORCH: Final = frozenset(vars(nn.Module())) - {"_buffers"}
 
 
+def norms_with_statistics(module: nn.Module) -> list[_NormBase]:
+    """The modules within one that keep running statistics of what goes through them."""
+    return [
+        inner
+        for inner in module.modules()
+        if isinstance(inner, _NormBase) and inner.track_running_stats
+    ]
+
+
 class LayerState:
     """Attributes and buffers of a layer's modules: plain values, containers, arrays, tensors.
 
@@ -35,9 +44,7 @@ class LayerState:
         self._latest_with_tensors: ReferenceType[Snapshot] | None = None
         self.is_rehearsed = False
         # Their kernels write without counting versions up, and fake tensors have nothing else.
-        self._keeps_statistics = any(
-            isinstance(inner, _NormBase) and inner.track_running_stats for inner in module.modules()
-        )
+        self._keeps_statistics = bool(norms_with_statistics(module))
         self.refusal: str | None = None
 
     def now(self) -> Snapshot:

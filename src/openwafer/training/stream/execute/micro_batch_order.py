@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from openwafer.training.stream.execute.layer_state import LayerState
+from openwafer.training.stream.execute.layer_state import LayerState, norms_with_statistics
 from openwafer.training.stream.execute.reach import reached_from
 from openwafer.training.stream.execute.snapshot import Snapshot
 
@@ -50,11 +50,7 @@ class MicroBatchOrder:
         # With gradients and without: the order to begin with, and whether it was once too low.
         self._known = {True: Order.FALLING, False: Order.RISING}
         self._was_too_low = {True: False, False: False}
-        self._norms = [
-            norm
-            for norm in model.modules()
-            if isinstance(norm, _NormBase) and norm.track_running_stats
-        ]
+        self._norms = norms_with_statistics(model)
 
     def state(self) -> Snapshot:
         """Attributes and buffers of the model, and all that its code reaches beside them."""
