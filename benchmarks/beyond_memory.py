@@ -36,6 +36,7 @@ name: beyond-memory
 folder: {folder}
 steps: {steps}
 log_every: 1
+trace_steps: [2]
 model:
   hidden_size: {hidden}
   num_layers: {layers}
