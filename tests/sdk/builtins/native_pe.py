@@ -46,7 +46,7 @@ class Memory:
         """Content of a global, shape as declared."""
         symbol = next(s for s in self.image.symbols if s.name == name)
         words = self.words[symbol.address : symbol.address + symbol.num_words]
-        return words.copy().view(dtype)
+        return words.copy().view(np.uint8)[: symbol.num_bytes].view(dtype)
 
 
 def run(source: str, arch: Arch, fp16_format: str = "f16") -> Memory:

@@ -69,7 +69,7 @@ class _Builder:
     def _address(self) -> Value:
         if self._random.random() < 0.3:
             return self._value("slot_address", Type.PTR, names=("m",))
-        return Address("g", self._random.randrange(_GLOBAL_WORDS - 4))
+        return Address("g", 2 * self._random.randrange(_GLOBAL_WORDS - 4))
 
     def _constant(self, kind: Type) -> Constant:
         value = self._random.choice((0, 1, 2, 7, 100))
@@ -105,7 +105,11 @@ class _Builder:
 
     def _remember(self) -> None:
         kind = self._random.choice(_KINDS)
-        self._do("store", self._address(), self._expression(kind, 2))
+        value = self._expression(kind, 2)
+        address = self._address()
+        if kind is Type.U8 and self._random.random() < 0.5:
+            address = self._value("byte_add", Type.PTR, address, Constant(1, Type.I16))
+        self._do("store", address, value)
 
     def _request(self) -> None:
         if self._random.random() < 0.5:

@@ -137,12 +137,30 @@ head:
     return assert_agrees(text, arguments=[address])
 
 
-@pytest.mark.parametrize("address", [0, 24574, 24575, 24576, 65535])
-def test_a_load_or_store_outside_of_memory_traps_with_its_address(address: int) -> None:
-    trail = _access(address, "%1 = load i32 %0 !0\n  store %0, %1 !0")
-    fits = address <= 24574
+@pytest.mark.parametrize("word", [0, 24574, 24575, 24576, 32767])
+def test_a_load_or_store_outside_of_memory_traps_with_its_word(word: int) -> None:
+    trail = _access(2 * word, "%1 = load i32 %0 !0\n  store %0, %1 !0")
+    fits = word <= 24574
     assert trail.outcomes == [Outcome.FINISHED if fits else Outcome.TRAPPED]
-    assert trail.box[mailbox.TRAP_VALUE] == (0 if fits else address)
+    assert trail.box[mailbox.TRAP_VALUE] == (0 if fits else word)
+
+
+@pytest.mark.parametrize("address", [1, 49149, 49151, 65535])
+def test_a_number_of_whole_words_at_an_odd_address_traps(address: int) -> None:
+    trail = _access(address, "%1 = load i16 %0 !0")
+    assert trail.box[mailbox.TRAP] == Trap.MISALIGNED
+    assert trail.box[mailbox.TRAP_VALUE] == address
+
+
+@pytest.mark.parametrize("address", [0, 1, 49151, 49152, 65535])
+def test_bytes_are_loaded_and_stored_by_themselves(address: int) -> None:
+    body = """%1 = load u8 %0 !0
+  %2 = add u8 %1, 7:u8 !0
+  store %0, %2 !0
+  %3 = byte_add ptr %0, -1:i16 !0
+  store %3, 1:bool !0"""
+    trail = _access(address, body)
+    assert trail.outcomes == [Outcome.FINISHED if 0 < address < 49152 else Outcome.TRAPPED]
 
 
 _COPIES = """
@@ -151,15 +169,15 @@ entry &main
 fn &main($p: ptr) void {
 head:
   %0 = get[p] ptr !0
-  copy %0, @x, 8:u16 !0
-  copy @x+3, @x, 5:u16 !0
-  copy @x, %0, 9:u16 !0
+  copy %0, @x, 16:u16 !0
+  copy @x+6, @x, 10:u16 !0
+  copy @x, %0, 17:u16 !0
   return !0
 }
 """
 
 
-@pytest.mark.parametrize("address", [0, 90, 24567, 24568])
+@pytest.mark.parametrize("address", [0, 180, 181, 49135, 49136])
 def test_a_copy_may_overlap_and_stays_in_memory(address: int) -> None:
     memory = np.zeros(200, np.uint16)
     memory[100:108] = range(1, 9)
@@ -180,16 +198,16 @@ head:
   %0 = coordinate[x] u16 !0
   store @x, %0 !0
   %1 = coordinate[fabric_y] u16 !0
-  store @x+1, %1 !0
+  store @x+2, %1 !0
   %2 = parameter[0] i16 !0
-  store @x+2, %2 !0
+  store @x+4, %2 !0
   %3 = parameter[1] f32 !0
-  store @x+3, %3 !0
+  store @x+6, %3 !0
   %4 = random u16 !0
-  store @x+5, %4 !0
+  store @x+10, %4 !0
   seed_random 77:u32 !0
   %5 = random u16 !0
-  store @x+6, %5 !0
+  store @x+12, %5 !0
   open_stream !0
   return !0
 }
@@ -276,7 +294,7 @@ head:
   %0 = get[a] i16 !0
   store @x, %0 !0
   %1 = get[b] u16 !0
-  store @x+1, %1 !0
+  store @x+2, %1 !0
   return !0
 }
 """

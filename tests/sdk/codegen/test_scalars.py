@@ -59,7 +59,7 @@ class Case:
         for index, (op, operands, result, names) in enumerate(self.operations):
             args = tuple(sides[letter] for letter in operands)
             yield Instruction(op, args, 3 + index, result, names)
-            yield Instruction("store", (Address("r", 4 * index), Register(3 + index, result)))
+            yield Instruction("store", (Address("r", 8 * index), Register(3 + index, result)))
         yield Instruction("return")
 
     def differences(self, a: int, b: int) -> list[str]:
@@ -102,6 +102,7 @@ def _words(bits: int) -> list[int]:
 
 def _value(memory: Memory, kind: Type) -> int | str:
     bits = sum(int(memory[index]) << (16 * index) for index in range(num_words(kind)))
+    bits &= 0xFF if WIDTHS[kind] <= 8 else -1
     number = decode(bits, kind) if kind in FLOATS else bits
     return "nan" if number != number else bits
 

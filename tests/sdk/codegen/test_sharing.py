@@ -22,13 +22,13 @@ head:
 }}
 fn &{middle}() void {{
 head:
-  store 20:ptr, {outer}:u16 !0
+  store 40:ptr, {outer}:u16 !0
   call[{last}] !0
   return !0
 }}
 fn &{last}() void {{
 head:
-  store 21:ptr, {inner}:u16 !0
+  store 42:ptr, {inner}:u16 !0
   return !0
 }}
 """

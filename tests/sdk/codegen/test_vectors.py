@@ -52,7 +52,7 @@ def _operand(op: VectorOp, place: int, letter: str, stride: int) -> str:
     kind = (op.destination, *op.sources)[place]
     words = element_words(kind)
     if letter == "p":
-        return f"{place * _AREA}:ptr"
+        return f"{2 * place * _AREA}:ptr"
     if letter == "s":
         kind = {"any16": "u16", "any32": "u32"}.get(kind, kind)
         return f"{3 if kind[0] != 'f' else 0x3E00 if kind == 'f16' else 0x3FC00000}:{kind}"
@@ -93,9 +93,9 @@ entry &main
 fn &main() void {
 head:
   %0 = load dsd @d !0
-  %1 = load dsd @d+8 !0
-  %2 = load dsd @d+16 !0
-  %3 = load dsd @d+24 !0
+  %1 = load dsd @d+16 !0
+  %2 = load dsd @d+32 !0
+  %3 = load dsd @d+48 !0
   vector[fmacs] %0, %1, %2, %3 !0
   return !0
 }

@@ -15,7 +15,7 @@ module "pe.csl" stack 64 memory 24576
 place "pe.csl" 1 1 "scale"
 global @A 16 4
 global @ptr_A 20 1 = 16
-global @flags 21 2
+global @flags 21 1
 entry &scale
 entry &echo
 fn &scale($k: f32) void {
@@ -38,13 +38,13 @@ head:
 IMAGE = Image(
     name="pe.csl",
     code=CODE,
-    data=np.array([0] * 20 + [16, 7, 9], np.uint16).tobytes(),
+    data=np.array([0] * 20 + [32, 7 | 9 << 8], np.uint16).tobytes(),
     stack_base=64,
     code_words=20,
     symbols=(
         Symbol("A", 16, 4, "f32", (2,)),
         Symbol("ptr_A", 20, 1, "[*]f32"),
-        Symbol("flags", 21, 2, "u8", (2,)),
+        Symbol("flags", 21, 1, "u8", (2,)),
     ),
     entries=(Entry("scale", ("f32",)), Entry("echo", ("u32",))),
     tasks=(TaskBinding(TaskKind.DATA, 5, 1),),

@@ -80,7 +80,7 @@ def test_what_follows_from_a_folded_call_is_the_argument_of_the_next_one() -> No
 
 
 def test_a_function_may_read_constants_of_the_image() -> None:
-    text = main("  %0 = call[load] i16 @table+2 !0\n  store @out, %0 !0\n", LOAD)
+    text = main("  %0 = call[load] i16 @table+4 !0\n  store @out, %0 !0\n", LOAD)
     assert "store @out, 30:i16" in text
 
 

@@ -141,7 +141,7 @@ def test_a_reduction_begins_with_its_scalar() -> None:
 
 TRAPS = {
     Trap.ASSERTION: "assert 0:bool !0\n  return !0",
-    Trap.OUT_OF_BOUNDS: "store 256:ptr, 1:i16 !0\n  return !0",
+    Trap.OUT_OF_BOUNDS: "store 512:ptr, 1:i16 !0\n  return !0",
     Trap.UNREACHABLE: "unreachable !0",
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.frames import STATE, Frame
 from openwafer.sdk.codegen.mailboxes import (
@@ -67,7 +68,7 @@ class Unit:
             case Constant():
                 return constant(value)
             case Address(symbol, offset):
-                return str((self.addresses[symbol] + offset) & 0xFFFF)
+                return str((WORD_BYTES * self.addresses[symbol] + offset) & 0xFFFF)
             case FunctionName(name):
                 return str(self.numbers[name])
             case _:
@@ -207,7 +208,7 @@ class FunctionWriter:
         wanted = self.body.value(f"zext i32 {end} to i64")
         self.trap_unless(fits, Trap.STACK_OVERFLOW, wanted, place)
 
-    def trap_unless(self, condition: str, kind: Trap, value: str, place: int) -> None:
+    def trap_unless(self, condition: str, kind: Trap | str, value: str, place: int) -> None:
         """Go on only when `condition` holds."""
         good, bad = self.body.fresh_label(), self.body.fresh_label()
         self.body.branch(condition, good, bad)

@@ -67,6 +67,8 @@ def _vector(writer: FunctionWriter, instruction: Instruction) -> str:
     for index, arg in enumerate(instruction.args):
         letter = "d" if arg.type is Type.DSD else "s" if index else "p"
         value = writer.spell(arg)
+        if letter == "p":
+            value = body.value(f"lshr i16 {value}, 1")
         if letter == "s":
             value = raw_bits(body, value, arg.type, width_of(op.sources[index - 1]))
         letters += letter

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Final
 
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.codegen.floats import from_raw_bits, raw_bits, resize
 from openwafer.sdk.codegen.functions import FunctionWriter
-from openwafer.sdk.codegen.mailboxes import field, load, read, store, word_address, write
+from openwafer.sdk.codegen.mailboxes import byte_address, field, load, read, store, write
 from openwafer.sdk.ir.function import Address, Instruction, Type, Value
-from openwafer.sdk.ir.machine import COORDINATES
+from openwafer.sdk.ir.machine import COORDINATES, NARROW
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import BlockKind, Trap
@@ -15,28 +16,54 @@ from openwafer.sdk.program.mailbox import BlockKind, Trap
 
 def load_value(writer: FunctionWriter, instruction: Instruction) -> str:
     """``load``"""
-    address = _checked(writer, instruction.args[0], num_words(instruction.type), instruction.place)
-    return load(writer.body, address, instruction.type)
+    kind = instruction.type
+    address = _checked(writer, instruction.args[0], kind, instruction.place)
+    if kind in NARROW:
+        return from_raw_bits(writer.body, writer.body.value(f"load i8, ptr {address}"), 8, kind)
+    return load(writer.body, address, kind)
 
 
 def store_value(writer: FunctionWriter, instruction: Instruction) -> str:
     """``store``"""
     target, value = instruction.args
-    address = _checked(writer, target, num_words(value.type), instruction.place)
-    store(writer.body, address, writer.spell(value), value.type)
+    address = _checked(writer, target, value.type, instruction.place)
+    spelled = writer.spell(value)
+    if value.type in NARROW:
+        writer.body.do(f"store i8 {raw_bits(writer.body, spelled, value.type, 8)}, ptr {address}")
+    else:
+        store(writer.body, address, spelled, value.type)
     return ""
 
 
-def _checked(writer: FunctionWriter, address: Value, words: int, place: int) -> str:
-    """Native address of words that lie in memory; traps otherwise."""
-    spelled = writer.spell(address)
-    end = writer.unit.module.memory_words - words
+def _checked(writer: FunctionWriter, address: Value, kind: Type, place: int) -> str:
+    """Native address of a value that lies in memory; traps otherwise."""
+    body, spelled = writer.body, writer.spell(address)
+    words = writer.unit.module.memory_words
     # Globals lie in memory; so does what the compiler addresses inside of them.
-    if not (isinstance(address, Address) and int(spelled) <= end):
-        fits = writer.body.value(f"icmp ule i16 {spelled}, {end}")
-        wide = resize(writer.body, spelled, Type.PTR, Type.U64)
-        writer.trap_unless(fits, Trap.OUT_OF_BOUNDS, wide, place)
-    return word_address(writer.body, spelled, "i16")
+    is_known = isinstance(address, Address)
+    if kind in NARROW:
+        last = WORD_BYTES * words - 1
+        if not (is_known and int(spelled) <= last):
+            fits = body.value(f"icmp ule i16 {spelled}, {last & 0xFFFF}")
+            word = body.value(f"lshr i64 {resize(body, spelled, Type.PTR, Type.U64)}, 1")
+            writer.trap_unless(fits, Trap.OUT_OF_BOUNDS, word, place)
+    elif not (is_known and int(spelled) % 2 == 0 and int(spelled) // 2 <= words - num_words(kind)):
+        _check_word(writer, spelled, words - num_words(kind), place)
+    return byte_address(body, spelled, "i16")
+
+
+def _check_word(writer: FunctionWriter, address: str, last: int, place: int) -> None:
+    """Trap unless a word of memory begins at a byte address, at `last` at most."""
+    body = writer.body
+    # Rotated, odd addresses come behind all memory, so that one comparison finds them, too.
+    begin = body.value(f"call i16 @llvm.fshr.i16(i16 {address}, i16 {address}, i16 1)")
+    fits = body.value(f"icmp ule i16 {begin}, {last}")
+    wide = resize(body, address, Type.PTR, Type.U64)
+    is_odd = body.value(f"trunc i64 {wide} to i1")
+    kinds = str(Trap.MISALIGNED.value), str(Trap.OUT_OF_BOUNDS.value)
+    kind = body.select(is_odd, "i64", *kinds)
+    value = body.select(is_odd, "i64", wide, body.value(f"lshr i64 {wide}, 1"))
+    writer.trap_unless(fits, kind, value, place)
 
 
 def copy(writer: FunctionWriter, instruction: Instruction) -> str:
@@ -47,11 +74,11 @@ def copy(writer: FunctionWriter, instruction: Instruction) -> str:
     )
     for start in (source, target):
         end = body.value(f"add i64 {start}, {length}")
-        fits = body.value(f"icmp ule i64 {end}, {writer.unit.module.memory_words}")
-        writer.trap_unless(fits, Trap.OUT_OF_BOUNDS, start, instruction.place)
-    to, of = (word_address(body, start, "i64") for start in (target, source))
-    num_bytes = body.value(f"shl i64 {length}, 1")
-    body.do(f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {of}, i64 {num_bytes}, i1 false)")
+        fits = body.value(f"icmp ule i64 {end}, {WORD_BYTES * writer.unit.module.memory_words}")
+        word = body.value(f"lshr i64 {start}, 1")
+        writer.trap_unless(fits, Trap.OUT_OF_BOUNDS, word, instruction.place)
+    to, of = (byte_address(body, start, "i64") for start in (target, source))
+    body.do(f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {of}, i64 {length}, i1 false)")
     return ""
 
 
@@ -59,14 +86,32 @@ def slot_address(writer: FunctionWriter, instruction: Instruction) -> str:
     """``slot_address``"""
     place = writer.frame.places[instruction.names[0]]
     wide = writer.body.value(f"add i32 %fp, {place}")
-    return writer.body.value(f"trunc i32 {wide} to i16")
+    return _begin_of(writer, writer.body.value(f"trunc i32 {wide} to i16"))
+
+
+def _begin_of(writer: FunctionWriter, word: str) -> str:
+    """Address of a word's first byte."""
+    return writer.body.value(f"shl i16 {word}, 1")
 
 
 def ptr_add(writer: FunctionWriter, instruction: Instruction) -> str:
-    """``ptr_add``"""
+    """``ptr_add``, ``byte_add``"""
     pointer, offset = instruction.args
-    words = resize(writer.body, writer.spell(offset), offset.type, Type.PTR)
-    return writer.body.value(f"add i16 {writer.spell(pointer)}, {words}")
+    step = resize(writer.body, writer.spell(offset), offset.type, Type.PTR)
+    if instruction.op == "ptr_add":
+        step = _begin_of(writer, step)
+    return writer.body.value(f"add i16 {writer.spell(pointer)}, {step}")
+
+
+def word_of(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``word_of``"""
+    return writer.body.value(f"lshr i16 {writer.spell(instruction.args[0])}, 1")
+
+
+def at_word(writer: FunctionWriter, instruction: Instruction) -> str:
+    """``at_word``"""
+    (word,) = instruction.args
+    return _begin_of(writer, resize(writer.body, writer.spell(word), word.type, Type.PTR))
 
 
 def dsd_get(writer: FunctionWriter, instruction: Instruction) -> str:
@@ -192,6 +237,9 @@ MACHINE: Final[dict[str, Callable[[FunctionWriter, Instruction], str]]] = {
     "copy": copy,
     "slot_address": slot_address,
     "ptr_add": ptr_add,
+    "byte_add": ptr_add,
+    "word_of": word_of,
+    "at_word": at_word,
     "dsd_get": dsd_get,
     "dsd_set": dsd_set,
     **dict.fromkeys(("activate", "block", "unblock"), schedule),

@@ -65,9 +65,10 @@ def write(body: Body, index: int, value: str) -> None:
     body.do(f"store i64 {value}, ptr {field(body, index)}")
 
 
-def trap(body: Body, kind: Trap, value: str, place: str) -> None:
-    """Note why the code stops; `value` and `place` are of type i64."""
-    body.do(f"call void @trap(ptr %mailbox, i64 {kind.value}, i64 {value}, i64 {place})")
+def trap(body: Body, kind: Trap | str, value: str, place: str) -> None:
+    """Note why the code stops; `value`, `place` and a `kind` that is computed are of type i64."""
+    number = kind.value if isinstance(kind, Trap) else kind
+    body.do(f"call void @trap(ptr %mailbox, i64 {number}, i64 {value}, i64 {place})")
 
 
 def word_address(body: Body, index: str, llvm: str) -> str:
@@ -75,6 +76,13 @@ def word_address(body: Body, index: str, llvm: str) -> str:
     if llvm != "i64":
         index = body.value(f"zext {llvm} {index} to i64")
     return body.value(f"getelementptr i16, ptr %memory, i64 {index}")
+
+
+def byte_address(body: Body, index: str, llvm: str) -> str:
+    """Native address of a byte of the PE's memory."""
+    if llvm != "i64":
+        index = body.value(f"zext {llvm} {index} to i64")
+    return body.value(f"getelementptr i8, ptr %memory, i64 {index}")
 
 
 def load(body: Body, address: str, kind: Type) -> str:

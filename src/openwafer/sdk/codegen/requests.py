@@ -53,8 +53,7 @@ def fill_request(body: Body, instruction: Instruction, spell: Spell) -> None:
         write(body, mailbox.OPERATION, operation)
     _fill_options(body, options, [_bits(body, value, spell) for value in values])
     for index, arg in enumerate(args):
-        is_pointer = arg.type is Type.PTR and index == 0 and instruction.op != "print"
-        _fill_operand(body, index, arg, spell, is_pointer=is_pointer)
+        _fill_operand(body, index, arg, spell)
 
 
 def _bits(body: Body, value: Value, spell: Spell) -> str:
@@ -73,7 +72,7 @@ def _fill_options(body: Body, names: Sequence[str], values: Sequence[str]) -> No
     write(body, mailbox.OPTIONS, str(options.value))
 
 
-def _fill_operand(body: Body, index: int, arg: Value, spell: Spell, *, is_pointer: bool) -> None:
+def _fill_operand(body: Body, index: int, arg: Value, spell: Spell) -> None:
     start = mailbox.OPERANDS + index * mailbox.OPERAND_WORDS
     if isinstance(arg, Resource):
         kind = OperandKind.DSR if arg.kind == "dsr" else OperandKind.FIFO
@@ -82,7 +81,10 @@ def _fill_operand(body: Body, index: int, arg: Value, spell: Spell, *, is_pointe
         kind = OperandKind.DSD
         address = field(body, start + 1)
         body.do(f"store {llvm_type(arg.type)} {spell(arg)}, ptr {address}, align 8")
+    elif arg.type is Type.PTR and index == 0:
+        kind = OperandKind.POINTER
+        write(body, start + 1, body.value(f"lshr i64 {_bits(body, arg, spell)}, 1"))
     else:
-        kind = OperandKind.POINTER if is_pointer else OperandKind.SCALAR
+        kind = OperandKind.SCALAR
         write(body, start + 1, _bits(body, arg, spell))
     write(body, start, str(kind.value))

@@ -34,10 +34,7 @@ class debug_util:  # noqa: N801 - the vendor's name
         """Return the values of a symbol of one PE."""
         offset = self._dump.program.offset
         x, y = col - offset[0], row - offset[1]
-        words = self._dump.symbol(x, y, symbol)
-        if self._dump.element_type(x, y, symbol) in ("i8", "u8", "bool"):
-            return words.astype(np.uint8).view(dtype)
-        return words.copy().view(dtype)
+        return self._dump.content(x, y, symbol).view(dtype)
 
     def get_symbol_rect(
         self, rectangle: tuple[tuple[int, int], tuple[int, int]], symbol: str, dtype: DTypeLike

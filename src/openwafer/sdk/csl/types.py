@@ -1,9 +1,10 @@
-"""The types of CSL and how their values lie in memory, in 16-bit words."""
+"""The types of CSL and how their values lie in memory: bytes, in words of 16 bits."""
 
 import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.ir.function import Type as IrType
 from openwafer.sdk.ir.numbers import WIDTHS
 from openwafer.sdk.program.descriptor import DSD4_WORDS, DSD_WORDS
@@ -300,7 +301,8 @@ def spare_bits(kind: Type) -> int:
     return _container(kind).num_bits - kind.num_bits if isinstance(kind, Int) else 0
 
 
-_WIDTHS: Final = (8, 16, 32, RUNTIME_BITS)
+_BYTE_BITS: Final = 8
+_WIDTHS: Final = (_BYTE_BITS, 16, 32, RUNTIME_BITS)
 _WIDE: Final[dict[Type, int]] = {
     F32: 2,
     **dict.fromkeys((MEM1D_DSD, CIRCBUF_DSD, FABIN_DSD, FABOUT_DSD), DSD_WORDS),
@@ -309,11 +311,25 @@ _WIDE: Final[dict[Type, int]] = {
 }
 
 
+def is_byte(kind: Type) -> bool:
+    """Whether a value is a number of at most 8 bits, which takes a byte."""
+    if isinstance(kind, Enum):
+        kind = kind.tag
+    return kind == BOOL or (isinstance(kind, Int) and kind.num_bits <= _BYTE_BITS)
+
+
+def num_bytes(kind: Type) -> int:
+    """Memory bytes of a value; elements of an array follow each other without a gap."""
+    if isinstance(kind, Array):
+        return kind.num_elements * num_bytes(kind.element)
+    return 1 if is_byte(kind) else WORD_BYTES * num_words(kind)
+
+
 def num_words(kind: Type) -> int:
-    """Memory words of a value; every element takes whole words."""
+    """Memory words that a variable takes; fields of a struct begin at words, too."""
     match kind:
-        case Array(element=element):
-            return kind.num_elements * num_words(element)
+        case Array():
+            return -(-num_bytes(kind) // WORD_BYTES)
         case Struct(is_packed=True):
             return num_words(Int(False, num_bits(kind)))
         case Struct(fields=fields, is_union=True):
@@ -339,6 +355,12 @@ def align_words(kind: Type) -> int:
             return min(2, num_words(kind))
         case _:
             return 2 if kind == F32 else 1
+
+
+def align_bytes(kind: Type) -> int:
+    """Bytes that the address of a value is a multiple of."""
+    element = kind.element if isinstance(kind, Array) else kind
+    return 1 if is_byte(element) else WORD_BYTES * align_words(kind)
 
 
 def num_bits(kind: Type) -> int:

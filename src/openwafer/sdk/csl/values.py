@@ -37,6 +37,8 @@ class Variable:
         name: as in the symbol table.
         address: first word in memory.
         words: what memory holds at start-up.
+        align_words: what the program asks for, beyond what the type needs.
+        declared: number of its module, and place in the file; zeros for what has none.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Variable:
     address: int
     words: list[int]
     is_mutable: bool = True
+    align_words: int = 1
+    declared: tuple[int, int] = (0, 0)
 
 
 @dataclass(eq=False, slots=True)
@@ -126,7 +130,7 @@ class PointerValue:
     Attributes:
         target: what it points into; None for an address made of a number.
         path: indices from a cell to the element; empty for the whole.
-        offset: words from a variable's first, or the address itself.
+        offset: bytes from a variable's first, or the address itself.
     """
 
     target: Cell | Variable | FunctionValue | None
@@ -230,6 +234,26 @@ class Affine:
     extents: tuple["Comptime | Runtime", ...]
     offset: "Comptime | Runtime"
     strides: tuple["Comptime | Runtime", ...]
+
+
+ACCESS_FIELDS: Final = ("base_address", "offset", "stride", "extent")
+"""What a tensor access says of a descriptor."""
+
+
+def known_numbers(items: "tuple[Comptime | Runtime, ...]") -> list[int]:
+    """Integers that the compiler knows."""
+    known = (one.value for one in items if isinstance(one, Comptime))
+    return [number for number in known if isinstance(number, int)]
+
+
+def relative_strides(access: Affine) -> list[int]:
+    """Innermost first, each from the last element of the inner dimensions."""
+    relative, walked = [], 0
+    pairs = zip(known_numbers(access.strides), known_numbers(access.extents), strict=True)
+    for stride, extent in reversed(list(pairs)):
+        relative.append(stride - walked)
+        walked += (extent - 1) * stride
+    return relative
 
 
 Place: TypeAlias = CellPlace | SlotPlace | MemoryPlace | BitsPlace

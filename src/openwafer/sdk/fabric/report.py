@@ -23,6 +23,7 @@ Lost: TypeAlias = tuple[int, int, int]
 _TRAPS = {
     mb.Trap.ASSERTION: "an assertion failed",
     mb.Trap.OUT_OF_BOUNDS: "word {value:#06x} lies outside of the PE's memory",
+    mb.Trap.MISALIGNED: "a value of whole words cannot begin at the odd byte {value:#06x}",
     mb.Trap.STACK_OVERFLOW: "the stack outgrew the PE's memory",
     mb.Trap.UNREACHABLE: "code that cannot be reached was reached",
     mb.Trap.ENDLESS_LOOP: "a loop ran for {value} cycles without an end",
@@ -32,6 +33,7 @@ _IS_FULL = " is full"
 _NO_QUEUE = "no input queue has that color"
 _TRAP_REMEDIES = {
     mb.Trap.OUT_OF_BOUNDS: "check the pointer, or the descriptor's base address, stride and extent",
+    mb.Trap.MISALIGNED: "go through a pointer to u8, byte by byte",
     mb.Trap.STACK_OVERFLOW: "end the recursion, or keep local arrays in variables of the file",
     mb.Trap.UNREACHABLE: "a number that its enumeration does not have may have come to a switch",
 }

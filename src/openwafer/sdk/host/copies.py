@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, Severity
-from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import tensors
 from openwafer.sdk.host.region import Region
@@ -53,7 +53,7 @@ def region_memory(
         addresses[own] = symbol.address
         if is_pointer(variable, symbol):
             pointers = np.full(int(own.sum()), symbol.address)
-            addresses[own] = simulator.read_all(pes[own], pointers, 1)[:, 0]
+            addresses[own] = simulator.read_all(pes[own], pointers, 1)[:, 0] // WORD_BYTES
     for outside in np.flatnonzero((addresses == 0) | (addresses + num_words > MEMORY_WORDS))[:1]:
         y, x = divmod(int(pes[outside]), program.width)
         check_in_memory(f"{variable.name} on PE ({x}, {y})", int(addresses[outside]), num_words)

@@ -33,9 +33,10 @@ class MemoryDump:
         symbol = HostSymbols(self.program).symbol(name, x, y)
         return self.words[y, x, symbol.address : symbol.address + symbol.num_words]
 
-    def element_type(self, x: int, y: int, name: str) -> str:
-        """Return the type of a symbol's elements."""
-        return HostSymbols(self.program).symbol(name, x, y).element_type
+    def content(self, x: int, y: int, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a symbol of PE (x, y) of the rectangle."""
+        num_bytes = HostSymbols(self.program).symbol(name, x, y).num_bytes
+        return self.symbol(x, y, name).copy().view(np.uint8)[:num_bytes]
 
     def write(self, path: Path) -> None:
         """Write the words atomically. Raises OSError where the disk refuses."""

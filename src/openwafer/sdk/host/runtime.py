@@ -350,9 +350,7 @@ class Runtime:
         simulator = self._loaded()
         symbol = self.symbols.symbol(name, x, y)
         words = simulator.read(x, y, symbol.address, symbol.num_words)
-        if symbol.element_type in ("i8", "u8", "bool"):
-            return words.astype(np.uint8)
-        return np.asarray(words.view(np.uint8))
+        return np.asarray(words.view(np.uint8)[: symbol.num_bytes])
 
     def memory_dump(self) -> MemoryDump:
         """Return the memory of all PEs with the program's symbols."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -299,7 +299,7 @@ class _Walk:
                 return numbers.of((kind, number))
 
     def _moved(self, base: Number, offset: int) -> Number:
-        """A pointer and a constant number of words."""
+        """A pointer and a constant number of bytes."""
         start, before = self._numbers.offsets.get(base, (base, 0))
         offset += before
         if offset == 0:
@@ -321,12 +321,12 @@ class _Walk:
                 return self._get(one)
             case "slot_address":
                 return numbers.variable(("slot address", one.names[0]))
-            case "bitcast":
+            case "bitcast" | "word_of" | "at_word":
                 return self._number(one.args[0])
-            case "ptr_add" if isinstance(one.args[1], Constant):
-                offset = one.args[1].value
+            case "ptr_add" | "byte_add" if isinstance(one.args[1], Constant):
+                offset, unit = one.args[1].value, WORD_BYTES if one.op == "ptr_add" else 1
                 return self._moved(
-                    self._number(one.args[0]), offset if isinstance(offset, int) else 0
+                    self._number(one.args[0]), unit * offset if isinstance(offset, int) else 0
                 )
             case "load":
                 return self._load(self._number(one.args[0]), one.type)

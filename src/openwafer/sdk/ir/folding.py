@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.sdk.arch.generation import WSE3
+from openwafer.sdk.arch.generation import WORD_BYTES, WSE3
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -24,7 +24,7 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.interpreter import Bits, Frame, Interpreter
-from openwafer.sdk.ir.machine import Machine, TrapError
+from openwafer.sdk.ir.machine import NARROW, Machine, TrapError
 from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, decode, num_words
 from openwafer.sdk.ir.operations import OPERATIONS
 from openwafer.sdk.ir.suspension import callees, calls, recursive_functions
@@ -39,7 +39,10 @@ _COMPUTES: Final = frozenset(
     )
 )
 _KEEPS_TO_ITSELF: Final = _COMPUTES | frozenset(
-    ("get", "set", "slot_address", "ptr_add", "load", "store", "copy", "call", "assert")
+    (
+        *("get", "set", "slot_address", "ptr_add", "byte_add", "load", "store", "copy"),
+        *("call", "assert"),
+    )
 )
 _TERMINATORS: Final = frozenset(name for name, one in OPERATIONS.items() if one.is_terminator)
 _NUMBERS: Final = FLOATS | INTEGERS | {Type.BOOL}
@@ -102,11 +105,11 @@ class _Constants(Machine):
     stack_base: int = field(kw_only=True)
 
     def load(self, address: int, kind: Type) -> Bits:
-        self._check(address, num_words(kind))
+        self._check(address, _num_bytes(kind))
         return super().load(address, kind)
 
     def store(self, address: int, kind: Type, bits: Bits) -> None:
-        self._check(address, num_words(kind), is_written=True)
+        self._check(address, _num_bytes(kind), is_written=True)
         super().store(address, kind, bits)
 
     def copy(self, target: int, source: int, length: int) -> None:
@@ -115,8 +118,9 @@ class _Constants(Machine):
         super().copy(target, source, length)
 
     def _check(self, address: int, length: int, *, is_written: bool = False) -> None:
-        is_own = address >= self.stack_base
-        if not is_own and (is_written or not self.is_known[address : address + length].all()):
+        begin, end = address // WORD_BYTES, -(-(address + length) // WORD_BYTES)
+        is_own = begin >= self.stack_base
+        if not is_own and (is_written or not self.is_known[begin:end].all()):
             raise _UnknownError
 
 
@@ -197,6 +201,10 @@ class _Folder:
             return None
         assert isinstance(frame.result, int)
         return _constant(frame.result, one.type)
+
+
+def _num_bytes(kind: Type) -> int:
+    return 1 if kind in NARROW else WORD_BYTES * num_words(kind)
 
 
 def _constant(bits: int, kind: Type) -> Constant:

@@ -7,8 +7,8 @@ terminator. There are two kinds of storage:
 - *slots* (``$x``): variables of the function. A register slot holds one scalar or DSD. A memory
   slot is a run of words in the PE's stack, has an address, and is read and written through it.
 
-Types are scalars and descriptors; arrays and structs live in memory. A pointer is a 16-bit word
-address. Every element takes whole words: 8-bit types and bool take one.
+Types are scalars and descriptors; arrays and structs live in memory. A pointer is a byte address in
+16 bits; values of 16 bits and more begin at words, 8-bit types and bool take a byte.
 
 Signed and unsigned integers wrap around. Float operations round once each, to nearest even.
 """
@@ -39,7 +39,7 @@ class Type(StrEnum):
     CB16 = "cb16"
     F32 = "f32"
     PTR = "ptr"
-    """A word address; arithmetic wraps at 16 bits."""
+    """A byte address; arithmetic wraps at 16 bits."""
     FN = "fn"
     """A function of the module, as a 16-bit number."""
     DSD = "dsd"
@@ -66,7 +66,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of a global of the module, plus words."""
+    """Address of a global of the module, plus bytes."""
 
     symbol: str
     offset: int = 0

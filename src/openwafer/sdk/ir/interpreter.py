@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir import arithmetic
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import (
@@ -117,7 +117,7 @@ class Interpreter:
             case Constant(int() as number, kind):
                 return number & ((1 << WIDTHS[kind]) - 1)
             case Address(symbol, offset):
-                return (self._addresses[symbol] + offset) & 0xFFFF
+                return (2 * self._addresses[symbol] + offset) & 0xFFFF
             case FunctionName(name):
                 return self._numbers[name]
             case _:
@@ -305,11 +305,18 @@ class Frame:
         return 0
 
     def _slot_address(self, instruction: Instruction) -> int:
-        return self._places[instruction.names[0]]
+        return 2 * self._places[instruction.names[0]]
 
     def _ptr_add(self, instruction: Instruction) -> int:
         base, offset = (self._scalar(arg) for arg in instruction.args)
-        return (base + int(decode(offset, instruction.args[1].type))) & 0xFFFF
+        unit = WORD_BYTES if instruction.op == "ptr_add" else 1
+        return (base + unit * int(decode(offset, instruction.args[1].type))) & 0xFFFF
+
+    def _word_of(self, instruction: Instruction) -> int:
+        return self._scalar(instruction.args[0]) // WORD_BYTES
+
+    def _at_word(self, instruction: Instruction) -> int:
+        return (self._scalar(instruction.args[0]) * WORD_BYTES) & 0xFFFF
 
     def _load(self, instruction: Instruction) -> Bits:
         return self.machine.load(self._scalar(instruction.args[0]), instruction.type)
@@ -381,6 +388,9 @@ class Frame:
         "set": _set,
         "slot_address": _slot_address,
         "ptr_add": _ptr_add,
+        "byte_add": _ptr_add,
+        "word_of": _word_of,
+        "at_word": _at_word,
         "load": _load,
         "store": _store,
         "copy": _copy,

@@ -41,15 +41,20 @@ class Machine:
     memory: NDArray[np.uint16]
 
     def load(self, address: int, kind: Type) -> int | tuple[int, ...]:
-        """Bits of a value in memory; traps outside of it."""
+        """Bits of a value at a byte address; traps where none can lie."""
+        if kind in NARROW:
+            byte = int(self._bytes(address, 1)[0])
+            return byte & 1 if kind is Type.BOOL else byte
         words = self._words(address, num_words(kind))
         if kind in _DSDS:
             return tuple(int(word) for word in words)
-        bits = sum(int(word) << (16 * index) for index, word in enumerate(words))
-        return bits & (1 if kind is Type.BOOL else 0xFF) if kind in _NARROW else bits
+        return sum(int(word) << (16 * index) for index, word in enumerate(words))
 
     def store(self, address: int, kind: Type, bits: int | tuple[int, ...]) -> None:
-        """Write a value; traps outside of memory."""
+        """Write a value; traps where none can lie."""
+        if kind in NARROW:
+            self._bytes(address, 1)[0] = bits
+            return
         words = self._words(address, num_words(kind))
         if isinstance(bits, tuple):
             words[:] = bits
@@ -57,13 +62,22 @@ class Machine:
             words[:] = [(bits >> (16 * index)) & 0xFFFF for index in range(len(words))]
 
     def copy(self, target: int, source: int, length: int) -> None:
-        """Copy words; traps outside of memory."""
-        self._words(target, length)[:] = self._words(source, length)
+        """Copy bytes; traps outside of memory."""
+        of, to = self._bytes(source, length), self._bytes(target, length)
+        to[:] = of.copy()
+
+    def _bytes(self, address: int, length: int) -> NDArray[np.uint8]:
+        if address + length > 2 * len(self.memory):
+            raise TrapError(Trap.OUT_OF_BOUNDS, address >> 1)
+        return self.memory.view(np.uint8)[address : address + length]
 
     def _words(self, address: int, length: int) -> NDArray[np.uint16]:
-        if address + length > len(self.memory):
-            raise TrapError(Trap.OUT_OF_BOUNDS, address)
-        return self.memory[address : address + length]
+        if address & 1:
+            raise TrapError(Trap.MISALIGNED, address)
+        begin = address >> 1
+        if begin + length > len(self.memory):
+            raise TrapError(Trap.OUT_OF_BOUNDS, begin)
+        return self.memory[begin : begin + length]
 
     def schedule(self, op: str, target: int) -> None:
         """Change the bits of a task, queue or microthread."""
@@ -129,4 +143,5 @@ class Machine:
         return ctypes.c_int64.from_address(address).value
 
 
-_NARROW = (Type.BOOL, Type.I8, Type.U8)
+NARROW: Final = frozenset((Type.BOOL, Type.I8, Type.U8))
+"""Types whose values take a byte of memory."""

@@ -101,9 +101,12 @@ get                .    T  slot                 value of a register slot
 set                T    .  slot                 a register slot takes a value
 slot_address       .    P  slot                 address of a memory slot
 ptr_add            PI   P  -                    pointer moved by a signed number of words
+byte_add           PI   P  -                    pointer moved by a signed number of bytes
+word_of            P    N  -                    word that a pointer's byte is a part of, as u16
+at_word            I    P  -                    pointer to a word
 load               P    T  -                    value at an address
 store              PT   .  -                    an address takes a value
-copy               PPI  .  -                    words from the second address to the first
+copy               PPI  .  -                    bytes from the second address to the first
 call               *    T  function             call, arguments in order
 call_indirect      *    T  -                    call of the function that is the first operand
 dsd_get            D    N  word                 a 16-bit word of a descriptor, as u16

@@ -8,7 +8,7 @@ instruction for each 16 bits. Figures that are estimates stand here, each with i
 from collections import Counter
 from typing import Final, NamedTuple
 
-from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir.function import Constant, Function, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import FLOATS, SIGNED, num_words
 from openwafer.sdk.ir.suspension import calls, recursive_functions
@@ -93,8 +93,9 @@ def copy_slots(length: object) -> int:
 
     A length known at run time counts as that of one element.
     """
-    words = length.value if isinstance(length, Constant) else 1
-    return 2 * accesses(words if isinstance(words, int) else 1)
+    num_bytes = length.value if isinstance(length, Constant) else 1
+    words = -(-num_bytes // WORD_BYTES) if isinstance(num_bytes, int) else 1
+    return 2 * accesses(words)
 
 
 def edge_cycles(

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.ir.function import Instruction, Resource, Type
 from openwafer.sdk.ir.operations import FABRIC, VECTOR_OPTIONS
@@ -76,7 +77,7 @@ def fill_request(
             box[mailbox.OPERATION] = int(instruction.names[0])
             _fill_operands(box, kinds, args)
         case "print":
-            _fill_operands(box, [Type.U16, Type.U16], args)
+            _fill_operands(box, kinds, args)
         case _:
             box[mailbox.OPERATION] = _number(args[0])
             _fill_operands(box, kinds[1:], args[1:])
@@ -116,5 +117,7 @@ def _operand(kind: Type, arg: Argument, *, is_destination: bool) -> Iterator[int
             for first in range(0, len(arg), 4):
                 yield sum(word << (16 * index) for index, word in enumerate(arg[first : first + 4]))
         case int():
-            is_pointer = kind is Type.PTR and is_destination
-            yield from (OperandKind.POINTER if is_pointer else OperandKind.SCALAR, arg)
+            if kind is Type.PTR and is_destination:
+                yield from (OperandKind.POINTER, arg // WORD_BYTES)
+            else:
+                yield from (OperandKind.SCALAR, arg)

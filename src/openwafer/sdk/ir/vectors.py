@@ -53,9 +53,9 @@ def run_inline(
             values[0] = result
         result = element(op.code, *values)
         if isinstance(target, tuple):
-            machine.store(_address(target, index, sizes[0]), _BY_WORDS[sizes[0]], result)
+            machine.store(2 * _address(target, index, sizes[0]), _BY_WORDS[sizes[0]], result)
     if not isinstance(target, tuple) and length:
-        machine.store(target, _BY_WORDS[sizes[0]], result)
+        machine.store(target & ~1, _BY_WORDS[sizes[0]], result)
     shape = _shape(op, [bits for _, bits in operands])
     return vector_cycles(op, length, generation, shape)
 
@@ -106,7 +106,7 @@ def _stride(op: VectorOp, place: int, dsd: tuple[int, ...]) -> int:
 
 
 def _read(machine: Machine, dsd: tuple[int, ...], index: int, num_words: int) -> int:
-    bits = machine.load(_address(dsd, index, num_words), _BY_WORDS[num_words])
+    bits = machine.load(2 * _address(dsd, index, num_words), _BY_WORDS[num_words])
     assert isinstance(bits, int)
     return bits
 

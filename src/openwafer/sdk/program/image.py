@@ -1,9 +1,14 @@
 """One image: the code and memory that all PEs with the same source and parameters share."""
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Final
 
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.program.routing import ColorConfig
+
+_BYTES: Final = frozenset(("bool", "i8", "u8"))
 
 
 class TaskKind(StrEnum):
@@ -31,6 +36,13 @@ class Symbol:
     num_words: int
     element_type: str
     shape: tuple[int, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Length of the content: less than the words where numbers of 8 bits end within one."""
+        if self.element_type in _BYTES:
+            return math.prod(self.shape)
+        return WORD_BYTES * self.num_words
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,7 @@ class Trap(IntEnum):
     STACK_OVERFLOW = 3
     UNREACHABLE = 4
     ENDLESS_LOOP = 5
+    MISALIGNED = 6
 
 
 class Request(IntEnum):

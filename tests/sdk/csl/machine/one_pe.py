@@ -74,7 +74,7 @@ class Pe:
         """A global's content."""
         symbol = next(s for s in self.image.symbols if s.name == name)
         words = self.memory[symbol.address : symbol.address + symbol.num_words]
-        return words.copy().view(dtype)
+        return words.copy().view(np.uint8)[: symbol.num_bytes].view(dtype)
 
 
 def ran(folder: Path, source: str) -> Pe:

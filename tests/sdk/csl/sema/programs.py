@@ -85,14 +85,14 @@ class Memory:
         variable = self.image.state.variables[name]
         kind = variable.type
         element = kind.element if isinstance(kind, Array) else kind
-        size = types.num_words(element)
-        count = types.num_words(kind) // size
-        read = [self._number(element, variable.address + i * size) for i in range(count)]
+        size = types.num_bytes(element)
+        count = types.num_bytes(kind) // size
+        read = [self._number(element, 2 * variable.address + i * size) for i in range(count)]
         return read if isinstance(kind, Array) else read[0]
 
     def _number(self, kind: Type, address: int) -> object:
-        size = types.num_words(kind)
-        bits = sum(int(self.words[address + i]) << (16 * i) for i in range(size))
+        content = self.words.view(np.uint8)[address : address + types.num_bytes(kind)]
+        bits = int.from_bytes(content.tobytes(), "little")
         return bool(bits) if kind == types.BOOL else decode(bits, types.ir_type(kind))
 
 

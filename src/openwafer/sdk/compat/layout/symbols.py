@@ -32,7 +32,7 @@ def _filled(image: Image, region: CodeRegion, place: Place) -> Image:
     for name in region.symbols:
         symbol = next((symbol for symbol in image.symbols if symbol.name == name), None)
         content = np.ascontiguousarray(region.part_of_symbol(name, place)).tobytes()
-        size = 0 if symbol is None else symbol.num_words * WORD_BYTES
+        size = 0 if symbol is None else symbol.num_bytes
         if symbol is None or size != len(content):
             raise error(
                 "layout-symbol",

@@ -5,11 +5,13 @@ from dataclasses import replace
 from openwafer.diagnostics import did_you_mean
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema import places
-from openwafer.sdk.csl.sema.coercion import enum_element
+from openwafer.sdk.csl.sema.coercion import enum_element, gathered
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.lowering import place_of_pointer
 from openwafer.sdk.csl.types import Array, Enum, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
+    ACCESS_FIELDS,
+    Affine,
     Cell,
     CellPlace,
     Comptime,
@@ -19,6 +21,8 @@ from openwafer.sdk.csl.values import (
     PointerValue,
     Runtime,
     SlotPlace,
+    known_numbers,
+    relative_strides,
     thaw,
 )
 from openwafer.sdk.ir import function as ir
@@ -47,8 +51,28 @@ def member(sema: Sema, owner: Operand, name: str, span: Span) -> Operand:
             return _symbol(sema, module, name, span)
         case Comptime(_, Enum() as kind):
             return enum_element(sema, kind, name, span)
+        case Comptime(_, Affine() as access) if name in ACCESS_FIELDS:
+            return _field_of_access(sema, access, name, span)
         case _:
             return sema.fail("no-member", f"type '{loaded.type}' has no member '{name}'", span)
+
+
+def _field_of_access(sema: Sema, access: Affine, name: str, span: Span) -> Operand:
+    """A tensor access is the struct that `@get_dsd` takes the fields of one by one."""
+    match name:
+        case "base_address":
+            return sema.address_of(access.array, span)
+        case "offset":
+            return sema.coerce(access.offset, types.I16, span)
+        case "stride":
+            element, numbers = types.I16, relative_strides(access)
+        case _:
+            element, numbers = types.U16, known_numbers(access.extents)
+    if len(numbers) == 1 and element == types.I16:
+        element = types.I8
+    items = [sema.coerce(Comptime(types.COMPTIME_INT, n), element, span) for n in numbers]
+    fields = tuple(types.Field(str(i), element) for i in range(len(items)))
+    return gathered(Struct(fields, is_tuple=True), items)
 
 
 def _field(sema: Sema, owner: Operand, kind: Struct, name: str, span: Span) -> Operand:

@@ -187,10 +187,26 @@ def _pointer(loaded: Loaded, target: Pointer) -> Loaded | None:
     match have.element:
         case Array(element=element) if target.is_many and not have.is_many:
             return _retyped(loaded, target, (0,)) if element == target.element else None
+        case element if not have.is_many and target == _one(target, element):
+            return _as_one(loaded, target)
         case _ if target.element == types.ANYOPAQUE:
             return _retyped(loaded, target, ())
         case _:
             return None
+
+
+def _one(pointer: Pointer, element: Type) -> Pointer:
+    """Like a pointer, to an array of one element."""
+    return Pointer(Array((1,), element), pointer.is_const)
+
+
+def _as_one(loaded: Loaded, target: Pointer) -> Loaded | None:
+    """A pointer to one element as one to an array of it; constants of the compiler have none."""
+    match loaded:
+        case Comptime(_, PointerValue(Cell())):
+            return None
+        case _:
+            return _retyped(loaded, target, ())
 
 
 def _retyped(loaded: Loaded, target: Pointer, path: tuple[int, ...]) -> Loaded:

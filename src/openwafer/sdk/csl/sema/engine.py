@@ -219,6 +219,11 @@ class Sema(Analysis):
         kind, value = self._pointer(pointer, span)
         return lowering.address(self, kind, value, span)
 
+    def pointer_bits(self, pointer: Comptime, span: Span) -> int:
+        """A known pointer as a number: its byte address, or the number of a function."""
+        kind, value = self._pointer(pointer, span)
+        return lowering.pointer_bits(self, kind, value, span)
+
     def word_address(self, pointer: Comptime, span: Span) -> int:
         """A known pointer as a number."""
         kind, value = self._pointer(pointer, span)

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.analysis import Analysis
@@ -59,7 +60,7 @@ def words_of(analysis: Analysis, kind: Type, value: Value, span: Span) -> list[i
             return _joined(kind, parts)
         case Pointer():
             assert isinstance(value, PointerValue)
-            return [word_address(analysis, kind, value, span)]
+            return [pointer_bits(analysis, kind, value, span)]
         case _ if kind in types.DSDS:
             assert isinstance(value, tuple)
             return [int(word) for word in value]
@@ -83,7 +84,7 @@ def packed_bits(analysis: Analysis, kind: Type, value: Value, span: Span) -> int
             return bits
         case Pointer():
             assert isinstance(value, PointerValue)
-            return word_address(analysis, kind, value, span) & mask
+            return pointer_bits(analysis, kind, value, span) & mask
         case _ if kind in types.FLOATS:
             assert isinstance(value, float)
             return encode(value, types.ir_type(kind))
@@ -106,6 +107,9 @@ def _words_of_elements(
     analysis: Analysis, _kind: Array, element: Type, value: Value, span: Span
 ) -> list[int]:
     assert isinstance(value, tuple)
+    if types.is_byte(element):
+        content = bytes(bits_of(element, item) for item in value) + bytes(len(value) % 2)
+        return list(struct.unpack(f"<{len(content) // 2}H", content))
     if element == types.F32 and UNDEFINED not in value:
         packed = struct.pack(f"<{len(value)}f", *value)
         return list(struct.unpack(f"<{2 * len(value)}H", packed))
@@ -190,11 +194,16 @@ def address(analysis: Analysis, _kind: Pointer, pointer: PointerValue, span: Spa
 
 
 def word_address(analysis: Analysis, kind: Pointer, pointer: PointerValue, span: Span) -> int:
-    """A known pointer as a number."""
+    """The word that a known pointer points to."""
+    return pointer_bits(analysis, kind, pointer, span) // WORD_BYTES
+
+
+def pointer_bits(analysis: Analysis, kind: Pointer, pointer: PointerValue, span: Span) -> int:
+    """A known pointer as a number: its byte address, or the number of a function."""
     match address(analysis, kind, pointer, span):
         case ir.Address(symbol, offset):
             place: int = analysis.ask(_AddressOf(symbol))
-            return (place + offset) & 0xFFFF
+            return (WORD_BYTES * place + offset) & 0xFFFF
         case ir.FunctionName(name):
             number: int = analysis.ask(_NumberOf(name))
             return number
@@ -205,18 +214,18 @@ def word_address(analysis: Analysis, kind: Pointer, pointer: PointerValue, span:
 
 
 def path_offset(kind: Type, path: Sequence[int]) -> int:
-    """Words from the first of a value to the part that `path` leads to."""
+    """Bytes from the first of a value to the part that `path` leads to."""
     offset = 0
     for index in path:
         match kind:
             case Array(element=element):
-                offset += index * types.num_words(element)
+                offset += index * types.num_bytes(element)
                 kind = element
             case Struct(fields=fields):
-                offset += types.field_offset(kind, index)
+                offset += WORD_BYTES * types.field_offset(kind, index)
                 kind = fields[index].type
             case _:
-                offset += index * types.num_words(kind)
+                offset += index * types.num_bytes(kind)
     return offset
 
 

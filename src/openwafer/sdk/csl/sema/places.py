@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema import registers
 from openwafer.sdk.csl.sema.analysis import Analysis
@@ -196,7 +197,7 @@ def _store_aggregate(
                 if not isinstance(element, Comptime) or element.value is not UNDEFINED:
                     store(analysis, part(analysis, whole, index), element, span)
         case MemoryPlace(address=source):
-            count = ir.Constant(types.num_words(kind), ir.Type.U16)
+            count = ir.Constant(types.num_bytes(kind), ir.Type.U16)
             analysis.emit("copy", address, source, count)
         case _:
             raise AssertionError(value)
@@ -206,16 +207,18 @@ def _store_known(
     analysis: Analysis, kind: Type, address: ir.Value, known: Comptime, span: Span
 ) -> None:
     words = words_of(analysis, kind, known.value, span)
-    if len(words) <= 4:
+    # An array of bytes may begin or end in the middle of a word.
+    are_words = not (isinstance(kind, Array) and types.is_byte(kind.element))
+    if are_words and len(words) <= 4:
         for index, word in enumerate(words):
-            where = moved(analysis, address, index)
+            where = moved(analysis, address, WORD_BYTES * index)
             analysis.emit("store", where, ir.Constant(word, ir.Type.U16))
         return
-    if len(set(words)) == 1:
+    if are_words and len(set(words)) == 1:
         _fill(analysis, address, words[0], len(words))
         return
     variable = analysis.new_constant(f"{analysis.module.prefix}constant", kind, words)
-    count = ir.Constant(len(words), ir.Type.U16)
+    count = ir.Constant(types.num_bytes(kind), ir.Type.U16)
     analysis.emit("copy", address, ir.Address(variable.name), count)
 
 
@@ -224,7 +227,7 @@ def _fill(analysis: Analysis, address: ir.Value, word: int, count: int) -> None:
     shape = [0] * DSD_WORDS
     shape[WORD_KIND], shape[WORD_STRIDE], shape[WORD_ELEMENT] = DsdKind.MEM1D, 1, 1
     shape[WORD_EXTENT] = count
-    base = registers.cast_bits(analysis, address, ir.Type.U16)
+    base = analysis.emit("word_of", address, type=ir.Type.U16)
     descriptor = analysis.emit(
         "dsd_set",
         ir.Constant(tuple(shape), ir.Type.DSD),
@@ -236,18 +239,18 @@ def _fill(analysis: Analysis, address: ir.Value, word: int, count: int) -> None:
     analysis.emit("vector", descriptor, filler, type=ir.Type.BOOL, names=("mov16",))
 
 
-def moved(analysis: Analysis, address: ir.Value, num_words: int) -> ir.Value:
-    """An address plus words."""
+def moved(analysis: Analysis, address: ir.Value, num_bytes: int) -> ir.Value:
+    """An address plus bytes."""
     match address:
-        case _ if num_words == 0:
+        case _ if num_bytes == 0:
             return address
         case ir.Address(symbol, offset):
-            return ir.Address(symbol, offset + num_words)
+            return ir.Address(symbol, offset + num_bytes)
         case ir.Constant(int() as value):
-            return ir.Constant((value + num_words) & 0xFFFF, ir.Type.PTR)
+            return ir.Constant((value + num_bytes) & 0xFFFF, ir.Type.PTR)
         case _:
-            step = ir.Constant(num_words, ir.Type.I16)
-            return analysis.emit("ptr_add", address, step, type=ir.Type.PTR)
+            step = ir.Constant(num_bytes, ir.Type.I16)
+            return analysis.emit("byte_add", address, step, type=ir.Type.PTR)
 
 
 def element_type(kind: Type, index: int) -> Type:
@@ -312,6 +315,9 @@ def in_memory(analysis: Analysis, operand: Operand, span: Span) -> MemoryPlace:
 
 def indexed(analysis: Analysis, place: MemoryPlace, flat: ir.Value, element: Type) -> MemoryPlace:
     """Element of an array in memory at a run-time index, a 16-bit integer."""
+    if types.is_byte(element):
+        byte = analysis.emit("byte_add", place.address, flat, type=ir.Type.PTR)
+        return MemoryPlace(element, byte, place.is_const)
     words = types.num_words(element)
     step = flat
     if words != 1:

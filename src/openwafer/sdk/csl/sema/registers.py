@@ -1,23 +1,26 @@
 """Config registers behind pointers, as old code reaches them.
 
-Such a pointer is made of an integer. On the machine it counts bytes, so that registers begin at
-0xE000; known ones may also be word addresses behind memory.
+Such a pointer is made of an integer. It counts bytes, so that registers begin at 0xE000; a known
+one may also be the word address of a register.
 """
 
 from typing import Final
 
-from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.ir import function as ir
 
 FIRST_BYTE: Final = 0xE000
+_WORDS: Final = range(FIRST_BYTE // WORD_BYTES, (1 << 16) // WORD_BYTES)
 
 
 def is_one(address: ir.Value) -> bool:
     """Whether a known address is none of memory."""
-    return isinstance(address, ir.Constant) and _bits(address) >= MEMORY_WORDS
+    if not isinstance(address, ir.Constant):
+        return False
+    return _bits(address) in _WORDS or _bits(address) >= FIRST_BYTE
 
 
 def number_of(address: ir.Value) -> ir.Value:
@@ -30,6 +33,8 @@ def number_of(address: ir.Value) -> ir.Value:
 def load(analysis: Analysis, kind: Type, number: ir.Value) -> ir.Value:
     """Read a register."""
     register = analysis.emit("read_register", number, type=ir.Type.U16)
+    if types.is_byte(kind):
+        return analysis.emit("cast", register, type=types.ir_type(kind))
     return cast_bits(analysis, register, types.ir_type(kind))
 
 

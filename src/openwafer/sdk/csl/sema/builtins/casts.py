@@ -159,7 +159,7 @@ def _known_bits(sema: Sema, operand: Comptime, target: Type, span: Span) -> Oper
     if isinstance(operand.type, Pointer):
         if isinstance(target, Pointer):
             return Comptime(target, operand.value)
-        bits = sema.word_address(operand, span)
+        bits = sema.pointer_bits(operand, span)
     else:
         bits = bits_of(operand.type, operand.value)
     if isinstance(target, Pointer):
@@ -186,14 +186,9 @@ def _ptrcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Opera
 
 
 def _retyped(sema: Sema, pointer: Comptime, target: Pointer, span: Span) -> Operand:
-    """A known address, from now on counted in words of a global."""
-    value = pointer.value
-    if not isinstance(value, PointerValue) or value.target is None:
-        return Comptime(target, value)
-    number = sema.word_address(pointer, span)
-    for variable in sema.image.variables.values():
-        end = variable.address + max(1, types.num_words(variable.type))
-        if variable.address <= number < end:
-            offset = number - variable.address
-            return Comptime(target, PointerValue(variable, (), offset))
-    return Comptime(target, PointerValue(None, (), number))
+    """A known address, from now on counted in bytes of a global."""
+    match sema.lower(pointer, span):
+        case ir.Address(symbol, offset):
+            return Comptime(target, PointerValue(sema.variable(symbol), (), offset))
+        case _:
+            return Comptime(target, pointer.value)

@@ -20,7 +20,15 @@ from openwafer.sdk.csl.sema.machine.words import (
     times,
 )
 from openwafer.sdk.csl.sema.recording import Question
-from openwafer.sdk.csl.values import Affine, Comptime, Loaded, Operand, Runtime
+from openwafer.sdk.csl.values import (
+    ACCESS_FIELDS,
+    Affine,
+    Comptime,
+    Loaded,
+    Operand,
+    Runtime,
+    relative_strides,
+)
 from openwafer.sdk.program.descriptor import (
     DSD4_WORDS,
     DSD_WORDS,
@@ -56,7 +64,6 @@ _ZERO_FLAGS: Final = {
     "first_source": DsdFlag.ZERO_FIRST,
     "second_source": DsdFlag.ZERO_SECOND,
 }
-_ACCESS_FIELDS: Final = ("base_address", "offset", "stride", "extent")
 
 
 @builtin("get_dsd")
@@ -85,17 +92,17 @@ class _Access:
 
     def __init__(self, sema: Sema, options: Options) -> None:
         self._sema = sema
-        self._affine: Affine | None = None
+        self.affine: Affine | None = None
         self._given: dict[str, Loaded] = {}
         access = options.operand("tensor_access")
         self.span = options.span
         if isinstance(access, Comptime) and isinstance(access.value, Affine):
-            self._affine = access.value
+            self.affine = access.value
         elif access is not None:
             self._given = sema.fields(access, self.span)
-        for name in _ACCESS_FIELDS:
+        for name in ACCESS_FIELDS:
             twice = name in options and access is not None
-            if twice and (self._affine is not None or name in self._given):
+            if twice and (self.affine is not None or name in self._given):
                 message = f"'{name}' is given twice, by itself and by tensor_access"
                 sema.fail("tensor-access", message, self.span)
             operand = options.operand(name)
@@ -104,7 +111,7 @@ class _Access:
 
     def base(self) -> tuple[Word, int]:
         """First word's address with the offset, and words of an element."""
-        sema, affine = self._sema, self._affine
+        sema, affine = self._sema, self.affine
         pointer: Operand | None = self._given.get("base_address")
         offset: Operand | None = self._given.get("offset")
         if affine is not None:
@@ -112,7 +119,7 @@ class _Access:
         if pointer is None:
             sema.fail("missing-field", "the field 'base_address' is missing", self.span)
         address = address_word(sema, pointer, self.span)
-        element_words = t.num_words(element_of(sema, pointer, self.span))
+        element_words = t.num_words(_whole_words(sema, pointer, self.span))
         if offset is None:
             return address, element_words
         moved = times(sema, self.signed(offset, t.I16), element_words)
@@ -127,23 +134,18 @@ class _Access:
     def strides(self) -> Sequence[Operand] | None:
         """Elements from one visit to the next: of each index, outermost first, of a tensor access;
         else as written."""
-        if self._affine is not None:
-            return self._affine.strides
+        if self.affine is not None:
+            return self.affine.strides
         return self._items("stride")
 
     def extents(self) -> Sequence[Operand]:
         """Visits along each index, outermost first."""
-        if self._affine is not None:
-            return self._affine.extents
+        if self.affine is not None:
+            return self.affine.extents
         items = self._items("extent")
         if items is None:
             self._sema.fail("missing-field", "the field 'extent' is missing", self.span)
         return items
-
-    @property
-    def is_tensor_access(self) -> bool:
-        """Whether strides are those of the indices."""
-        return self._affine is not None
 
     def _items(self, name: str) -> Sequence[Operand] | None:
         operand = self._given.get(name)
@@ -161,12 +163,16 @@ def address_word(sema: Sema, pointer: Operand, span: Span) -> Word:
     return as_word(sema, pointer, span)
 
 
-def element_of(sema: Sema, pointer: Operand, span: Span) -> t.Type:
-    """What a pointer's memory holds in a row."""
+def _whole_words(sema: Sema, pointer: Operand, span: Span) -> t.Type:
+    """What a pointer's memory holds in a row, for the machine that counts in words."""
     kind = pointer.type
     if not isinstance(kind, t.Pointer):
         sema.fail("type-mismatch", f"expected type 'a pointer', got: '{kind}'", span)
-    return kind.element.element if isinstance(kind.element, t.Array) else kind.element
+    element = kind.element.element if isinstance(kind.element, t.Array) else kind.element
+    if t.is_byte(element):
+        message = f"a DSD's elements have 16 or 32 bits, '{element}' takes a byte"
+        sema.fail("dsd-element", message, span, help="make it an array of i16 or u16")
+    return element
 
 
 def _index_flag(options: Options) -> int:
@@ -195,7 +201,7 @@ def _circular(sema: Sema, options: Options) -> Operand:
     words: list[Word] = [0] * DSD_WORDS
     words[WORD_KIND] = int(DsdKind.CIRCULAR)
     words[WORD_BASE] = address_word(sema, pointer, options.span)
-    element_words = t.num_words(element_of(sema, pointer, options.span))
+    element_words = t.num_words(_whole_words(sema, pointer, options.span))
     words[WORD_STRIDE] = words[WORD_ELEMENT] = element_words
     words[WORD_EXTENT : WORD_EXTENT + 2] = _extent(sema, options.needed("extent"), options.span)
     words[WORD_WRAPAROUND] = _wraparound(sema, options, pointer.type)
@@ -248,17 +254,12 @@ def _memory4(sema: Sema, options: Options) -> Operand:
 
 def _relative_strides(sema: Sema, access: _Access, extents: list[int]) -> list[int]:
     """Innermost first, each from the last element of the inner dimensions."""
+    if access.affine is not None:
+        return relative_strides(access.affine)
     given = access.strides()
     if given is None:
         return [1] * len(extents)
-    strides = [_number(sema, stride, access.span) for stride in given]
-    if not access.is_tensor_access:
-        return strides
-    relative, walked = [], 0
-    for stride, extent in zip(reversed(strides), reversed(extents), strict=True):
-        relative.append(stride - walked)
-        walked += (extent - 1) * stride
-    return relative
+    return [_number(sema, stride, access.span) for stride in given]
 
 
 def _number(sema: Sema, operand: Operand, span: Span) -> int:

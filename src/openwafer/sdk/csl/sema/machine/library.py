@@ -93,12 +93,18 @@ def _type_kind(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin("openwafer_type_size")
 def _type_size(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    """A size of a type: its `bits`, the `words` that it takes, or the words of its `align`ment."""
+    """A size of a type: its `bits`, what it takes in `words` or `bytes`, or its alignment."""
     what, node = take(sema, call, 2)
     kind = sema.type_of_node(node)
     if t.is_comptime_only(kind):
         sema.fail("comptime-only", f"type '{kind}' has no size", node.span)
-    sizes = {"words": t.num_words, "align": t.align_words, "bits": _bits}
+    sizes = {
+        "bits": _bits,
+        "bytes": t.num_bytes,
+        "words": t.num_words,
+        "align_bytes": t.align_bytes,
+        "align_words": t.align_words,
+    }
     return Comptime(t.COMPTIME_INT, sizes[sema.string(what)](kind))
 
 
@@ -106,7 +112,7 @@ def _bits(kind: t.Type) -> int:
     try:
         return t.num_bits(kind)
     except KeyError:
-        return 16 * t.num_words(kind)
+        return 8 * t.num_bytes(kind)
 
 
 @builtin("openwafer_math")

@@ -126,7 +126,7 @@ def _stream(sema: Sema, node: ast.Expression, operand: Loaded, element: t.Type |
     if operand.type == t.MEM1D_DSD:
         address = sema.new_slot(t.Pointer(element), "map.address")
         base = value_of(word_of(sema, operand, WORD_BASE))
-        _set(sema, address, sema.emit("bitcast", base, type=ir.Type.PTR))
+        _set(sema, address, sema.emit("at_word", base, type=ir.Type.PTR))
         stride = _step_words(sema, operand, element)
         return _Stream(element, left, address, stride, None, sema.lower(operand, node.span))
     one = words.replace(sema, operand, {WORD_EXTENT: 1, WORD_EXTENT + 1: 0})

@@ -17,7 +17,7 @@ WORD_MASK = 0xFFFF
 
 
 def as_word(sema: Sema, operand: Operand, span: Span) -> Word:
-    """An integer, id or pointer as a word."""
+    """An integer or id as a word, or the word that a pointer points to."""
     if isinstance(operand, Comptime) and isinstance(operand.value, int):
         return operand.value & WORD_MASK
     value = sema.lower(operand, span)
@@ -25,7 +25,9 @@ def as_word(sema: Sema, operand: Operand, span: Span) -> Word:
         return value
     if value.type is IrType.I8:
         value = sema.emit("cast", value, type=IrType.I16)
-    is_wide = value.type not in (IrType.I16, IrType.PTR)
+    if value.type is IrType.PTR:
+        return sema.emit("word_of", value, type=IrType.U16)
+    is_wide = value.type is not IrType.I16
     return sema.emit("cast" if is_wide else "bitcast", value, type=IrType.U16)
 
 
