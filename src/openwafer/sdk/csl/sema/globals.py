@@ -160,6 +160,8 @@ def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -
     if node.attributes.align is not None:
         align = max(1, sema.integer(node.attributes.align, "an alignment") // 2)
     variable = sema.image.new_variable(name, value.type, words, align_words=align)
+    number = list(sema.image.modules).index(module.prefix)
+    variable.declared = number, node.span.start
     return variable_place(variable, is_const=node.kind is ast.VariableKind.CONST)
 
 

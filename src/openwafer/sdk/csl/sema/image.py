@@ -18,7 +18,8 @@ from openwafer.sdk.csl.sema.families import FAMILIES
 from openwafer.sdk.csl.sema.functions import function_name
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image_state import ImageState
-from openwafer.sdk.csl.sema.layout_state import LayoutState, Surroundings
+from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
+from openwafer.sdk.csl.sema.memory_plan import memory_plan
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
 from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
@@ -98,17 +99,34 @@ def analyze_image(
         OpenwaferError: every error found.
     """
     paths = imports or ImportPaths(path.parent, options.import_paths)
-    sema = new_sema(path, params, options, paths, group=group)
-    sema.image.surroundings = surroundings
-    if surroundings is not None:
-        sema.image.places = surroundings.places
-        sema.memo = surroundings.memo
+
+    shared = surroundings or Surroundings(Rectangle((1, 1), (1, 1), (0, 0)), {})
+
+    def analyzed(plan: MemoryPlan | None) -> Sema:
+        sema = new_sema(path, params, options, paths, group=group)
+        sema.image.surroundings = surroundings
+        sema.image.places, sema.memo = shared.places, shared.memo
+        if plan is not None:
+            sema.image.planned, sema.image.next_address = plan.addresses, plan.end
+        _analyze(sema)
+        return sema
+
+    # Only the whole analysis tells which variables there are, and known descriptors hold addresses.
+    # Most images of a file have the same variables, so that the plan of the last one fits.
+    sema = analyzed(shared.plans.get(path))
+    plan = memory_plan(sema.image)
+    if plan.addresses != sema.image.addresses():
+        sema = analyzed(plan)
+    shared.plans[path] = plan
+    return _assembled(sema)
+
+
+def _analyze(sema: Sema) -> None:
     with deep_recursion():
         start_module(sema, sema.module)
         while sema.image.pending:
             sema.image.pending.popleft()()
     _raise_errors(sema)
-    return _assembled(sema)
 
 
 def run_layout(

@@ -1,7 +1,7 @@
 """What the analysis of one image collects: memory, functions, and the machine's start-up state."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,6 +46,7 @@ class ImageState:
     Attributes:
         module: functions and places; its globals are made from `variables` at the end.
         next_address: first free word.
+        planned: first words of variables that have their place already.
         pending: bodies that are still to be analysed.
         machine: tasks, queues, DSRs and the rest of the start-up state.
         surroundings: the layout that the image is for; None for a file compiled alone.
@@ -58,6 +59,7 @@ class ImageState:
 
     module: ir.Module
     next_address: int = FIRST_ADDRESS
+    planned: Mapping[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     pending: deque[Callable[[], None]] = field(default_factory=deque)
     instances: dict[tuple[object, ...], tuple[str, Type]] = field(default_factory=dict)
@@ -83,16 +85,21 @@ class ImageState:
     def new_variable(
         self, name: str, kind: Type, words: list[int], *, align_words: int = 1
     ) -> Variable:
-        """Place a global behind the ones before it; `words` are its content at start-up.
+        """Place a global where it was planned, or behind the ones before it.
 
-        `align_words` is what the program asks for, beyond what the type needs.
+        Args:
+            name: it gets a number where another variable has it.
+            kind: its type.
+            words: content at start-up.
+            align_words: what the program asks for, beyond what the type needs.
         """
         unique = self.unique_name(name, self.variables)
-        align_words = max(align_words, natural_alignment(kind))
-        address = -(-self.next_address // align_words) * align_words
-        variable = Variable(unique, kind, address, words)
+        least = max(align_words, natural_alignment(kind))
+        behind = -(-self.next_address // least) * least
+        address = self.planned.get(unique, behind)
+        variable = Variable(unique, kind, address, words, align_words=align_words)
         self.variables[unique] = variable
-        self.next_address = address + max(1, num_words(kind))
+        self.next_address = max(self.next_address, address + max(1, num_words(kind)))
         return variable
 
     @staticmethod
@@ -110,6 +117,10 @@ class ImageState:
             ir.Global(v.name, v.address, num_words(v.type), tuple(v.words), v.is_mutable)
             for v in placed
         ]
+
+    def addresses(self) -> dict[str, int]:
+        """First word of each variable."""
+        return {name: one.address for name, one in self.variables.items()}
 
     @property
     def free_words(self) -> int:

@@ -48,6 +48,14 @@ class Tiles:
 
 
 @dataclass(frozen=True)
+class MemoryPlan:
+    """Places of an image's variables: their first words by name, and the first word behind them."""
+
+    addresses: Mapping[str, int]
+    end: int
+
+
+@dataclass(frozen=True)
 class Surroundings:
     """What the code of a PE may ask of the layout.
 
@@ -55,6 +63,7 @@ class Surroundings:
         names: exported to the host, by name.
         places: in the source, of all images, in the order of their numbers.
         memo: what the analyses of images have in common.
+        plans: of the image that was analysed last, by its file.
         named_queues: of WSE-3 that some image uses, by direction and number, with the first place.
         bound_queues: those that some image binds to a color.
     """
@@ -63,6 +72,7 @@ class Surroundings:
     names: dict[str, HostName]
     places: dict[Place, int] = field(default_factory=dict)
     memo: Memo = field(default_factory=Memo)
+    plans: dict[Path, MemoryPlan] = field(default_factory=dict)
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     bound_queues: set[tuple[bool, int]] = field(default_factory=set)
 
