@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from openwafer.sdk.compiler.compilations import Compilation
+from openwafer.sdk.compiler.memory_map import memory_map
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import HostName, Program
 
@@ -16,6 +17,7 @@ def compilation_of(program: Program) -> Compilation:
         f"bin/{file.FILE_NAME}": file.content(program),
         "bin/out_rpc.json": _text(rpc),
         "out.json": _text(values),
+        "memory.txt": memory_map(program).encode(),
     }
     return Compilation(artifacts, program.printed, program.warnings)
 

@@ -36,6 +36,7 @@ class Stage(StrEnum):
     AST = "ast"
     IR = "ir"
     LLVM = "llvm"
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from openwafer.sdk.compiler import compilations
 from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.command_line import Command, Stage
 from openwafer.sdk.compiler.compilations import Compilation
+from openwafer.sdk.compiler.memory_map import memory_map
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.layout import Built, build
 from openwafer.sdk.csl.options import CompileOptions
@@ -47,13 +48,15 @@ def compile_program(
 
 
 def render_stage(command: Command) -> str:
-    """Return what ``--emit`` asks for: the layout file's tree, or the code of every image.
+    """Return what ``--emit`` asks for: the layout file's tree, or code or memory of every image.
 
     Raises OpenwaferError where the program is wrong.
     """
     if command.emit is Stage.AST:
         return _render_tree(command.layout)
     program = _build_verified(command.layout, command.options).program
+    if command.emit is Stage.MEMORY:
+        return memory_map(program)
     if command.emit is Stage.LLVM:
         return "\n".join(llvm_text(image, program.arch) for image in program.images)
     return "\n".join(image.code for image in program.images)
