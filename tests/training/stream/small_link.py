@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import DiskTransfer, StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.store.slices import slice_name
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.records import lay_out_records, weights_of, write_weights
+from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 
 NUM_RECORDS = 3
@@ -25,6 +26,15 @@ WEIGHT_BYTES = 64 * 64 * 4
 def three_matrices() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(NUM_RECORDS)))
+
+
+class Stacked(nn.Module):
+    """The same in one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weights = [weight.detach() for weight in three_matrices().parameters()]
+        self.weight = nn.Parameter(torch.stack(weights))
 
 
 def fetches(order: Sequence[int]) -> list[Action]:
@@ -40,7 +50,11 @@ def interleaved(order: Sequence[int]) -> list[Action]:
 
 @dataclass
 class SmallLink:
-    """Records "0", "1" and "2" on disk, each with a matrix and the momentum of SGD."""
+    """Records "0", "1" and "2" on disk, each with a matrix and the momentum of SGD.
+
+    Attributes:
+        is_sliced: whether the matrices are slices of one weight instead.
+    """
 
     folder: Path
     timing: UpdateTiming = UpdateTiming.ON_FETCH
@@ -48,10 +62,11 @@ class SmallLink:
     options: StoreOptions = StoreOptions(stall_seconds=10)  # noqa: RUF009 - frozen
     device: CpuDevice = field(default_factory=CpuDevice)
     reads: list[str] = field(default_factory=list)
+    is_sliced: bool = False
 
     def __post_init__(self) -> None:
-        self.model = three_matrices()
-        self.weights = [weight.detach().clone() for weight in self.model.parameters()]
+        self.weights = [weight.detach().clone() for weight in three_matrices().parameters()]
+        self.model = nn.Sequential(Stacked()) if self.is_sliced else three_matrices()
         optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=0.5, fused=True)
         self.updater = Updater(optimizer, self.model)
         self._create()
@@ -64,7 +79,11 @@ class SmallLink:
     @property
     def layouts(self) -> dict[str, RecordLayout]:
         return lay_out_records(
-            partition(self.model, min_layer_bytes=0),
+            partition(
+                self.model,
+                min_layer_bytes=0,
+                sliced={"0.weight": NUM_RECORDS} if self.is_sliced else {},
+            ),
             parameters=dict(self.model.named_parameters()),
             state_arrays=self.updater.state_arrays,
             keeps_gradients=True,
@@ -85,11 +104,17 @@ class SmallLink:
             write_weights(store, dict(self.model.named_parameters()))
             store.commit(0, {})
 
+    def record(self, index: int) -> str:
+        return slice_name("0.weight", index) if self.is_sliced else str(index)
+
+    def weight(self, index: int) -> str:
+        return self.record(index) if self.is_sliced else f"{index}.weight"
+
     def fetch(self, index: int) -> Tensor:
         """Bring a record to the device; its weights there."""
         slot = torch.empty(WEIGHT_BYTES, dtype=torch.uint8)
-        self.link.fetch(str(index), slot, keeps_loan=False)
-        self.link.complete(str(index))
+        self.link.fetch(self.record(index), slot, keeps_loan=False)
+        self.link.complete(self.record(index))
         return slot.view(torch.float32).view(64, 64)
 
     def lend(self, index: int) -> Tensor:
@@ -101,15 +126,25 @@ class SmallLink:
 
     def push(self, index: int, value: float) -> None:
         """Push a gradient that has the same value everywhere."""
-        self.link.push(str(index), {f"{index}.weight": torch.full((64, 64), value)})
+        self.link.push(self.record(index), {self.weight(index): torch.full((64, 64), value)})
+
+    def push_zeros(self, index: int) -> None:
+        """Push the gradient of a slice that got none."""
+        self.link.push_zeros(self.record(index))
+
+    def update(self) -> None:
+        """Complete a step and apply it."""
+        self.link.kept.complete_step()
+        self.link.flush()
 
     def stored(self, index: int) -> Tensor:
-        return next(w.clone() for n, w in weights_of(self.store) if n == f"{index}.weight")
+        with self.link.lent(self.record(index), Part.WEIGHTS) as loan:
+            return loan.tensor(self.weight(index), Part.WEIGHTS).clone()
 
     def kept(self, index: int) -> Tensor:
         """The gradient that is kept for a record."""
-        with self.link.lent(str(index), Part.GRADIENTS) as loan:
-            return loan.tensor(f"{index}.weight", Part.GRADIENTS).clone()
+        with self.link.lent(self.record(index), Part.GRADIENTS) as loan:
+            return loan.tensor(self.weight(index), Part.GRADIENTS).clone()
 
     def close(self) -> None:
         self.link.close()

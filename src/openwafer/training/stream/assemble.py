@@ -34,8 +34,8 @@ from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import (
+    expert_bytes,
     host_peak,
-    joined_bytes,
     resident_beside,
     resident_now,
 )
@@ -164,8 +164,8 @@ class Planned:
     def _described(self, predicted: Prediction, grown_bytes: int = 0) -> PlanRecord:
         model = self.workload.model
         if self.beside_bytes is not None:
-            joined = joined_bytes(self.plan) if self.options.keeps_gradients else 0
-            beside = self.beside_bytes + grown_bytes + joined
+            of_experts = expert_bytes(self.plan, joins=self.options.keeps_gradients)
+            beside = self.beside_bytes + grown_bytes + of_experts
             peak = host_peak(beside, self.plan, self.placement, self.ring_bytes)
             predicted = replace(predicted, host_bytes=peak)
         return report_of(self.plan, self.placement, model, self.device, self._moved, predicted)

@@ -45,7 +45,7 @@ class HostLink(Protocol):
         """Take the gradients of a record, by parameter name, from the device."""
 
     def push_zeros(self, record: str) -> None:
-        """The gradients of a record are zero: nothing comes from the device."""
+        """The gradient of a slice is zero: nothing comes from the device, and nothing is kept."""
 
     def end_pass(self) -> None:
         """The backward pass is over: every gradient of the pass has been pushed."""

@@ -1,19 +1,18 @@
 """Which gradients the store keeps, and whether they are due: to be applied before the next use."""
 
-from collections.abc import Collection
-
-import torch
+from collections.abc import Collection, Iterable
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan
-from openwafer.training.stream.link.updates import StepRules, Updater
+from openwafer.training.stream.link.updates import HostGradients, StepRules, Updater
 
 
 class KeptGradients:
     """Names of the parameters whose gradients are kept, by record; their bytes are the store's.
 
-    They wait for their step to be completed. Then they are due, until :meth:`take_due`.
+    They wait for their step to be completed. Then they are due, until :meth:`take_due`. Those of a
+    record that are all zero need no bytes.
 
     Args:
         updater: knows the hyper-parameters of a step.
@@ -22,6 +21,8 @@ class KeptGradients:
     def __init__(self, updater: Updater) -> None:
         self._updater = updater
         self._names: dict[str, list[str]] = {}
+        # Records of which all that is kept is zero, and nowhere.
+        self._zeros: set[str] = set()
         # How to apply them; None until the step that made them is complete.
         self._step: StepRules | None = None
 
@@ -44,14 +45,27 @@ class KeptGradients:
         """Whether the gradient of a parameter is kept, due or not."""
         return name in self._names.get(record, ())
 
-    def has_any(self, record: str) -> bool:
-        """Whether a gradient of the record is kept, due or not."""
-        return record in self._names
+    def has_bytes(self, record: str) -> bool:
+        """Whether the store has bytes of gradients of the record that are kept, due or not."""
+        return record in self._names and record not in self._zeros
 
     def add(self, record: str, name: str) -> None:
         """The gradient of a parameter is in the store; one that was applied may be so again."""
         if not self.has(record, name):
             self._names.setdefault(record, []).append(name)
+
+    def add_zeros(self, record: str, names: Iterable[str]) -> None:
+        """The gradients of a record are zero, of which no bytes are kept."""
+        assert not self.has_bytes(record)
+        self._zeros.add(record)
+        for name in names:
+            self.add(record, name)
+
+    def take_zeros(self, record: str) -> Collection[str]:
+        """The parameters whose zeros are from now on in the store, where the caller puts them."""
+        is_zero = record in self._zeros
+        self._zeros.discard(record)
+        return self._names[record] if is_zero else ()
 
     def discard(self, names: Collection[str] | None = None) -> None:
         """Forget those kept since the last step, of all parameters or of some."""
@@ -62,6 +76,7 @@ class KeptGradients:
                 for record, kept in self._names.items()
             }
             self._names = {record: kept for record, kept in left.items() if kept}
+            self._zeros &= self._names.keys()
 
     def complete_step(self, coefficient: float = 1.0) -> None:
         """They are those of a whole step: each record is to be updated before its next use.
@@ -86,15 +101,22 @@ class KeptGradients:
         """Whether a record is to be updated before its next use."""
         return self._step is not None and record in self._names
 
-    def take_due(self, record: str, loan: Loan) -> tuple[dict[str, torch.Tensor], StepRules]:
+    def due_parts(self, record: str) -> Collection[Part]:
+        """What the update of a record that is due needs."""
+        return KEPT_PARTS if record in self._zeros else tuple(Part)
+
+    def take_due(self, record: str, loan: Loan) -> tuple[HostGradients, StepRules]:
         """The gradients of a record that is due, as they lie in the store, and how to apply them.
 
         Args:
-            loan: has them. They are kept no more.
+            loan: of :meth:`due_parts`. The gradients are kept no more.
         """
         step = self._step
         assert step is not None
         names = self._names.pop(record)
         if not self._names:
             self._step = None
+        if record in self._zeros:
+            self._zeros.remove(record)
+            return dict.fromkeys(names), step
         return {name: loan.tensor(name, Part.GRADIENTS) for name in names}, step

@@ -14,7 +14,7 @@ from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.link.fetches import Fetches
 from openwafer.training.stream.link.idle_loans import IdleLoans
 from openwafer.training.stream.link.kept_gradients import KeptGradients
-from openwafer.training.stream.link.updates import RecordUpdates
+from openwafer.training.stream.link.updates import HostGradients, RecordUpdates
 from openwafer.training.stream.schedule import UpdateTiming
 
 
@@ -23,18 +23,23 @@ class Arrived:
     """Gradients of a record.
 
     Attributes:
-        gradients: by parameter name.
+        gradients: by parameter name; ``None`` is zeros that are nowhere.
         is_on_host: whether they are in host memory already, and cross no link.
     """
 
-    gradients: Mapping[str, torch.Tensor]
+    gradients: Mapping[str, torch.Tensor | None]
     is_on_host: bool = False
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all of them are zeros that are nowhere."""
+        return all(gradient is None for gradient in self.gradients.values())
 
 
 @dataclass(frozen=True)
 class _Push:
     record: str
-    gradients: dict[str, torch.Tensor]
+    gradients: dict[str, torch.Tensor | None]
     is_on_host: bool
     loan: Loan
     after: Submitted
@@ -91,8 +96,17 @@ class Pushes:
         if self.timing is UpdateTiming.ON_PUSH and self._fetches.is_lent(record):
             # The rest of the backward pass sees the weights as they were.
             self._held_back[record] = arrived
+        elif self._adds_nothing(record, arrived):
+            # The push before, whose thread notes what it keeps.
+            self.finish()
+            self._kept.add_zeros(record, arrived.gradients)
         else:
             self._begin(record, arrived)
+
+    def _adds_nothing(self, record: str, arrived: Arrived) -> bool:
+        """Whether gradients are zeros to be kept, and would be added to nothing or to zeros."""
+        is_kept = self.timing is UpdateTiming.ON_FETCH
+        return is_kept and arrived.is_zero and not self._kept.has_bytes(record)
 
     def release(self, record: str) -> None:
         """The record's weights are lent no more: make the update that waited for that."""
@@ -115,7 +129,7 @@ class Pushes:
         if self.timing is UpdateTiming.ON_PUSH:
             return self._idle.take_kept(record)
         loan = self._idle.take_push(record)
-        if self._kept.has_any(record):
+        if self._kept.has_bytes(record):
             # When room was asked for, ahead of the push, there may have been none.
             loan.want_bytes(Part.GRADIENTS)
         return loan
@@ -135,12 +149,17 @@ class Pushes:
 
     def _keep(self, push: _Push) -> None:
         with self._lent(push.loan, (Part.GRADIENTS,)) as loan, self._recorded(push):
+            for name in self._kept.take_zeros(push.record):
+                loan.tensor(name, Part.GRADIENTS).zero_()
             for name, gradient in push.gradients.items():
                 place = loan.tensor(name, Part.GRADIENTS)
-                if self._kept.has(push.record, name):
-                    place.add_(self._on_host(push, gradient))
+                is_kept = self._kept.has(push.record, name)
+                self._kept.add(push.record, name)
+                if is_kept:
+                    place.add_(0.0 if gradient is None else self._on_host(push, gradient))
+                elif gradient is None:
+                    place.zero_()
                 else:
-                    self._kept.add(push.record, name)
                     self._copy(push, gradient, place)
 
     @contextmanager
@@ -154,16 +173,18 @@ class Pushes:
 
     @contextmanager
     def _recorded(self, push: _Push) -> Iterator[None]:
-        num_bytes = sum(gradient.nbytes for gradient in push.gradients.values())
+        moved = [gradient for gradient in push.gradients.values() if gradient is not None]
+        num_bytes = sum(gradient.nbytes for gradient in moved)
         with self._recorder.host("push", push.record, num_bytes), torch.no_grad():
             yield
 
-    def _all_on_host(self, push: _Push) -> Mapping[str, torch.Tensor]:
+    def _all_on_host(self, push: _Push) -> HostGradients:
         if self._thread is None:
             return push.gradients
         with self._recorded(push):
             return {
-                name: self._on_host(push, gradient) for name, gradient in push.gradients.items()
+                name: None if gradient is None else self._on_host(push, gradient)
+                for name, gradient in push.gradients.items()
             }
 
     def _on_host(self, push: _Push, gradient: torch.Tensor) -> torch.Tensor:

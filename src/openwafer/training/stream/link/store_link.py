@@ -145,10 +145,10 @@ class StoreLink:
         record = action.target
         if action.kind is Kind.PUSH:
             parts = (Part.GRADIENTS,)
-            fresh = () if self.kept.has_any(record) else parts
+            fresh = () if self.kept.has_bytes(record) else parts
             return self.store.borrow(record, parts, fresh=fresh)
         if self.kept.is_due(record):
-            return self.store.borrow(record, ALL)
+            return self.store.borrow(record, self.kept.due_parts(record))
         if action.keeps_loan:
             return self.store.borrow(record, KEPT)
         return self.store.borrow(record, (Part.WEIGHTS,), read_only=True)
@@ -174,27 +174,27 @@ class StoreLink:
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """See :class:`HostLink`."""
         self.traffic.push_bytes += sum(gradient.nbytes for gradient in gradients.values())
-        self._take(record, Arrived(self._laid_out(record, gradients)))
+        gradients = self._laid_out(record, gradients)
+        if self.watchers and slice_of(record) is not None:
+            self._join(record, gradients[record])
+        else:
+            self._watch(gradients)
+            self._pushes.take(record, Arrived(gradients))
 
     def push_zeros(self, record: str) -> None:
         """See :class:`HostLink`."""
-        specs = [place.spec for place in self.store.layouts[record].parts[Part.WEIGHTS]]
-        zeros = {spec.name: torch.zeros((), dtype=spec.dtype) for spec in specs}
-        spread = {spec.name: zeros[spec.name].expand(spec.shape) for spec in specs}
-        self._take(record, Arrived(spread, is_on_host=True))
+        if self.watchers:
+            self._join(record, None)
+        else:
+            self._pushes.take(record, Arrived({record: None}))
 
-    def _take(self, record: str, arrived: Arrived) -> None:
-        """Show gradients to the watchers and take them; slices wait until their weight is whole."""
-        if not self.watchers or slice_of(record) is None:
-            self._watch(arrived.gradients)
-            self._pushes.take(record, arrived)
-            return
-        gradient = arrived.gradients[record]
-        joined = self._joined.add(record, gradient, is_on_host=arrived.is_on_host)
+    def _join(self, name: str, gradient: torch.Tensor | None) -> None:
+        """Take the gradient of a slice once its weight is whole, and the watchers have seen it."""
+        joined = self._joined.add(name, gradient)
         if joined is not None:
             self._watch({joined.name: joined.whole})
-            for name, part in joined.slices.items():
-                self._pushes.take(name, Arrived({name: part}, is_on_host=True))
+            for one, left in joined.gradients():
+                self._pushes.take(one, Arrived({one: left}, is_on_host=True))
 
     def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
         for watcher in self.watchers:
@@ -223,7 +223,7 @@ class StoreLink:
             self._update(record)
 
     def _update(self, record: str) -> None:
-        loan = self.store.borrow(record, ALL)
+        loan = self.store.borrow(record, self.kept.due_parts(record))
         self._fetches.wait(loan)
         # Making room may have served a fetch of this very record.
         is_due = self.kept.is_due(record)

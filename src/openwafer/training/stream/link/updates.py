@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -31,6 +32,9 @@ from openwafer.training.store.update_rules import (
 from openwafer.training.store.update_rules.master_weights import TIES_PER_WORD
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.records import Arrays, state_name
+
+HostGradients: TypeAlias = Mapping[str, torch.Tensor | None]
+"""Gradients by parameter name, in host memory; ``None`` is zeros that are nowhere."""
 
 
 @dataclass
@@ -312,6 +316,7 @@ class RecordUpdates:
         self.updater = updater
         self._recorder = recorder
         self._on_update = on_update
+        self._zeros = _Zeros()
 
     @property
     def changed_parts(self) -> Collection[Part]:
@@ -319,19 +324,39 @@ class RecordUpdates:
         writing = map(self.updater.writes_gradients, self.updater.optimizers)
         return tuple(Part) if any(writing) else KEPT_PARTS
 
-    def apply(
-        self, record: str, loan: Loan, gradients: Mapping[str, torch.Tensor], step: StepRules
-    ) -> None:
+    def apply(self, record: str, loan: Loan, gradients: HostGradients, step: StepRules) -> None:
         """Update a record.
 
         Args:
             loan: its weights and states, waited for.
-            gradients: by parameter name, in host memory.
+            gradients: of its parameters.
             step: what the update is made by.
         """
         with self._recorder.host("update", record, 0), torch.no_grad():
-            self.updater.apply(loan, gradients, step)
+            dense = {
+                name: self._zeros.like(loan.tensor(name, Part.WEIGHTS)) if given is None else given
+                for name, given in gradients.items()
+            }
+            self.updater.apply(loan, dense, step)
         self._on_update(record)
+
+
+class _Zeros:
+    """Zeros for all gradients that are zero: as many bytes as the largest of them.
+
+    Whoever gets them only reads them: an optimizer that writes to gradients has no slices.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = torch.zeros(0, dtype=torch.uint8)
+
+    def like(self, weight: torch.Tensor) -> torch.Tensor:
+        """Zeros of a dense weight's shape, strides and dtype."""
+        zeros = self._bytes
+        if zeros.numel() < weight.nbytes:
+            zeros = self._bytes = torch.zeros(weight.nbytes, dtype=torch.uint8)
+        flat = zeros[: weight.nbytes].view(weight.dtype)
+        return flat.as_strided(weight.shape, weight.stride())
 
 
 def _name_of(parameter: torch.Tensor, names: Mapping[int, str]) -> str:

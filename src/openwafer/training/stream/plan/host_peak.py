@@ -58,13 +58,19 @@ def host_peak(
     return max(beside_bytes + store_bytes + plan.dry.host_bytes, read_host_memory().peak_bytes)
 
 
-def joined_bytes(plan: StreamPlan) -> int:
-    """Most bytes of gradients that are joined from those of experts: of the weights of one layer.
+def expert_bytes(plan: StreamPlan, *, joins: bool) -> int:
+    """Most bytes of gradients of experts beside the store: the zeros of one that is not used.
 
-    They are where somebody watches gradients, as clipping does.
+    Args:
+        plan: the step.
+        joins: whether somebody watches gradients, as clipping does; those of the weights of one
+            layer are joined then.
     """
     by_layer: Counter[str] = Counter()
+    largest = 0
     for layer in plan.split.layers:
         if layer.slice_of is not None and layer.parent is not None:
-            by_layer[layer.parent] += plan.layouts[layer.name].part_bytes(Part.WEIGHTS)
-    return max(by_layer.values(), default=0)
+            num_bytes = plan.layouts[layer.name].part_bytes(Part.WEIGHTS)
+            by_layer[layer.parent] += num_bytes
+            largest = max(largest, num_bytes)
+    return largest + (max(by_layer.values(), default=0) if joins else 0)

@@ -117,8 +117,9 @@ class _Walk:
         self._now = self._backward = _Moved()
         self._updated: str | None = None
         self._nested = _by_call(plan)
-        # Nested records whose updates wait for the next step's fetch or backward pass.
-        self._due: dict[str, None] = {}
+        # Nested records whose updates wait for the next step's fetch or backward pass, with the
+        # parts that these need.
+        self._due: dict[str, Collection[Part]] = {}
 
     def step(self) -> tuple[StepBytes, StepBytes]:
         """One more step: its forward and its backward pass."""
@@ -169,25 +170,30 @@ class _Walk:
     def _act_nested(self, kind: Kind, record: str) -> None:
         match kind:
             case Kind.FETCH:
-                if self._due.pop(record, False) is None:
-                    self._update(record)
+                if (parts := self._due.pop(record, None)) is not None:
+                    self._update(record, parts)
                 self._fetch(record, (Part.WEIGHTS,))
-            case Kind.PUSH | Kind.UPDATE:
+            case Kind.PUSH:
                 weights = self._layouts[record].parts[Part.WEIGHTS]
-                is_pushed = kind is Kind.PUSH
-                self._push(record, sum(place.num_bytes for place in weights) if is_pushed else 0)
-                if self._keeps_gradients:
-                    self._due[record] = None
-                else:
-                    self._use(record, KEPT_PARTS)
-                    self._update(record)
+                self._push(record, sum(place.num_bytes for place in weights))
+                self._update_nested(record, tuple(Part))
+            case Kind.UPDATE:
+                # Of zeros, which nobody moves or keeps.
+                self._update_nested(record, KEPT_PARTS)
             case _:
                 pass
 
+    def _update_nested(self, record: str, parts: Collection[Part]) -> None:
+        if self._keeps_gradients:
+            self._due[record] = parts
+        else:
+            self._use(record, KEPT_PARTS)
+            self._update(record)
+
     def _flush(self) -> None:
         """Update what waits and no fetch has updated, as is done before gradients arrive."""
-        for record in self._due:
-            self._update(record)
+        for record, parts in self._due.items():
+            self._update(record, parts)
             self._updated = None
         self._due.clear()
 
@@ -220,9 +226,9 @@ class _Walk:
             self._ring.use(record, (Part.GRADIENTS,), fresh=(Part.GRADIENTS,))
             self._now.disk_write += self._ring.on_disk(record, Part.GRADIENTS)
 
-    def _update(self, record: str) -> None:
+    def _update(self, record: str, parts: Collection[Part] = tuple(Part)) -> None:
         if self._keeps_gradients:
-            self._use(record, tuple(Part))
+            self._use(record, parts)
             # Its fetch is next, out of the same loan.
             self._updated = record
         else:
