@@ -16,7 +16,7 @@ One state machine: :class:`~openwafer.training.stream.execute.phases.Phase` name
                        BACKWARD <-> RECOMPUTE (or LAYER, where user code calls layers in backward)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
@@ -221,7 +221,7 @@ class Executor:
         """Finish a pass: push what is left, release everything but the pinned record."""
         for record in self.gradients.begun:
             self._push(record)
-        self._push_zeros(self.experts.unpushed())
+        self._push_zeros(lambda record: True)
         for action in self._walk.rest():
             if action.kind is Kind.RELEASE:
                 self._do(action)
@@ -335,13 +335,11 @@ class Executor:
     def _push_passed(self, visit: int) -> None:
         """Push what the backward pass has left behind, though some micro-batch did not use it."""
         for record in self.gradients.begun:
-            if self._is_passed(record, visit):
+            if self._is_passed(visit, record):
                 self._push(record)
-        self._push_zeros(
-            record for record in self.experts.unpushed() if self._is_passed(record, visit)
-        )
+        self._push_zeros(partial(self._is_passed, visit))
 
-    def _is_passed(self, record: str, visit: int) -> bool:
+    def _is_passed(self, visit: int, record: str) -> bool:
         return self.log.first_visits.get(record, 0) > visit
 
     # The schedule.
@@ -455,10 +453,9 @@ class Executor:
             with self.device.host_section():
                 self.link.push(record, gradients)
 
-    def _push_zeros(self, records: Iterable[str]) -> None:
+    def _push_zeros(self, is_passed: Callable[[str], bool]) -> None:
         """Push the zeros that experts have which no micro-batch used, where others were used."""
-        for record in tuple(records):
-            self.experts.note_pushed(record)
+        for record in self.experts.take_unpushed(is_passed):
             with self.device.host_section():
                 self.link.push_zeros(record)
 

@@ -36,8 +36,10 @@ class ExpertPass:
         self._forms = {name: form for name, form in forms.items() if isinstance(form, ByExpert)}
         self._use = use
         self._phase = phase
-        # Slices whose gradients of this pass have been pushed, by weight.
+        # Slices whose gradients of this pass have been pushed, by weight, and the weights of which
+        # all have.
         self._pushed: dict[str, set[str]] = {}
+        self._done: set[str] = set()
 
     def refuse_whole(self) -> None:
         """Let a use of all experts of a weight together raise from now on."""
@@ -91,19 +93,24 @@ class ExpertPass:
     def end_pass(self) -> None:
         """Every gradient of the pass has been pushed."""
         self._pushed.clear()
+        self._done.clear()
 
     def push(self, gradients: Mapping[str, torch.Tensor]) -> None:
         """Gradients are about to be pushed: make those of slices what the plain loop has."""
         for name, gradient in gradients.items():
             if slice_of(name) is not None:
                 self._forms[whole_name(name)].add_zeros_of_others(name, gradient)
-                self.note_pushed(name)
+                self._pushed.setdefault(whole_name(name), set()).add(name)
 
-    def note_pushed(self, name: str) -> None:
-        """The gradient of a slice has been pushed."""
-        self._pushed.setdefault(whole_name(name), set()).add(name)
+    def take_unpushed(self, is_passed: Callable[[str], bool]) -> Iterator[str]:
+        """Slices without a gradient, of weights of which others had one; each comes once.
 
-    def unpushed(self) -> Iterator[str]:
-        """Slices without a gradient, of weights of which others had one."""
-        for whole, pushed in self._pushed.items():
-            yield from self._forms[whole].without_gradient(pushed)
+        Args:
+            is_passed: whether the backward pass has left the layer of a slice behind.
+        """
+        for whole, pushed in tuple(self._pushed.items()):
+            if is_passed(next(iter(pushed))):
+                del self._pushed[whole]
+                if whole not in self._done:
+                    self._done.add(whole)
+                    yield from self._forms[whole].without_gradient(pushed)
