@@ -63,13 +63,18 @@ class DeviceWeights:
         }
         self.capacity_bytes = 0
         self._layouts = layouts
+        self._places = {name: layout.parts[Part.WEIGHTS] for name, layout in layouts.items()}
+        self._names = {
+            record: tuple(place.spec.name for place in places)
+            for record, places in self._places.items()
+        }
         self._slots: dict[str, torch.Tensor] = {}
         self._held_bytes = 0
         # Records whose memory the host lends: announced, and with it in their slots.
         self._expected: set[str] = set()
         self._lent: set[str] = set()
         self.on_written: Callable[[str], None] = refuse_write
-        self.on_kept: Callable[[list[str]], None] = refuse_kept
+        self.on_kept: Callable[[Sequence[str]], None] = refuse_kept
         # Whether writes to the data of bound parameters are noticed.
         self.watches_data = False
         self._watched_classes: dict[type[nn.Parameter], type[nn.Parameter]] = {}
@@ -120,9 +125,9 @@ class DeviceWeights:
         """Bytes of the record's slot."""
         return self._layouts[record].part_bytes(Part.WEIGHTS)
 
-    def names(self, record: str) -> list[str]:
+    def names(self, record: str) -> tuple[str, ...]:
         """The record's weights."""
-        return [place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS]]
+        return self._names[record]
 
     def take_slot(self, record: str) -> torch.Tensor:
         """A slot for the record: uint8 [bytes], uninitialised."""
@@ -183,11 +188,7 @@ class DeviceWeights:
         return self._watched_classes[own]
 
     def _versions_of(self, record: str) -> dict[str, int]:
-        names = self._names_in(record)
-        return {name: OWN_VERSION.__get__(self.parameters[name]) for name in names}
-
-    def _names_in(self, record: str) -> list[str]:
-        return [place.spec.name for place in self._layouts[record].parts[Part.WEIGHTS]]
+        return {name: OWN_VERSION.__get__(self.parameters[name]) for name in self._names[record]}
 
     def check_unwritten(self, record: str) -> None:
         """Tell of parameters of a bound record that were written to since they were bound."""
@@ -211,10 +212,7 @@ class DeviceWeights:
     def views_of(self, record: str, slot: torch.Tensor) -> dict[str, torch.Tensor]:
         """Any memory of the record's size as its weights, by parameter name."""
         with torch.no_grad():
-            return {
-                place.spec.name: place.view_in(slot)
-                for place in self._layouts[record].parts[Part.WEIGHTS]
-            }
+            return {place.spec.name: place.view_in(slot) for place in self._places[record]}
 
     def own_classes(self) -> None:
         """Undo :meth:`release_as`."""
@@ -254,8 +252,7 @@ class DeviceWeights:
     def _set_classes_of_bound(self, kind: type[nn.Parameter] | None) -> None:
         if self._released_class is not None:
             for record in self._by_storage.values():
-                for place in self._layouts[record].parts[Part.WEIGHTS]:
-                    name = place.spec.name
+                for name in self._names[record]:
                     self.parameters[name].__class__ = kind or self._bound_class(name)
 
     def release_as(self, kind: type[nn.Parameter]) -> None:
@@ -292,7 +289,7 @@ class DeviceWeights:
         for name in (*replaced, *written):
             self.on_written(name)
         if is_kept:
-            self.on_kept(self._names_in(record))
+            self.on_kept(self._names[record])
 
     def _is_viewed(self, record: str, slot: torch.Tensor) -> bool:
         """Whether the layer's code holds on to a slice that it took from a weight."""
@@ -301,7 +298,7 @@ class DeviceWeights:
     def _replaced(self, record: str) -> list[str]:
         """Parameters of a bound record that the forward has pointed at other memory."""
         bound = self._slots[record].untyped_storage()._cdata
-        names = self._names_in(record)
+        names = self._names[record]
         if self._by_storage.get(bound) != record:
             return []
         for name in names:
@@ -314,22 +311,20 @@ class DeviceWeights:
         if record is None:
             return None
         offset = int(tensor.storage_offset()) * tensor.element_size()
-        places = self._layouts[record].parts[Part.WEIGHTS]
+        places = self._places[record]
         return next(place.spec.name for place in reversed(places) if place.offset_bytes <= offset)
 
     def offset_bytes(self, name: str) -> int:
         """Where a parameter begins in the slot of its record."""
-        places = (layout.parts[Part.WEIGHTS] for layout in self._layouts.values())
-        return next(
-            one.offset_bytes for one in chain.from_iterable(places) if one.spec.name == name
-        )
+        places = chain.from_iterable(self._places.values())
+        return next(place.offset_bytes for place in places if place.spec.name == name)
 
     def unbind(self, record: str) -> None:
         """Leave the record's parameters with their shapes and without memory."""
-        for place in self._layouts[record].parts[Part.WEIGHTS]:
-            parameter = self.parameters[place.spec.name]
-            OWN_DATA.__set__(parameter, self._nothing[place.spec.name])
-            own = self._own_classes[place.spec.name]
+        for name in self._names[record]:
+            parameter = self.parameters[name]
+            OWN_DATA.__set__(parameter, self._nothing[name])
+            own = self._own_classes[name]
             parameter.__class__ = own if self._released_class is None else self._released_class
 
     def released_parameter(self, tensor: torch.Tensor) -> str | None:
