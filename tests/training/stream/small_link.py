@@ -119,8 +119,8 @@ class SmallLink:
 
     def lend(self, index: int) -> Tensor:
         """Bring a record to the device without a slot; its weights in the store's memory."""
-        self.link.fetch(str(index), None, keeps_loan=False)
-        lent = self.link.complete(str(index))
+        self.link.fetch(self.record(index), None, keeps_loan=False)
+        lent = self.link.complete(self.record(index))
         assert lent is not None
         return lent.view(torch.float32).view(64, 64)
 
@@ -130,7 +130,7 @@ class SmallLink:
 
     def push_zeros(self, index: int) -> None:
         """Push the gradient of a slice that got none."""
-        self.link.push_zeros(self.record(index))
+        self.link.push_zeros([self.record(index)])
 
     def update(self) -> None:
         """Complete a step and apply it."""

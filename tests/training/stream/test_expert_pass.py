@@ -26,7 +26,7 @@ def slices(weight: str, *indices: int) -> list[str]:
 
 
 def test_a_weight_without_any_gradient_has_no_zeros() -> None:
-    assert list(expert_pass().take_unpushed(lambda record: True)) == []
+    assert expert_pass().take_unpushed(lambda record: True) == []
 
 
 def test_zeros_are_those_of_the_layers_that_backward_has_passed() -> None:
@@ -34,15 +34,15 @@ def test_zeros_are_those_of_the_layers_that_backward_has_passed() -> None:
     push(experts, "first", 0)
     push(experts, "second", 1)
     passed = experts.take_unpushed(lambda record: record.startswith("second"))
-    assert list(passed) == slices("second", 0, 2, 3)
+    assert passed == slices("second", 0, 2, 3)
 
 
 def test_zeros_of_a_weight_come_once_a_pass() -> None:
     experts = expert_pass()
     push(experts, "first", 2)
-    assert list(experts.take_unpushed(lambda record: True)) == slices("first", 0, 1, 3)
+    assert experts.take_unpushed(lambda record: True) == slices("first", 0, 1, 3)
     push(experts, "first", 0)
-    assert list(experts.take_unpushed(lambda record: True)) == []
+    assert experts.take_unpushed(lambda record: True) == []
     experts.end_pass()
     push(experts, "first", 0)
-    assert list(experts.take_unpushed(lambda record: True)) == slices("first", 1, 2, 3)
+    assert experts.take_unpushed(lambda record: True) == slices("first", 1, 2, 3)

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import Lamb
+from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
     StreamedRun,
     differing,
+    on_tier,
     plan,
     train_plainly,
     train_streamed,
@@ -20,6 +24,7 @@ from tests.training.stream.both_loops import (
 from tests.training.stream.small_gpt import adamw
 
 WIDTH, NUM_EXPERTS = 32, 6
+EXPERT_BYTES = WIDTH * WIDTH * 4
 Use = Callable[["Experts", Tensor], Tensor]
 
 
@@ -32,6 +37,7 @@ class Experts(nn.Module):
         self.weight = nn.Parameter(torch.randn(NUM_EXPERTS, WIDTH, WIDTH) / WIDTH**0.5)
         self.use = use
         self.num_calls = 0
+        self.kept: list[Tensor] = []
 
     def forward(self, x_BD: Tensor) -> Tensor:
         return x_BD + self.use(self, x_BD)
@@ -104,11 +110,41 @@ def test_experts_are_taken_one_by_one(use: Use) -> None:
     assert streamed_and_plain_differ_in(run) == []
 
 
+@pytest.mark.parametrize("num_together", [1, NUM_EXPERTS])
+@pytest.mark.parametrize("clip_norm", [None, 0.1], ids=["on push", "on fetch"])
+@pytest.mark.parametrize("use", [held_together, by_tensor])
+def test_experts_on_disk_learn_the_same(
+    use: Use, clip_norm: float | None, num_together: int, tmp_path: Path
+) -> None:
+    """Also in room for one, where the others are still held by the code that took them."""
+    run = replace(run_of(use), clip_norm=clip_norm)
+    planned = on_tier(plan(run, STREAMED), StoreTier.DISK, host_memory_bytes=32 << 10)
+    capacity_bytes = num_together * EXPERT_BYTES
+    planned = replace(planned, plan=replace(planned.plan, nested_capacity_bytes=capacity_bytes))
+    trained = train_streamed(run, planned, folder=tmp_path)
+    parameters = trained.parameters()
+    trained.close()
+    assert differing(parameters, train_plainly(run)) == []
+
+
 @pytest.mark.parametrize("use", [in_shares, by_slice, by_attribute])
 def test_a_weight_that_is_used_otherwise_stays_whole(use: Use) -> None:
     run = run_of(use)
     assert not plan(run, STREAMED).plan.split.sliced
     assert streamed_and_plain_differ_in(run) == []
+
+
+def kept_beyond(experts: Experts, x_BD: Tensor) -> Tensor:
+    experts.kept = [experts.weight[3]]
+    return one_by_one(experts, x_BD)
+
+
+def test_an_expert_that_is_held_beyond_its_pass_is_refused() -> None:
+    run = run_of(kept_beyond)
+    trained = StreamedRun(run, plan(run, STREAMED))
+    with pytest.raises(OpenwaferError, match=r"a view of one of the weights 0\.weight"):
+        trained.step(0)
+    trained.close()
 
 
 def test_a_rule_that_sums_over_the_weight_keeps_it_whole() -> None:

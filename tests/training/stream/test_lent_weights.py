@@ -140,3 +140,16 @@ def test_backward_sees_the_weights_of_its_forward(
     streamed = train_streamed(TWICE, planned, folder=tmp_path / "store")
     assert differing(streamed.parameters(), train_plainly(TWICE)) == []
     streamed.close()
+
+
+def test_an_expert_that_its_code_holds_is_lent_until_it_lets_go(tmp_path: Path) -> None:
+    small = SmallLink(tmp_path / "store", ring_records=1 / 3, is_sliced=True)
+    held = small.lend(0)
+    small.link.release(small.record(0))
+    waiting = small.store.borrow(small.record(1), (Part.WEIGHTS,), read_only=True)
+    assert torch.equal(held, small.weights[0])
+    assert not waiting.is_ready
+    del held
+    small.link.release(small.record(2))
+    waiting.wait()
+    small.close()

@@ -36,6 +36,7 @@ from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import (
     expert_bytes,
     host_peak,
+    lent_bytes,
     resident_beside,
     resident_now,
 )
@@ -204,8 +205,7 @@ class Planned:
     def ring_bytes(self) -> int:
         """Bytes of the store's ring, in which lie the weights of a device that is host memory."""
         is_shared = self.uses_disk and not self.device.is_asynchronous
-        schedule = self.plan.schedule if is_shared else None
-        return self.placement.ring_bytes + (schedule.capacity_bytes if schedule else 0)
+        return self.placement.ring_bytes + (lent_bytes(self.plan) if is_shared else 0)
 
 
 def plan_run(

@@ -78,6 +78,15 @@ class Partition:
         """The weights whose slices are layers."""
         return frozenset(layer.slice_of for layer in self.layers if layer.slice_of is not None)
 
+    @cached_property
+    def inner(self) -> Mapping[str, Sequence[Layer]]:
+        """Layers by the one in which they are called."""
+        inner: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            if layer.parent is not None:
+                inner.setdefault(layer.parent, []).append(layer)
+        return inner
+
     @property
     def pinned(self) -> tuple[str, ...]:
         """Parameters that stay on the device through a step."""

@@ -1,5 +1,6 @@
 """Weights on the device: slots that records come and go in, and the parameters bound to them."""
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -11,7 +12,7 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.slices import slice_of
+from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
 from openwafer.training.stream.forms.weight_form import WeightForm
@@ -73,6 +74,7 @@ class DeviceWeights:
         # Records whose memory the host lends: announced, and with it in their slots.
         self._expected: set[str] = set()
         self._lent: set[str] = set()
+        self._lent_bytes = 0
         self.on_written: Callable[[str], None] = refuse_write
         self.on_kept: Callable[[Sequence[str]], None] = refuse_kept
         # Whether writes to the data of bound parameters are noticed.
@@ -92,6 +94,8 @@ class DeviceWeights:
         self._bound_at: dict[str, tuple[int, int]] = {}
         # Autograd's counters of writes to the parameters, as they were bound.
         self._versions: dict[str, dict[str, int]] = {}
+        # Storages of slices that were dropped while the layer's code held views of them.
+        self._viewed: dict[str, weakref.ref[torch.UntypedStorage]] = {}
         # Tensors over the slots of bound records, their parameters left out.
         self._num_users: dict[str, int] = {}
         self._pool: dict[int, list[torch.Tensor]] = {}
@@ -112,6 +116,11 @@ class DeviceWeights:
     def held_bytes(self) -> int:
         """Bytes of the slots in use."""
         return self._held_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes of those that are the host's memory."""
+        return self._lent_bytes
 
     def memory(self) -> list[torch.Tensor]:
         """All memory that weights have on the device, slots without a record included."""
@@ -168,6 +177,7 @@ class DeviceWeights:
         if lent is not None:
             self._expected.remove(record)
             self._lent.add(record)
+            self._lent_bytes += lent.numel()
             self._slots[record] = lent
             self._held_bytes += lent.numel()
         self._num_users[record] = _num_users(self._slots[record])
@@ -280,9 +290,13 @@ class DeviceWeights:
         self.unbind(record)
         is_watched = is_bound and slice_of(record) is None and not has_failed
         is_kept = is_watched and _num_users(slot) > self._num_users[record]
+        is_viewed = slice_of(record) is not None and is_shared(slot)
+        if is_viewed and not has_failed:
+            self._viewed[record] = weakref.ref(slot.untyped_storage())
         if record in self._lent:
             self._lent.remove(record)
-        elif not self._is_viewed(record, slot):
+            self._lent_bytes -= slot.numel()
+        elif not is_viewed:
             self._pool.setdefault(slot.numel(), []).append(slot)
             self._pooled_bytes += slot.numel()
             self._trim_pool(0)
@@ -291,9 +305,12 @@ class DeviceWeights:
         if is_kept:
             self.on_kept(self._names[record])
 
-    def _is_viewed(self, record: str, slot: torch.Tensor) -> bool:
-        """Whether the layer's code holds on to a slice that it took from a weight."""
-        return slice_of(record) is not None and _num_users(slot) > _num_users(slot.new_empty(0))
+    def check_let_go(self) -> None:
+        """Tell of weights of whose slices there are views, at the end of a pass."""
+        viewed, self._viewed = self._viewed, {}
+        held = {whole_name(record): None for record, storage in viewed.items() if storage()}
+        if held:
+            self.on_kept(tuple(held))
 
     def _replaced(self, record: str) -> list[str]:
         """Parameters of a bound record that the forward has pointed at other memory."""
@@ -398,6 +415,11 @@ def _watched(kind: type[nn.Parameter], given: dict[int, list[torch.Tensor]]) -> 
         "__qualname__": kind.__qualname__,
     }
     return type(kind.__name__, (kind,), attributes)
+
+
+def is_shared(tensor: torch.Tensor) -> bool:
+    """Whether other tensors lie in the storage of one."""
+    return _num_users(tensor) > _num_users(tensor.new_empty(0))
 
 
 def _num_users(tensor: torch.Tensor) -> int:

@@ -6,10 +6,11 @@ to host memory, or dropped and recomputed. The autograd graph is always that of 
 sums run in the plain order and gradients keep their bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from contextvars import Context
 from dataclasses import dataclass
+from itertools import dropwhile, islice
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,6 +27,7 @@ from openwafer.training.stream.device.saved_weights import Geometry, whole_stora
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.random_state import RandomState
+from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
 
 # Smaller storages stay on the device: their transfer costs more than their bytes.
 MIN_OFFLOAD_BYTES: Final = 4096
@@ -64,14 +66,17 @@ class Frame:
 
     Args:
         weights: tells weights from activations.
-        ensure: brings a record to the device; called before a weight is used in backward.
+        ensure: brings a record to the device; called before a weight is used in backward, with the
+            records behind it that may be wanted next.
 
     Attributes:
         saved_bytes: bytes of the activations that autograd has saved, whatever becomes of them.
     """
 
-    def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None]) -> None:
+    def __init__(self, weights: DeviceWeights, ensure: Bring) -> None:
         self.saved_bytes = 0
+        # Of the weights that autograd has saved, the last one last.
+        self._records: dict[str, None] = {}
         self._num_updates = weights.num_updates
         self._weights = weights
         self._ensure = ensure
@@ -86,6 +91,8 @@ class Frame:
     def _pack(self, tensor: torch.Tensor) -> object:
         handle = self._weights.handle(tensor)
         if handle is not None:
+            self._records.pop(handle.record, None)
+            self._records[handle.record] = None
             return handle
         self.saved_bytes += tensor.nbytes
         return self._pack_activation(tensor)
@@ -93,9 +100,14 @@ class Frame:
     def _unpack(self, packed: object) -> torch.Tensor:
         if isinstance(packed, WeightHandle):
             self._weights.check_not_updated(packed.record, self._num_updates)
-            self._ensure(packed.record)
+            self._ensure((packed.record, *self._wanted_next(packed.record)))
             return self._weights.resolve(packed)
         return self._unpack_activation(packed)
+
+    def _wanted_next(self, record: str) -> Iterator[str]:
+        """Records whose weights were saved before: the backward goes the forward's way back."""
+        behind = dropwhile(record.__ne__, reversed(self._records))
+        return islice(behind, 1, 1 + MOST_AHEAD)
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
         return tensor
@@ -133,7 +145,7 @@ class _OffloadedTensor:
 class OffloadFrame(Frame):
     """Copies saved activations to host memory, each storage once."""
 
-    def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None]) -> None:
+    def __init__(self, weights: DeviceWeights, ensure: Bring) -> None:
         super().__init__(weights, ensure)
         # Weak keys: a new storage may live where a freed one did.
         self._storages: WeakKeyDictionary[torch.UntypedStorage, tuple[_OffloadedStorage, int]] = (
@@ -171,7 +183,7 @@ class RecomputeFrame(Frame):
     the second time, its state, the random state and the autocast.
     """
 
-    def __init__(self, weights: DeviceWeights, ensure: Callable[[str], None], call: Call) -> None:
+    def __init__(self, weights: DeviceWeights, ensure: Bring, call: Call) -> None:
         super().__init__(weights, ensure)
         self._call = call
         self._saved: list[_Saved] = []
@@ -219,7 +231,7 @@ class RecomputeFrame(Frame):
     def _run_again(self) -> None:
         self._check_inputs()
         for record in self._call.records:
-            self._ensure(record)
+            self._ensure((record,))
         # The batch itself is nobody's activation, and counts from no rehearsal on.
         with self._weights.device.host_section():
             leaves = [_detached(leaf) for leaf in self._leaves]
@@ -304,9 +316,7 @@ class RecomputeFrame(Frame):
         )
 
 
-def frame_for(
-    policy: Activations, weights: DeviceWeights, ensure: Callable[[str], None], call: Call
-) -> Frame:
+def frame_for(policy: Activations, weights: DeviceWeights, ensure: Bring, call: Call) -> Frame:
     """The frame that treats a layer call by ``policy``."""
     match policy:
         case Activations.KEEP:

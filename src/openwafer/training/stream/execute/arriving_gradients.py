@@ -64,6 +64,10 @@ class ArrivingGradients:
             num = len(expected.intersection(held))
             self._num_expected[record] = num or self._num_expected[record]
 
+    def are_expected(self, record: str) -> bool:
+        """Whether a parameter of the record gets a gradient, as far as is known."""
+        return self._num_expected[record] > 0
+
     def begin(self, num_micro_batches: int, *, is_rising: bool = False) -> None:
         """A pass of so many micro-batches begins; their forwards run in falling order or rising."""
         self._num_micro_batches = num_micro_batches

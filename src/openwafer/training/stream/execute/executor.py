@@ -16,7 +16,7 @@ One state machine: :class:`~openwafer.training.stream.execute.phases.Phase` name
                        BACKWARD <-> RECOMPUTE (or LAYER, where user code calls layers in backward)
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
@@ -48,7 +48,7 @@ from openwafer.training.stream.execute.stand_ins import Function
 from openwafer.training.stream.execute.walk import Walk
 from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink
-from openwafer.training.stream.schedule import Action, Kind, Schedule, Visit
+from openwafer.training.stream.schedule import Action, Kind, Schedule, UpdateTiming, Visit
 from openwafer.training.stream.step_plan import StepPlan
 
 
@@ -104,7 +104,7 @@ class Executor:
         self.recorder = recorder or Recorder(device)
         self.log = PassLog()
         self.gradients = ArrivingGradients(split, weights.parameters, device)
-        self.nested = NestedRecords(split, weights, self.release)
+        self.nested = NestedRecords(split, weights, self._fetch_nested, self.release)
         self.experts = ExpertPass(weights.forms, self.use_nested, lambda: self._phase)
         self.watch = PassWatch(model, device, weights)
         self.on_begin_pass: Callable[[], None] = lambda: None
@@ -119,7 +119,6 @@ class Executor:
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
         self._modules = {layer.name: modules[layer.name] for layer in split.modules}
-        self._inner_layers = _inner_layers(split)
         self._num_micro_batches = 1
         self._micro_batch = 0
         self._marked: list[object] = []
@@ -217,6 +216,10 @@ class Executor:
         self.on_backward()
         torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
 
+    @property
+    def _updates_on_push(self) -> bool:
+        return self.schedule is not None and self.schedule.timing is UpdateTiming.ON_PUSH
+
     def end_pass(self) -> None:
         """Finish a pass: push what is left, release everything but the pinned record."""
         for record in self.gradients.begun:
@@ -230,6 +233,7 @@ class Executor:
                 self.release(record)
         self._leave_pass()
         self.link.end_pass()
+        self.weights.check_let_go()
         self._check_schedule()
         if PINNED in self.split.records and self.weights.holds(PINNED):
             self.release(PINNED)
@@ -277,7 +281,7 @@ class Executor:
 
     def _records_in(self, layer: Layer) -> set[str]:
         """The records of a layer and of those nested in it."""
-        layers = (layer, *self._inner_layers.get(layer.name, ()))
+        layers = (layer, *self.split.inner.get(layer.name, ()))
         return {record for one in layers for record in one.records}
 
     def begin_micro_batch(self, index: int, layer: Layer | None) -> None:
@@ -388,7 +392,7 @@ class Executor:
             self.weights.bind(record, lent)
 
     def _fetch(self, record: str, *, keeps_loan: bool, lends: bool = False) -> None:
-        """Begin a fetch; what the schedule does not bound comes into slots and is never lent."""
+        """Begin a fetch; what nothing bounds comes into slots and is never lent."""
         slot = None
         if lends:
             self.weights.expect(record)
@@ -409,16 +413,29 @@ class Executor:
         with self.device.host_section():
             self.link.release(record)
 
-    def use_nested(self, record: str) -> None:
-        """Bring a record of a layer inside the running one, in the place of older ones."""
-        self.nested.use(record)
-        self.ensure(record)
+    def use_nested(self, records: Sequence[str]) -> None:
+        """Bring a record of a layer inside the running one, in the place of older ones.
 
-    def _use_saved(self, record: str) -> None:
-        """Bring back a record whose weights the backward pass wants."""
+        Args:
+            records: that one, and behind it those that may be wanted next.
+        """
+        self.nested.use(records[0], records[1:])
+        self.ensure(records[0])
+
+    def _fetch_nested(self, record: str) -> None:
+        is_updated = self._backward_visit is not None and self._updates_on_push
+        # Were it lent, its update would wait for its release, and its gradient for that.
+        self._fetch(record, keeps_loan=False, lends=self.link.lends_memory and not is_updated)
+
+    def _use_saved(self, records: Sequence[str]) -> None:
+        """Bring back a record whose weights the backward pass wants; see :meth:`use_nested`."""
+        record = records[0]
         self._join_backward(f"record {record!r}")
         if record in self.nested:
-            self.use_nested(record)
+            self.use_nested(records)
+            pushed = filter(self.gradients.are_expected, filter(self.nested.__contains__, records))
+            with self.device.host_section():
+                self.link.expect_pushes(tuple(pushed))
             return
         if not self.weights.holds(record):
             # A part of a layer's graph that its output does not lead to, such as a loss of its own.
@@ -455,9 +472,8 @@ class Executor:
 
     def _push_zeros(self, is_passed: Callable[[str], bool]) -> None:
         """Push the zeros that experts have which no micro-batch used, where others were used."""
-        for record in self.experts.take_unpushed(is_passed):
-            with self.device.host_section():
-                self.link.push_zeros(record)
+        with self.device.host_section():
+            self.link.push_zeros(self.experts.take_unpushed(is_passed))
 
     # Layers.
 
@@ -481,7 +497,7 @@ class Executor:
                 return self._run_pass(run, (args, kwargs), {}, layer.name)
             case Phase.LAYER | Phase.RECOMPUTE:
                 for record in layer.records:
-                    self.use_nested(record)
+                    self.use_nested((record,))
                 return function(*args, **kwargs)
             case Phase.FORWARD | Phase.BACKWARD:
                 return self._run_visit(layer, function, args, kwargs)
@@ -572,15 +588,6 @@ class Executor:
 
 def _call(_layer: str, function: Function, args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
-
-
-def _inner_layers(split: Partition) -> dict[str, list[Layer]]:
-    """Layers by the one in which they are called."""
-    inner: dict[str, list[Layer]] = {}
-    for layer in split.layers:
-        if layer.parent is not None:
-            inner.setdefault(layer.parent, []).append(layer)
-    return inner
 
 
 def _graph_of_backward(where: str) -> OpenwaferError:

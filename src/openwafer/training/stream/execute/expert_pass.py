@@ -1,6 +1,6 @@
 """Weights whose experts stream one by one, in one pass: what is used of them and what is pushed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -14,7 +14,7 @@ from openwafer.training.stream.execute.compiled_layers import FORWARD
 from openwafer.training.stream.execute.phases import Phase
 from openwafer.training.stream.execute.stand_ins import Function, stand_in
 from openwafer.training.stream.forms.by_expert import ByExpert
-from openwafer.training.stream.forms.weight_form import WeightForm
+from openwafer.training.stream.forms.weight_form import Bring, WeightForm
 from openwafer.training.stream.layers import Partition
 
 
@@ -23,14 +23,14 @@ class ExpertPass:
 
     Args:
         forms: of all weights of the model.
-        use: brings the record of a slice to the device.
+        use: brings the record of a slice to the device; see :data:`Bring`.
         phase: where the executor is.
     """
 
     def __init__(
         self,
         forms: Mapping[str, WeightForm],
-        use: Callable[[str], None],
+        use: Bring,
         phase: Callable[[], Phase],
     ) -> None:
         self._forms = {name: form for name, form in forms.items() if isinstance(form, ByExpert)}
@@ -56,6 +56,9 @@ class ExpertPass:
         for path, forms in by_layer.items():
             module = model.get_submodule(path)
             homes = [model.get_submodule(form.name.rpartition(".")[0]) for form in forms]
+            for place, form in enumerate(forms):
+                behind = zip(homes[place + 1 :], forms[place + 1 :], strict=True)
+                form.followers = tuple(one for home, one in behind if home is homes[place])
             run = partial(self._run, list(zip(homes, forms, strict=True)))
             undo.callback(stand_in(module, FORWARD, module.forward, run))
         return undo
@@ -102,15 +105,17 @@ class ExpertPass:
                 self._forms[whole_name(name)].add_zeros_of_others(name, gradient)
                 self._pushed.setdefault(whole_name(name), set()).add(name)
 
-    def take_unpushed(self, is_passed: Callable[[str], bool]) -> Iterator[str]:
+    def take_unpushed(self, is_passed: Callable[[str], bool]) -> list[str]:
         """Slices without a gradient, of weights of which others had one; each comes once.
 
         Args:
             is_passed: whether the backward pass has left the layer of a slice behind.
         """
+        unpushed: list[str] = []
         for whole, pushed in tuple(self._pushed.items()):
             if is_passed(next(iter(pushed))):
                 del self._pushed[whole]
                 if whole not in self._done:
                     self._done.add(whole)
-                    yield from self._forms[whole].without_gradient(pushed)
+                    unpushed += self._forms[whole].without_gradient(pushed)
+        return unpushed

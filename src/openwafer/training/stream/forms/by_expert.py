@@ -24,7 +24,9 @@ class ByExpert:
 
     Attributes:
         name: of the weight in the model.
+        names: of the slices.
         is_counting: whether uses are noted.
+        followers: weights of which the code will use the same experts next.
         refuses_whole: whether a use of all experts together raises
             :class:`~openwafer.training.stream.forms.expert_view.UsedWholeError`.
     """
@@ -36,7 +38,8 @@ class ByExpert:
             slice_name(name, index): nn.Parameter(part, requires_grad=weight.requires_grad)
             for index, part in enumerate(weight.detach())
         }
-        self._names = tuple(self.stored)
+        self.names = tuple(self.stored)
+        self.followers: tuple[ByExpert, ...] = ()
         self.is_counting = False
         self.refuses_whole = False
         self._num_uses = 0
@@ -46,10 +49,13 @@ class ByExpert:
         """See :class:`WeightForm`."""
         return ExpertView(self, bring)
 
-    def slice_named(self, index: int) -> tuple[str, nn.Parameter]:
-        """Name and parameter of an expert; a negative index counts from the last."""
-        name = self._names[index]
-        return name, self.stored[name]
+    def slice_of(self, index: int) -> nn.Parameter:
+        """The parameter of an expert; a negative index counts from the last."""
+        return self.stored[self.names[index]]
+
+    def wanted(self, experts: Sequence[int]) -> list[str]:
+        """The slices that a use of these experts will want, those of followers behind its own."""
+        return [form.names[index] for form in (self, *self.followers) for index in experts]
 
     def begin_pass(self) -> None:
         """Forget which experts were used."""
@@ -60,7 +66,7 @@ class ByExpert:
         """The layer's code uses these experts in one operation on the weight."""
         if self.is_counting:
             self._num_uses += 1
-            self._num_uses_of.update(self._names[index] for index in experts)
+            self._num_uses_of.update(self.names[index] for index in experts)
 
     @property
     def used(self) -> frozenset[str]:
@@ -75,7 +81,7 @@ class ByExpert:
     def without_gradient(self, arrived: Iterable[str]) -> tuple[str, ...]:
         """See :class:`WeightForm`."""
         has_one = set(arrived)
-        return tuple(name for name in self._names if has_one and name not in has_one)
+        return tuple(name for name in self.names if has_one and name not in has_one)
 
 
 def forms_of(model: nn.Module, by_expert: Iterable[str]) -> dict[str, WeightForm]:

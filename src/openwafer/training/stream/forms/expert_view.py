@@ -5,7 +5,7 @@ index tensor, transposes the weight, multiplies grouped rows by it. Each of that
 that it needs, one after the other, and gives the bits that the whole weight would give.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from openwafer.training.stream.forms.weight_form import Bring
+from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
 
 if TYPE_CHECKING:
     from openwafer.training.stream.forms.by_expert import ByExpert
@@ -104,22 +104,23 @@ class ExpertView:
                 return self._experts(index)
         return self._together()[index]
 
-    def bring(self, index: int) -> nn.Parameter:
-        """The slice of an expert, on the device until others take its place."""
-        name, weight = self.form.slice_named(index)
-        self._bring(name)
-        return weight
+    def brought(self, experts: Sequence[int]) -> Iterator[nn.Parameter]:
+        """The slices of experts one by one, each on the device until others take its place."""
+        wanted = self.form.wanted(experts)
+        for place, index in enumerate(experts):
+            self._bring(wanted[place : place + 1 + MOST_AHEAD])
+            yield self.form.slice_of(index)
 
     def _expert(self, index: int) -> torch.Tensor:
         self.form.note_use([index])
-        weight = self.bring(index)
+        [weight] = self.brought([index])
         # Not the parameter itself, which autocast would cast once for several calls.
         return weight.view(weight.shape)
 
     def _experts(self, index: torch.Tensor) -> torch.Tensor:
         hit = _experts_in(index, len(self))
         self.form.note_use(hit)
-        weights = [self.form.slice_named(one)[1] for one in hit]
+        weights = map(self.form.slice_of, hit)
         gathered: torch.Tensor = _Gathered.apply(self, index, hit, *weights)  # type: ignore[no-untyped-call]
         return gathered
 
@@ -151,8 +152,9 @@ class ExpertView:
         hit = [index for index, size in enumerate(sizes) if size] or [0]
         self.form.note_use(hit)
         products = []
-        for index, part in zip(hit, rows.split([sizes[index] for index in hit]), strict=True):
-            alone = self.bring(index).unsqueeze(0)
+        parts = rows.split([sizes[index] for index in hit])
+        for weight, part in zip(self.brought(hit), parts, strict=True):
+            alone = weight.unsqueeze(0)
             alone = alone.transpose(-2, -1) if self._is_transposed else alone
             products.append(_product(multiply, part, alone, offs))
         return torch.cat(products)
@@ -205,8 +207,8 @@ class _Gathered(torch.autograd.Function):
         ctx.hit = hit
         shape, dtype = (len(index), *view.shape[1:]), view.dtype
         gathered = torch.empty(shape, dtype=dtype, device=index.device)
-        for expert in hit:
-            gathered[index == expert] = view.bring(expert)
+        for expert, weight in zip(hit, view.brought(hit), strict=True):
+            gathered[index == expert] = weight
         return gathered
 
     @staticmethod

@@ -1,13 +1,18 @@
 """What a form of a weight says to the trunk, and the plain form: one array, as the model has it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from torch import nn
 
-Bring = Callable[[str], None]
-"""Brings the stored array of that name to the device, in the place of older ones."""
+MOST_AHEAD: Final = 8
+
+Bring = Callable[[Sequence[str]], None]
+"""Brings the first of these stored arrays to the device, in the place of older ones.
+
+Up to :data:`MOST_AHEAD` others, which may be wanted next, are on their way then, if there is room.
+"""
 
 
 class WeightForm(Protocol):

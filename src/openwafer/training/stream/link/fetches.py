@@ -14,8 +14,10 @@ import torch
 
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan
+from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import NO_TRANSFER, Device, Submitted, Transfer
 from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.weights import is_shared
 from openwafer.training.stream.link.idle_loans import IdleLoans
 from openwafer.training.stream.link.kept_gradients import KeptGradients
 from openwafer.training.stream.link.updates import RecordUpdates
@@ -31,7 +33,7 @@ class _Fetch:
     served: "Future[Transfer] | None" = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Lent:
     loan: Loan
     memory: torch.Tensor
@@ -65,6 +67,8 @@ class Fetches:
         self._recorder = recorder
         self._queue: deque[_Fetch] = deque()
         self._lent: dict[str, _Lent] = {}
+        # Released by the device while the layer's code held views of them.
+        self._viewed: list[_Lent] = []
         self._thread = (
             ThreadPoolExecutor(1, thread_name_prefix="fetch") if device.is_asynchronous else None
         )
@@ -162,7 +166,18 @@ class Fetches:
         """The device does not use the record's weights any more."""
         lent = self._lent.pop(record, None)
         if lent is not None:
-            lent.loan.release()
+            self._viewed.append(lent)
+        viewed = list(filter(_is_viewed, self._viewed))
+        for one in self._viewed:
+            if one not in viewed:
+                one.loan.release()
+        self._viewed = viewed
+
+    def end_pass(self) -> None:
+        """The device has released everything."""
+        viewed, self._viewed = self._viewed, []
+        for one in viewed:
+            one.loan.release()
 
     def await_threads(self) -> None:
         """Return when those that a thread serves are served, or have failed; all stay begun."""
@@ -185,11 +200,17 @@ class Fetches:
                 fetch.served.result().wait()
         for record in tuple(self._lent):
             self.release(record)
+        self.end_pass()
 
     def close(self) -> None:
         """End the thread."""
         if self._thread is not None:
             self._thread.shutdown()
+
+
+def _is_viewed(lent: _Lent) -> bool:
+    """Whether the layer's code holds on to an expert that it took; to other weights it may not."""
+    return slice_of(lent.loan.record) is not None and is_shared(lent.memory)
 
 
 @contextmanager

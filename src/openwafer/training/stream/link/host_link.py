@@ -44,8 +44,11 @@ class HostLink(Protocol):
     def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
         """Take the gradients of a record, by parameter name, from the device."""
 
-    def push_zeros(self, record: str) -> None:
-        """The gradient of a slice is zero: nothing comes from the device, and nothing is kept."""
+    def push_zeros(self, records: Sequence[str]) -> None:
+        """The gradients of slices are zero: nothing comes from the device, and nothing is kept."""
+
+    def expect_pushes(self, records: Sequence[str]) -> None:
+        """The gradients of these records come next, in that order or nearly so."""
 
     def end_pass(self) -> None:
         """The backward pass is over: every gradient of the pass has been pushed."""
@@ -61,10 +64,11 @@ class DryLink:
         weights: the slots.
         fills_weights: whether to fill them with small random weights instead.
         overlaps: whether copies run beside compute: pushed gradients then stay on the device until
-            the next push, as they may. Otherwise memory is lent, and those of a record whose
-            weights are lent stay until its release.
+            the next push, as they may. Otherwise memory is lent.
 
     Attributes:
+        holds_back: whether pushed gradients of a record whose weights are lent stay on the device
+            until its release, as they do where records are updated on push.
         received: names of the parameters whose gradients were pushed, in that order.
     """
 
@@ -72,6 +76,7 @@ class DryLink:
         self, weights: DeviceWeights, *, fills_weights: bool = False, overlaps: bool = False
     ) -> None:
         self.lends_memory = not overlaps
+        self.holds_back = True
         self.on_update: Callable[[str], None] = lambda record: None
         self.received: list[str] = []
         self._weights = weights
@@ -118,13 +123,17 @@ class DryLink:
         self.received.extend(gradients)
         if not self.lends_memory:
             self._leaving = gradients
-        elif record in self._lent:
+        elif record in self._lent and self.holds_back:
             self._held_back[record] = gradients
 
-    def push_zeros(self, record: str) -> None:
+    def push_zeros(self, records: Sequence[str]) -> None:
         """See :class:`HostLink`."""
-        self.received.extend(self._weights.names(record))
-        self.on_update(record)
+        self.received.extend(records)
+        for record in records:
+            self.on_update(record)
+
+    def expect_pushes(self, records: Sequence[str]) -> None:
+        """See :class:`HostLink`."""
 
     def end_pass(self) -> None:
         """See :class:`HostLink`."""

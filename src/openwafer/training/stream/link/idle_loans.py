@@ -14,7 +14,7 @@ of the schedule is left or the store's ring has no room for what the schedule ke
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -120,6 +120,17 @@ class IdleLoans:
             loan = self._kept.pop(record, None)
         action = Action(Kind.READ, record, keeps_loan=True)
         return loan or self._take_asked(action) or self._borrow(action)
+
+    def ask_kept(self, records: Iterable[str]) -> None:
+        """Ask for the loans of pushes that come next, in that order, as far as there is room."""
+        for record in records:
+            with self._lock:
+                is_kept = record in self._kept
+            if not is_kept:
+                loan = self._borrow(Action(Kind.READ, record, keeps_loan=True))
+                self.keep(record, loan)
+                if loan.is_blocked:
+                    break
 
     def take_push(self, record: str) -> Loan:
         """The loan in which a push keeps gradients: asked for ahead, or borrowed here."""

@@ -1,7 +1,7 @@
 """Gradients of weights that are pushed slice by slice, whole again for those who watch."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -27,12 +27,12 @@ class JoinedGradient:
     slices: dict[str, torch.Tensor] = field(default_factory=dict)
     zeros: set[str] = field(default_factory=set)
 
-    def gradients(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        """The slices as watchers have left them; ``None`` for one that is zero still."""
-        for name, part in self.slices.items():
-            # By its bits: a watcher may have made negative zeros.
-            is_zero = name in self.zeros and not part.view(torch.uint8).any()
-            yield name, None if is_zero else part
+    def gradient_of(self, name: str) -> torch.Tensor | None:
+        """A slice as watchers have left it; ``None`` for one that is zero still."""
+        part = self.slices[name]
+        # By its bits: a watcher may have made negative zeros.
+        is_zero = name in self.zeros and not part.view(torch.uint8).any()
+        return None if is_zero else part
 
 
 class JoinedGradients:

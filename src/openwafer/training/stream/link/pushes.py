@@ -1,6 +1,6 @@
 """Pushes: gradients on their way from the device, to be kept in the store or applied at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,6 +102,11 @@ class Pushes:
             self._kept.add_zeros(record, arrived.gradients)
         else:
             self._begin(record, arrived)
+
+    def expect(self, records: Iterable[str]) -> None:
+        """Ask for what the updates of these records need, whose gradients come next."""
+        if self.timing is UpdateTiming.ON_PUSH:
+            self._idle.ask_kept(records)
 
     def _adds_nothing(self, record: str, arrived: Arrived) -> bool:
         """Whether gradients are zeros to be kept, and would be added to nothing or to zeros."""

@@ -181,20 +181,33 @@ class StoreLink:
             self._watch(gradients)
             self._pushes.take(record, Arrived(gradients))
 
-    def push_zeros(self, record: str) -> None:
+    def push_zeros(self, records: Sequence[str]) -> None:
         """See :class:`HostLink`."""
         if self.watchers:
-            self._join(record, None)
+            for record in records:
+                self._join(record, None)
         else:
-            self._pushes.take(record, Arrived({record: None}))
+            for record in self._expecting(records):
+                self._pushes.take(record, Arrived({record: None}))
+
+    def expect_pushes(self, records: Sequence[str]) -> None:
+        """See :class:`HostLink`."""
+        if not self.watchers:
+            self._pushes.expect(records)
+
+    def _expecting(self, records: Sequence[str]) -> Iterator[str]:
+        """Records whose gradients are taken one after the other: reads for them run ahead."""
+        for place, record in enumerate(records):
+            self._pushes.expect(records[place : place + READ_AHEAD])
+            yield record
 
     def _join(self, name: str, gradient: torch.Tensor | None) -> None:
         """Take the gradient of a slice once its weight is whole, and the watchers have seen it."""
         joined = self._joined.add(name, gradient)
         if joined is not None:
             self._watch({joined.name: joined.whole})
-            for one, left in joined.gradients():
-                self._pushes.take(one, Arrived({one: left}, is_on_host=True))
+            for one in self._expecting(tuple(joined.slices)):
+                self._pushes.take(one, Arrived({one: joined.gradient_of(one)}, is_on_host=True))
 
     def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
         for watcher in self.watchers:
@@ -219,11 +232,20 @@ class StoreLink:
         self._pushes.finish()
         # A fetch under way applies the update of its record itself.
         self._fetches.await_threads()
-        for record in filter(self.kept.is_due, self.kept.due_records):
-            self._update(record)
+        due = self.kept.due_records
+        asked: dict[str, Loan] = {}
+        try:
+            for place, record in enumerate(due):
+                for ahead in filter(self.kept.is_due, due[place : place + READ_AHEAD]):
+                    if ahead not in asked:
+                        asked[ahead] = self.store.borrow(ahead, self.kept.due_parts(ahead))
+                if record in asked:
+                    self._update(record, asked.pop(record))
+        finally:
+            for loan in asked.values():
+                loan.release()
 
-    def _update(self, record: str) -> None:
-        loan = self.store.borrow(record, self.kept.due_parts(record))
+    def _update(self, record: str, loan: Loan) -> None:
         self._fetches.wait(loan)
         # Making room may have served a fetch of this very record.
         is_due = self.kept.is_due(record)
@@ -260,6 +282,7 @@ class StoreLink:
         """See :class:`HostLink`."""
         self._pushes.finish()
         self._idle.give_up()
+        self._fetches.end_pass()
 
     def abandon(self) -> None:
         """Give back every loan and forget the gradients of the pass under way."""

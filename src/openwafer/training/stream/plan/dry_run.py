@@ -40,7 +40,7 @@ from openwafer.training.stream.plan.operators import (
     StepCalls,
 )
 from openwafer.training.stream.plan.unrepeatable import ForwardWatch
-from openwafer.training.stream.schedule import Kind, Schedule, Visit
+from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming, Visit
 
 Batch = object
 Result = TypeVar("Result")
@@ -224,8 +224,7 @@ class _WatchingMeter(CountingMeter):
             return
         held = self._aside.used_bytes
         if self.weights is not None and self.weights.device.torch_device.type == "cpu":
-            is_lent = not self.weights.device.is_asynchronous
-            held += self.used_bytes - (self.weights.held_bytes if is_lent else 0)
+            held += self.used_bytes - self.weights.lent_bytes
         self.host_peak_bytes = max(self.host_peak_bytes, held)
 
     def _note_offset(
@@ -404,6 +403,7 @@ class _Stage:
             self.meter.on_foreign_write = self.watch.note_write if self.is_fake else None
         if settings.schedule is not None:
             self.weights.capacity_bytes = settings.schedule.capacity_bytes
+            self.link.holds_back = settings.schedule.timing is UpdateTiming.ON_PUSH
 
     def run(self) -> DryRun:
         """Run the step and say what it needed."""

@@ -58,6 +58,20 @@ def host_peak(
     return max(beside_bytes + store_bytes + plan.dry.host_bytes, read_host_memory().peak_bytes)
 
 
+def lent_bytes(plan: StreamPlan) -> int:
+    """Most bytes of weights that a device uses in the memory of the store's ring."""
+    if plan.schedule is None:
+        return 0
+    nested = (layer for layer in plan.split.layers if layer.parent is not None)
+    largest = max((_weights_of(plan, layer.records) for layer in nested), default=0)
+    # The layer's code may hold on to what it took of two experts before.
+    return plan.schedule.capacity_bytes + plan.nested_capacity_bytes + 2 * largest
+
+
+def _weights_of(plan: StreamPlan, records: Iterable[str]) -> int:
+    return sum(plan.layouts[record].part_bytes(Part.WEIGHTS) for record in records)
+
+
 def expert_bytes(plan: StreamPlan, *, joins: bool) -> int:
     """Most bytes of gradients of experts beside the store: the zeros of one that is not used.
 

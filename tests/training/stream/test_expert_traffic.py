@@ -1,0 +1,40 @@
+"""A plan says what experts move from and to the disk, the zeros of those not used included."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.training.store.options import Traffic
+from openwafer.training.stream.plan.placement import StoreTier
+from tests.training.stream.both_loops import STREAMED, StreamedRun, on_tier, plan
+from tests.training.stream.test_expert_weights import one_by_one, run_of
+
+NUM_STEPS = 4
+
+
+def traffic_after(run: StreamedRun) -> Traffic:
+    run.execution.store.drain()
+    return run.execution.store.traffic
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.1], ids=["on push", "on fetch"])
+@pytest.mark.parametrize("host_kib", [32, 64])
+def test_experts_move_the_bytes_of_the_plan(
+    clip_norm: float | None, host_kib: int, tmp_path: Path
+) -> None:
+    run = replace(run_of(one_by_one), clip_norm=clip_norm)
+    planned = on_tier(plan(run, STREAMED), StoreTier.DISK, host_kib << 10)
+    trained = StreamedRun(run, planned, tmp_path)
+    # The first steps begin with an empty ring.
+    trained.step(0)
+    trained.step(1)
+    before = traffic_after(trained)
+    for step in range(NUM_STEPS):
+        trained.step(2 + step)
+    after = traffic_after(trained)
+    trained.close()
+    planned_bytes = planned.outline.step_bytes
+    read, written = after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes
+    assert read / NUM_STEPS == pytest.approx(planned_bytes.disk_read, rel=0.05)
+    assert written / NUM_STEPS == pytest.approx(planned_bytes.disk_write, rel=0.05)
