@@ -32,6 +32,8 @@ class Commits:
 
     def __init__(self, parts: Iterable[PartState]) -> None:
         self._kept = [part for part in parts if part.is_kept]
+        # Of all parts together.
+        self._num_owed = 0
         self.epoch = 0
         self.pending: PendingCommit | None = None
         self.step: int | None = None
@@ -46,6 +48,7 @@ class Commits:
                 part.slots.pin_working()
             else:
                 unwritten.add(part)
+        self._num_owed = sum(part.num_owed for part in unwritten)
         self.pending = PendingCommit(self.epoch, step, state, unwritten)
         self.epoch += 1
         return [part for part in self._kept if part in unwritten and part.is_dirty]
@@ -73,7 +76,13 @@ class Commits:
     @property
     def is_owed(self) -> bool:
         """The commit under way waits for loans to be released."""
-        return self.pending is not None and any(part.num_owed for part in self.pending.unwritten)
+        return self._num_owed > 0
+
+    def note_returned(self, part: PartState, epoch: int) -> None:
+        """A loan of that epoch that might change the part has been released."""
+        if part.is_kept and self.pending is not None and epoch <= self.pending.epoch:
+            part.num_owed -= 1
+            self._num_owed -= 1
 
     def describe_unwritten(self) -> str:
         """The parts that the commit under way lacks, and which of them are still lent."""

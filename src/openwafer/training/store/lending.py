@@ -266,9 +266,7 @@ class Lending:
         part.num_writable -= 1
         if request.is_waited:
             part.num_writers -= 1
-        pending = self._commits.pending
-        if part.is_kept and pending is not None and request.epoch <= pending.epoch:
-            part.num_owed -= 1
+        self._commits.note_returned(part, request.epoch)
 
     def _settle(self, part: PartState) -> None:
         self._commits.note(part)

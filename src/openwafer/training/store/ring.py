@@ -21,11 +21,12 @@ class Ring:
         self._spare: list[HostBuffer] = []
         self._spare_pages = SparePages()
         self._idle: dict[PartState, None] = {}
+        self._idle_bytes = 0
 
     def has_room(self, parts: Sequence[PartState], kept: Sequence[PartState]) -> bool:
         """Whether buffers for `parts` can be had while those of `kept` stay."""
-        reusable = [part for part in self._idle if part not in kept]
-        reusable_bytes = sum(part.num_bytes for part in reusable)
+        reusable_bytes = self._idle_bytes
+        reusable_bytes -= sum(part.num_bytes for part in set(kept) if part in self._idle)
         reusable_bytes += sum(buffer.num_bytes for buffer in self._spare)
         reusable_bytes += self._spare_pages.num_bytes
         free_bytes = self.num_bytes - self.mapped_bytes + reusable_bytes
@@ -58,14 +59,17 @@ class Ring:
         """Keep a clean part until its space is needed, the longest idle going first."""
         self.claim(part)
         self._idle[part] = None
+        self._idle_bytes += part.num_bytes
 
     def claim(self, part: PartState) -> None:
         """Take a part that is about to be lent out of the idle ones."""
-        self._idle.pop(part, None)
+        if part in self._idle:
+            del self._idle[part]
+            self._idle_bytes -= part.num_bytes
 
     def drop(self, part: PartState) -> None:
         """Forget a part's bytes; its buffer becomes spare."""
-        self._idle.pop(part, None)
+        self.claim(part)
         self._spare.append(part.held_buffer())
         part.buffer = None
         part.is_loaded = False

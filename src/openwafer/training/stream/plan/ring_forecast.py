@@ -30,6 +30,7 @@ class RingForecast:
         self._tiers = tiers
         self._num_bytes = num_bytes
         self._held: dict[tuple[str, Part], int] = {}
+        self._held_bytes = 0
 
     def on_disk(self, record: str, part: Part) -> int:
         """Bytes of a part that lives on disk; 0 for one in DRAM."""
@@ -41,9 +42,10 @@ class RingForecast:
         read_bytes = 0
         for part in parts:
             num_bytes = self.on_disk(record, part)
-            is_held = self._held.pop((record, part), None) is not None
+            is_held = self._forget(record, part)
             if num_bytes:
                 self._held[record, part] = num_bytes
+                self._held_bytes += num_bytes
             if not is_held and part not in fresh:
                 read_bytes += num_bytes
         self._drop_oldest()
@@ -53,14 +55,17 @@ class RingForecast:
         """Forget parts that were changed; returns the bytes of those in DRAM, which are read."""
         read_bytes = 0
         for record, part in changed:
-            self._held.pop((record, part), None)
+            self._forget(record, part)
             if self._tiers.get((record, part)) is Tier.DRAM:
                 read_bytes += self._layouts[record].part_bytes(part)
         return read_bytes
 
     def _drop_oldest(self) -> None:
-        surplus = sum(self._held.values()) - self._num_bytes
-        for key in list(self._held):
-            if surplus <= 0:
-                break
-            surplus -= self._held.pop(key)
+        while self._held_bytes > self._num_bytes:
+            self._forget(*next(iter(self._held)))
+
+    def _forget(self, record: str, part: Part) -> bool:
+        """Whether the part was there, which it is no more."""
+        num_bytes = self._held.pop((record, part), 0)
+        self._held_bytes -= num_bytes
+        return num_bytes > 0
