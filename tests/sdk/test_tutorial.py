@@ -1,6 +1,7 @@
 """The programs for beginners compile and run as their pages say."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,15 @@ def test_a_student_who_follows_the_page_ends_with_checked_results(
     printed = command("cs_python", "run.py", folder=tmp_path)
     assert "SUCCESS" in printed
     assert OUTPUT.findall(page.read_text(encoding="utf-8"))[0] in printed
+
+
+def test_the_short_form_of_the_tutorial_checks_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_program(PAGES[0], tmp_path, "wse3")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("short.py")
+    assert " cycles" in capsys.readouterr().out
 
 
 def test_the_mistake_of_the_first_page_is_reported_as_it_says(tmp_path: Path) -> None:

@@ -1,13 +1,65 @@
-"""The wafer SDK: a CSL compiler, a cycle-level fabric simulator and the host runtime."""
+"""The wafer SDK: a CSL compiler, a cycle-level fabric simulator and the host runtime.
+
+.. code-block:: python
+
+    import openwafer.sdk as wafer
+
+    program = wafer.compile("layout.csl", arch="wse3", params={"size": 4})
+    with program.run() as run:
+        run["A"] = blocks  # [rows, columns, elements]
+        run.launch("main", 1.0)
+        y = run["y"]
+"""
 
 import importlib
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-# The door's names are loaded when first used: the simulator takes a second.
-_HOST = ("DataType", "Order", "Region", "Runtime", "RuntimeOptions")
+if TYPE_CHECKING:
+    from openwafer.sdk.csl.options import CompileOptions
+    from openwafer.sdk.door.compiled import Compiled, CompileWarning, load
+    from openwafer.sdk.door.compiled import compile_layout as compile  # noqa: A004
+    from openwafer.sdk.door.one_function import Called, call
+    from openwafer.sdk.door.run import Run
+    from openwafer.sdk.door.vendor import vendor_modules
+    from openwafer.sdk.host import DataType, Order, Region, Runtime, RuntimeOptions
+
+__all__ = [
+    "Called",
+    "CompileOptions",
+    "CompileWarning",
+    "Compiled",
+    "DataType",
+    "Order",
+    "Region",
+    "Run",
+    "Runtime",
+    "RuntimeOptions",
+    "call",
+    "compile",
+    "load",
+    "vendor_modules",
+]
+
+# Loaded when first used: the simulator takes a second.
+_PLACES: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("DataType", "Order", "Region", "Runtime", "RuntimeOptions"), "host"),
+        **dict.fromkeys(("Compiled", "CompileWarning", "compile", "load"), "door.compiled"),
+        **dict.fromkeys(("Called", "call"), "door.one_function"),
+        "CompileOptions": "csl.options",
+        "Run": "door.run",
+        "vendor_modules": "door.vendor",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOST:
-        raise AttributeError(f"module 'openwafer.sdk' has no attribute '{name}'")
-    return getattr(importlib.import_module("openwafer.sdk.host"), name)
+    if name not in _PLACES:
+        raise AttributeError(f"module 'openwafer.sdk' has no attribute '{name}'", name=name)
+    module = importlib.import_module(f"openwafer.sdk.{_PLACES[name]}")
+    return getattr(module, "compile_layout" if name == "compile" else name)
+
+
+def __dir__() -> list[str]:
+    return __all__

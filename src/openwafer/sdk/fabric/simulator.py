@@ -165,7 +165,8 @@ class Simulator:
         if not self.is_command_done():
             raise error("fabric-command-runs", "the command before has not ended on every PE")
         state[w.G_ARGUMENTS : w.G_ARGUMENTS + mb.NUM_ARGUMENTS] = 0
-        state[w.G_ARGUMENTS : w.G_ARGUMENTS + len(arguments)] = arguments
+        bits = np.array(arguments, np.uint64)
+        state[w.G_ARGUMENTS : w.G_ARGUMENTS + len(arguments)] = bits.view(np.int64)
         entries = np.array(entry_of_image, np.int64) + 1
         self._tables.image[: entries.size, w.I_COMMAND] = entries
         started = np.flatnonzero(entries[self._program.image_of.ravel()])

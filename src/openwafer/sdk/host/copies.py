@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import tensors
@@ -58,6 +58,31 @@ def region_memory(
         y, x = divmod(int(pes[outside]), program.width)
         check_in_memory(f"{variable.name} on PE ({x}, {y})", int(addresses[outside]), num_words)
     return RegionMemory(pes, addresses, num_words, firsts)
+
+
+def common_length(
+    symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
+) -> int:
+    """Elements from a variable's address to its end, which are as many on every PE.
+
+    Raises OpenwaferError where they are not.
+    """
+    lengths: dict[int, tuple[int, int]] = {}
+    for first in memory.firsts:
+        y, x = divmod(int(memory.pes[first]), symbols.program.width)
+        address = int(memory.addresses[first])
+        symbol = symbols.symbol_at(x, y, address)
+        end = address if symbol is None else symbol.address + symbol.num_words
+        lengths.setdefault((end - address) // data_type.num_words, (x, y))
+    length, *others = lengths
+    if others or not length:
+        places = ", ".join(f"{count} on PE {place}" for count, place in lengths.items())
+        raise error(
+            "host-lengths-differ",
+            f"'{variable.name}' has not one number of elements on these PEs: {places}",
+            help="copy from and to PEs whose code has it in the same length",
+        )
+    return length
 
 
 def overrun_of_copy(

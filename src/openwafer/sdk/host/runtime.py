@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
-from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.fabric import Print, Simulator, SimulatorOptions
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.copies import RegionMemory, overrun_of_copy, region_memory
@@ -334,6 +334,31 @@ class Runtime:
             dest(simulator.take(color, *pe, simulator.num_collected(color, *pe)))
 
         return self._submit(Task(_Kind.RECEIVE, collect), nonblock)
+
+    def wait(self) -> None:
+        """Finish what is queued, and let what was launched end and the fabric come to rest."""
+        self._watch(self._drain)
+        self._watch(self._settle)
+
+    def num_elements(self, variable: int, region: Region, data_type: DataType) -> int:
+        """How many elements a variable has behind its address on each PE of a region.
+
+        Args:
+            variable: id of the exported variable or pointer.
+            region: which PEs; their number of elements does not count.
+            data_type: size of an element.
+
+        Raises:
+            OpenwaferError: the PEs have different numbers of them, or one has none.
+        """
+        found = self.symbols.variable(variable)
+        region.check(self.program)
+        memory = region_memory(self.symbols, self._settle(), found, region, data_type.num_words)
+        return copies.common_length(self.symbols, memory, found, data_type)
+
+    def prints(self) -> tuple[Print, ...]:
+        """What the PEs have printed up to now."""
+        return self._loaded().prints()
 
     def task_wait(self, task: Task) -> None:
         """Finish everything queued up to a task."""

@@ -49,6 +49,17 @@ class HostSymbols:
             )
         return found
 
+    def variable_named(self, name: str) -> HostName:
+        """Return the exported variable or pointer of that name."""
+        found = self.named(name)
+        if found.inputs is not None:
+            raise error(
+                "host-symbol-unknown",
+                f"{name!r} is a function of the program, and no variable",
+                help=f'launch("{name}") starts it',
+            )
+        return found
+
     def function(self, key: str | int) -> HostName:
         """Return the exported function of that name or id."""
         found = self.named(key) if isinstance(key, str) else self._by_id.get(key)

@@ -1,7 +1,7 @@
 """One image: the code and memory that all PEs with the same source and parameters share."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final
 
@@ -194,24 +194,24 @@ class Image:
     """
 
     name: str
-    code: str
-    data: bytes
+    code: str = field(repr=False)
+    data: bytes = field(repr=False)
     stack_base: int
     code_words: int
-    symbols: tuple[Symbol, ...] = ()
-    entries: tuple[Entry, ...] = ()
-    tasks: tuple[TaskBinding, ...] = ()
-    queues: tuple[QueueBinding, ...] = ()
-    fifos: tuple[Fifo, ...] = ()
-    dsrs: tuple[DsrLoad, ...] = ()
-    registers: tuple[RegisterWrite, ...] = ()
+    symbols: tuple[Symbol, ...] = field(default=(), repr=False)
+    entries: tuple[Entry, ...] = field(default=(), repr=False)
+    tasks: tuple[TaskBinding, ...] = field(default=(), repr=False)
+    queues: tuple[QueueBinding, ...] = field(default=(), repr=False)
+    fifos: tuple[Fifo, ...] = field(default=(), repr=False)
+    dsrs: tuple[DsrLoad, ...] = field(default=(), repr=False)
+    registers: tuple[RegisterWrite, ...] = field(default=(), repr=False)
     start: Start = Start()
-    exported_symbols: tuple[tuple[str, str], ...] = ()
-    exported_functions: tuple[tuple[str, int], ...] = ()
-    teardown_handlers: tuple[tuple[int, int], ...] = ()
-    empty_queue_handlers: tuple[tuple[int, int], ...] = ()
-    colors: tuple[tuple[int, ColorConfig], ...] = ()
+    exported_symbols: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    exported_functions: tuple[tuple[str, int], ...] = field(default=(), repr=False)
+    teardown_handlers: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    empty_queue_handlers: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    colors: tuple[tuple[int, ColorConfig], ...] = field(default=(), repr=False)
     has_separate_control_table: bool = False
-    parameters: tuple[tuple[str, str], ...] = ()
-    rotations: tuple[TaskRotation, ...] = ()
-    control_offsets: tuple[tuple[int, int], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    rotations: tuple[TaskRotation, ...] = field(default=(), repr=False)
+    control_offsets: tuple[tuple[int, int], ...] = field(default=(), repr=False)

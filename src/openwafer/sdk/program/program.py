@@ -50,19 +50,19 @@ class Program:
     arch: Arch
     fabric: tuple[int, int]
     offset: tuple[int, int]
-    images: tuple[Image, ...]
-    image_of: NDArray[np.int32]
-    parameters: NDArray[np.int64]
-    routes: tuple[tuple[tuple[int, ColorConfig], ...], ...]
-    routes_of: NDArray[np.int32]
-    host_names: tuple[HostName, ...] = ()
+    images: tuple[Image, ...] = field(repr=False)
+    image_of: NDArray[np.int32] = field(repr=False)
+    parameters: NDArray[np.int64] = field(repr=False)
+    routes: tuple[tuple[tuple[int, ColorConfig], ...], ...] = field(repr=False)
+    routes_of: NDArray[np.int32] = field(repr=False)
+    host_names: tuple[HostName, ...] = field(default=(), repr=False)
     streams: tuple[tuple[str, int], ...] = ()
     params: tuple[tuple[str, str], ...] = ()
     colors: tuple[tuple[str, str], ...] = ()
     channels: int = 0
-    warnings: tuple[str, ...] = field(default=())
-    printed: tuple[str, ...] = ()
-    places: tuple[Place, ...] = ()
+    warnings: tuple[str, ...] = field(default=(), repr=False)
+    printed: tuple[str, ...] = field(default=(), repr=False)
+    places: tuple[Place, ...] = field(default=(), repr=False)
 
     @property
     def width(self) -> int:

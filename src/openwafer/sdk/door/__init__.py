@@ -1,0 +1,1 @@
+"""The wafer from Python: compile, run, arrays in and out."""
