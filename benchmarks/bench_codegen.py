@@ -1,8 +1,10 @@
 """How long PE code takes to compile, and how fast it runs.
 
 The compiled module stands for 1,000 lines of CSL: functions of arithmetic, loops, memory and
-vector operations, about one IR instruction in three to a line of source. The running time is that
-of a hash loop of nine operations.
+vector operations, about one IR instruction in three to a line of source; once more with an
+asynchronous operation on their array, so that code must keep to the order of cycles. The running
+times are those of a hash loop of nine operations, and of a sum over an array that an asynchronous
+operation of the image leaves alone, or moves.
 
     python benchmarks/bench_codegen.py
 """
@@ -52,6 +54,43 @@ body: loop_end
 done:
   %11 = get[h] u32 !0
   store @x, %11 !0
+  return !0
+}
+"""
+_SUM = """
+global @sent 4000 40
+global @y 4040 2
+entry &main
+fn &main($n: u32) void {
+  slot $i: u32
+  slot $sum: f32
+head:
+  %0 = get[n] u32 !0
+  %1 = eq bool %0, 0:u32 !0
+  branch[sends, test] %1 !0
+sends:
+  vector[fmovs, fabric, async] dsd(3, 5, 9, 0, 2, 2, 0, 0), dsd(1, BASE, 9, 0, 2, 2, 0, 0) !0
+  jump[test] !0
+test:
+  %2 = get[i] u32 !0
+  %3 = get[n] u32 !0
+  %4 = lt bool %2, %3 !0
+  branch[body, done] %4 !0
+body: loop_end
+  %5 = get[i] u32 !0
+  %6 = and u32 %5, 1023:u32 !0
+  %7 = cast u16 %6 !0
+  %8 = ptr_add ptr @x, %7 !0
+  %9 = load f32 %8 !0
+  %10 = get[sum] f32 !0
+  %11 = add f32 %10, %9 !0
+  set[sum] %11 !0
+  %12 = add u32 %5, 1:u32 !0
+  set[i] %12 !0
+  jump[test] !0
+done:
+  %13 = get[sum] f32 !0
+  store @y, %13 !0
   return !0
 }
 """
@@ -106,6 +145,7 @@ done:
   return %20 !0
 }}
 """
+_ASYNC = "vector[fmovs, fabric, async] dsd(3, 5, 9, 0, 2, 2, 0, 0), dsd(1, 0, 9, 0, 2, 2, 0, 0) !0"
 _REQUEST = "vector[fmovs, fabric] dsd(3, 5, 9, 0, 2, 2, 0, 0), dsd(1, 0, 9, 0, 2, 2, 0, 0) !0"
 
 
@@ -119,11 +159,9 @@ def _seconds(work: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def _thousand_lines() -> Module:
+def _thousand_lines(request: str) -> Module:
     count = 1000 // _LINES_OF_A_FUNCTION
-    functions = [
-        _FUNCTION.format(n=n, request=_REQUEST if n % 4 == 0 else "") for n in range(count)
-    ]
+    functions = [_FUNCTION.format(n=n, request=request if n % 4 == 0 else "") for n in range(count)]
     calls = "\n".join(
         f"  %{n} = call[f{n}] f32 {n + 1}:i16, 1065353216:f32 !0" for n in range(count)
     )
@@ -131,17 +169,16 @@ def _thousand_lines() -> Module:
     return parse(_HEADER + main + "".join(functions))
 
 
-def compile_times(repeats: int) -> None:
+def compile_times(name: str, request: str, repeats: int) -> None:
     """Print the time of each stage."""
-    module, host = _thousand_lines(), this_host()
+    module, host = _thousand_lines(request), this_host()
     num_instructions = sum(
         len(block.instructions) for one in module.functions.values() for block in one.blocks
     )
     text = program_text([module_text(module, [False], WSE2, has_f16=host.has_f16)])
     whole = text.straight + text.loops
-    print(
-        f"1,000 lines, {num_instructions} instructions, {whole.count(chr(10))} lines of LLVM text"
-    )
+    num_lines = whole.count("\n")
+    print(f"1,000 lines, {name}: {num_instructions} instructions, {num_lines} lines of LLVM text")
     seconds = _seconds(lambda: module_text(module, [False], WSE2, has_f16=host.has_f16), repeats)
     print(f"writing the text          {1e3 * seconds:8.1f} ms")
     for effort in Effort:
@@ -149,9 +186,9 @@ def compile_times(repeats: int) -> None:
         print(f"LLVM, effort {effort.name:12s} {1e3 * seconds:8.1f} ms")
 
 
-def hash_loop(repeats: int, iterations: int = 10_000_000) -> None:
+def loop(name: str, text: str, repeats: int, iterations: int = 10_000_000) -> None:
     """Print the time of an iteration."""
-    module = parse(_HEADER + _HASH)
+    module = parse(_HEADER + text)
     for effort in Effort:
         code = compile_modules([module], [(False,)], Arch.WSE2, effort=effort)
         kinds = (ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
@@ -161,18 +198,19 @@ def hash_loop(repeats: int, iterations: int = 10_000_000) -> None:
         memory = np.zeros(24576, np.uint16)
         pointers = box.ctypes.data, memory.ctypes.data
         seconds = _seconds(lambda fn=run, at=pointers: fn(0, *at, 0, 0), repeats)
-        print(
-            f"hash loop, effort {effort.name:7s} {1e9 * seconds / iterations:8.2f} ns an iteration"
-        )
+        print(f"{name}, effort {effort.name:7s} {1e9 * seconds / iterations:8.2f} ns an iteration")
 
 
 def main() -> None:
-    """Run both."""
+    """Run all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    compile_times(options.repeats)
-    hash_loop(options.repeats)
+    compile_times("synchronous", _REQUEST, options.repeats)
+    compile_times("asynchronous", _ASYNC, options.repeats)
+    loop("hash loop", _HASH, options.repeats)
+    loop("sum, other array moved", _SUM.replace("BASE", "4000"), options.repeats)
+    loop("sum, array moved", _SUM.replace("BASE", "0"), options.repeats)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def fill(box: Any, is_send: bool, color: int) -> None:
 @numba.cfunc(SIGNATURE)  # type: ignore[untyped-decorator]
 def run(_image: int, box: Any, _memory: Any, _entry: int, is_resume: int) -> int:
     """A round: send, receive; the end of the receipt starts the next one."""
-    own = box[mb.X] & 1
+    own = box[mb.COORDINATES] & 1
     if is_resume == 0:
         box[STATE] = 0
         box[STATE + 1] += 1

@@ -216,7 +216,8 @@ head:
 
 def test_the_pe_knows_its_place_parameters_and_random_numbers() -> None:
     record = np.array([-5, 0x3FC00000], np.int64)
-    box = {mailbox.X: 3, mailbox.Y: 9 << mailbox.FABRIC_SHIFT, mailbox.PARAMS: record.ctypes.data}
+    place = 3 | 9 << mailbox.Y_SHIFT + mailbox.FABRIC_SHIFT
+    box = {mailbox.COORDINATES: place, mailbox.PARAMS: record.ctypes.data}
     trail = assert_agrees(_PLACE, box=box)
     assert list(trail.data[16:21]) == [3, 9, 65531, 0, 0x3FC0]
 

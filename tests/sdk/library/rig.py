@@ -127,9 +127,9 @@ def compile_source(source: str, arch: Arch = Arch.WSE3, layout: Layout = Layout(
     return compile_files({"pe.csl": _PE_HEAD + source + _PE_TAIL, "layout.csl": text}, options)
 
 
-def load(program: Program) -> Device:
+def load(program: Program, kind: EngineKind = EngineKind.NATIVE) -> Device:
     """Put a program on a fabric."""
-    engine = build_engine(program, EngineKind.NATIVE)
+    engine = build_engine(program, kind)
     simulator = Simulator(program, engine.run_address, engine.element_address)
     return Device(simulator, HostSymbols(program), engine)
 

@@ -10,14 +10,15 @@ from openwafer.sdk.codegen.elements import width_of
 from openwafer.sdk.codegen.floats import raw_bits
 from openwafer.sdk.codegen.functions import FunctionWriter, Unit
 from openwafer.sdk.codegen.machine import MACHINE
-from openwafer.sdk.codegen.mailboxes import ARGUMENTS, read
+from openwafer.sdk.codegen.mailboxes import ARGUMENTS, read, write
 from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, last_address, mapped, show, take_apart
 from openwafer.sdk.ir.function import Function, Instruction, Type
-from openwafer.sdk.ir.operations import ROLES
+from openwafer.sdk.ir.operations import ORDERED, ROLES
 from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.mailbox import Outcome, Request
 
 
 def function_text(unit: Unit, function: Function) -> str:
@@ -37,22 +38,45 @@ def _write(writer: FunctionWriter, instruction: Instruction) -> None:
     op = instruction.op
     if op in ("call", "call_indirect"):
         call(writer, instruction)
-    elif is_request(instruction):
+    elif op == "sync":
+        _sync(writer, instruction)
+    elif is_request(instruction) and ORDERED not in instruction.names:
         _request(writer, instruction)
     else:
         family = MACHINE.get(op) or _SCALARS.get(op) or _arithmetic
         writer.values[instruction.result] = family(writer, instruction)
 
 
-def _request(writer: FunctionWriter, instruction: Instruction) -> None:
-    """Fill the mailbox and leave; what comes next is where the function is resumed."""
-    body = writer.body
+def _leave(writer: FunctionWriter) -> None:
+    """Leave with a request in the mailbox; what comes next is where the function is resumed."""
     resume, live = writer.suspend()
+    writer.body.jump("suspended")
+    writer.body.begin(resume)
+    writer.restore(live)
+
+
+def _sync(writer: FunctionWriter, instruction: Instruction) -> None:
+    """Let the machine catch up where operations in flight may have beats before this cycle."""
+    body, late, end = writer.body, writer.body.fresh_label(), writer.body.fresh_label()
+    # The last cycle whose beats are over; without a sign, one that never comes for 0.
+    over = body.value(f"sub i64 {read(body, mailbox.IN_FLIGHT)}, 1")
+    is_late = body.value(f"icmp ugt i64 {writer.cycles()}, {over}")
+    body.branch(is_late, late, end)
+    body.begin(late)
+    write(body, mailbox.REQUEST, str(Request.SYNC.value))
+    write(body, mailbox.PLACE, str(instruction.place))
+    writer.flush_cycles()
+    _leave(writer)
+    body.jump(end)
+    body.begin(end)
+
+
+def _request(writer: FunctionWriter, instruction: Instruction) -> None:
+    """Ask the machine for an instruction that only it can do."""
+    body = writer.body
     fill_request(body, instruction, writer.spell)
     writer.flush_cycles()
-    body.jump("suspended")
-    body.begin(resume)
-    writer.restore(live)
+    _leave(writer)
     if instruction.result >= 0:
         kind = llvm_type(instruction.type)
         result = read(body, mailbox.RESULT)
@@ -60,17 +84,37 @@ def _request(writer: FunctionWriter, instruction: Instruction) -> None:
 
 
 def _vector(writer: FunctionWriter, instruction: Instruction) -> str:
-    """A vector operation on memory, without a request; it always runs to its end."""
-    body, name = writer.body, instruction.names[0]
-    op = VECTOR_OPS[name]
+    """A vector operation on memory, which always runs to its end; an ordered one may ask for it."""
+    body, asked, done, end = writer.body, *(writer.body.fresh_label() for _ in range(3))
+    writer.flush_cycles()
+    outcome = body.value(_kernel_call(writer, instruction))
+    ways = {Outcome.TRAPPED: "trapped"}
+    if ORDERED in instruction.names:
+        ways[Outcome.SUSPENDED] = asked
+    cases = " ".join(f"i32 {number.value}, label %{label}" for number, label in ways.items())
+    body.do(f"switch i32 {outcome}, label %{done} [ {cases} ]")
+    if ORDERED in instruction.names:
+        body.begin(asked)
+        _leave(writer)
+        body.jump(end)
+    body.begin(done)
+    writer.reload_cycles()
+    body.jump(end)
+    body.begin(end)
+    return "true"
+
+
+def _kernel_call(writer: FunctionWriter, instruction: Instruction) -> str:
+    name = instruction.names[0]
     letters, operands = "", []
     for index, arg in enumerate(instruction.args):
         letter = "d" if arg.type is Type.DSD else "s" if index else "p"
         value = writer.spell(arg)
         if letter == "p":
-            value = body.value(f"lshr i16 {value}, 1")
+            value = writer.body.value(f"lshr i16 {value}, 1")
         if letter == "s":
-            value = raw_bits(body, value, arg.type, width_of(op.sources[index - 1]))
+            width = width_of(VECTOR_OPS[name].sources[index - 1])
+            value = raw_bits(writer.body, value, arg.type, width)
         letters += letter
         operands.append(value)
     kernel = Kernel(name, letters)
@@ -78,13 +122,7 @@ def _vector(writer: FunctionWriter, instruction: Instruction) -> str:
     values = ", ".join(
         f"{kind} {value}" for kind, value in zip(kernel.operand_types, operands, strict=True)
     )
-    writer.flush_cycles()
-    call = f"call i1 {kernel.function}({ARGUMENTS}, i64 {instruction.place}, {values})"
-    trapped, good = body.value(call), body.fresh_label()
-    writer.reload_cycles()
-    body.branch(trapped, "trapped", good)
-    body.begin(good)
-    return "true"
+    return f"call i32 {kernel.function}({ARGUMENTS}, i64 {instruction.place}, {values})"
 
 
 def _show(writer: FunctionWriter, instruction: Instruction) -> str:

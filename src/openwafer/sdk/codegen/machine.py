@@ -204,8 +204,8 @@ def seed_random(writer: FunctionWriter, instruction: Instruction) -> str:
 
 def coordinate(writer: FunctionWriter, instruction: Instruction) -> str:
     """``coordinate``"""
-    number, shift = COORDINATES[instruction.names[0]]
-    wide = writer.body.value(f"lshr i64 {read(writer.body, number)}, {shift}")
+    shift, both = COORDINATES[instruction.names[0]], read(writer.body, mailbox.COORDINATES)
+    wide = writer.body.value(f"lshr i64 {both}, {shift}")
     word = writer.body.value(f"trunc i64 {wide} to i16")
     return resize(writer.body, word, Type.U16, instruction.type)
 

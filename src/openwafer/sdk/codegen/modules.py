@@ -25,6 +25,7 @@ from openwafer.sdk.codegen.vectors import Kernel, kernel_declaration, kernel_fun
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import Address, Function, FunctionName, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
+from openwafer.sdk.ir.order import NO_REACH, Reach, ordered
 from openwafer.sdk.ir.suspension import (
     callees,
     calls,
@@ -62,7 +63,12 @@ class ModuleText:
 
 
 def module_text(
-    module: Module, splits_wavelet: Sequence[bool], generation: Generation, *, has_f16: bool
+    module: Module,
+    splits_wavelet: Sequence[bool],
+    generation: Generation,
+    reach: Reach = NO_REACH,
+    *,
+    has_f16: bool,
 ) -> ModuleText:
     """LLVM text of a module.
 
@@ -70,9 +76,10 @@ def module_text(
         module: verified.
         splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
         generation: whose time is counted.
+        reach: what the image has besides that moves data.
         has_f16: the host's processor converts f16 by itself.
     """
-    unit = _unit(timed(module, generation), Floats(has_f16=has_f16))
+    unit = _unit(ordered(timed(module, generation), reach), Floats(has_f16=has_f16))
     functions = {
         native_name(name): _function_text(unit, one) for name, one in unit.module.functions.items()
     }

@@ -21,6 +21,7 @@ from openwafer.sdk.codegen.objects import (
 from openwafer.sdk.codegen.sharing import ProgramText, Way, program_text
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.function import Module
+from openwafer.sdk.ir.order import NO_REACH, Reach, reach_of
 from openwafer.sdk.program.image import Image, TaskKind
 from openwafer.sdk.program.sources import source_digest
 
@@ -35,6 +36,19 @@ class NativeCode:
     run_address: int
     element_address: int
     _libraries: tuple[llvm.ResourceTracker, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _ImageKind:
+    """What native code depends on besides an image's code.
+
+    Attributes:
+        splits: by entry: whether its arguments are parts of one wavelet's 32 bits.
+        reach: what the image has besides that moves data.
+    """
+
+    splits: tuple[bool, ...]
+    reach: Reach
 
 
 @dataclass(frozen=True)
@@ -62,7 +76,8 @@ def _linker() -> _Linker:
 
 def llvm_text(image: Image, arch: Arch) -> str:
     """LLVM text of an image's code and of its vector operations, for this host."""
-    module = _module_text(ir_text.parse(image.code), entry_splits(image), arch, this_host())
+    kind = _ImageKind(entry_splits(image), reach_of(image))
+    module = _module_text(ir_text.parse(image.code), kind, arch, this_host())
     text = program_text([module])
     return "\n".join([text.straight, text.loops, *text.kernels])
 
@@ -89,13 +104,13 @@ def compile_images(
         modules: of the images' code, where they are at hand.
     """
     host = this_host()
-    splits = [entry_splits(image) for image in images]
-    texts = arch, str(effort.value), str(splits), *(image.code for image in images)
+    kinds = [_ImageKind(entry_splits(image), reach_of(image)) for image in images]
+    texts = arch, str(effort.value), str(kinds), *(image.code for image in images)
     key = cache.key_of(source_digest("arch", "program", "ir", "codegen"), *host.names, *texts)
     found = _stored(key)
     if found is None:
         parsed = modules or [ir_text.parse(image.code) for image in images]
-        found = _made(parsed, splits, arch, effort, host)
+        found = _made(parsed, kinds, arch, effort, host)
         listed = [" ".join(found.keys), *(f"{way.run} {way.links}" for way in found.ways)]
         cache.keep(key, cache.LIST, "\n".join(listed).encode())
     return _load(found, host)
@@ -119,7 +134,8 @@ def compile_modules(
         host: a processor whose code this one runs; this one itself when absent.
     """
     host = host or this_host()
-    return _load(_made(modules, splits_wavelet, arch, effort, host), host)
+    kinds = [_ImageKind(tuple(splits), NO_REACH) for splits in splits_wavelet]
+    return _load(_made(modules, kinds, arch, effort, host), host)
 
 
 @dataclass(frozen=True)
@@ -151,13 +167,13 @@ def _stored(key: str) -> _Objects | None:
 
 def _made(
     modules: Sequence[Module],
-    splits_wavelet: Sequence[Sequence[bool]],
+    kinds: Sequence[_ImageKind],
     arch: Arch,
     effort: Effort,
     host: Host,
 ) -> _Objects:
-    both = zip(modules, splits_wavelet, strict=True)
-    text = program_text([_module_text(module, splits, arch, host) for module, splits in both])
+    both = zip(modules, kinds, strict=True)
+    text = program_text([_module_text(module, kind, arch, host) for module, kind in both])
     recipes = _recipes(text, effort, host)
     codes = tuple(map(object_code, recipes))
     return _Objects(codes, tuple(recipe.key for recipe in recipes), text.ways)
@@ -180,8 +196,9 @@ def _load(program: _Objects, host: Host) -> NativeCode:
     return NativeCode(run["run"], element["element"], (images, element, run))
 
 
-def _module_text(module: Module, splits: Sequence[bool], arch: Arch, host: Host) -> ModuleText:
-    return module_text(module, splits, GENERATIONS[arch], has_f16=host.has_f16)
+def _module_text(module: Module, kind: _ImageKind, arch: Arch, host: Host) -> ModuleText:
+    generation = GENERATIONS[arch]
+    return module_text(module, kind.splits, generation, kind.reach, has_f16=host.has_f16)
 
 
 def _dispatch_text(ways: Sequence[tuple[int, int]]) -> str:

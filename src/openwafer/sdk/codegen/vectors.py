@@ -1,7 +1,8 @@
 """Vector operations on memory: one native function for each operation and form of operands.
 
 An operation runs element by element, in order, as :mod:`openwafer.sdk.ir.vectors` does; bounds are
-checked once, before the first element: either all elements lie in memory, or none is touched.
+checked once, before the first element: either all elements lie in memory, or none is touched. While
+an operation of the PE is in flight it fills the mailbox with a request instead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,13 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.codegen.elements import element, width_of
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, trap, word_address, write
+from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import Body
+from openwafer.sdk.ir.cost import REQUEST_CYCLES
+from openwafer.sdk.ir.function import Instruction, Register, Type, Value
 from openwafer.sdk.ir.timing import BANKS_THAT_CONFLICT, STRIDE_WIDTHS, cycles_an_element
 from openwafer.sdk.program import descriptor, mailbox
-from openwafer.sdk.program.mailbox import Trap
+from openwafer.sdk.program.mailbox import Outcome, Trap
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Kernel:
 
     @property
     def function(self) -> str:
-        """Name of the native function; it returns true when it traps."""
+        """Name of the native function; it returns an :class:`Outcome`."""
         return f'@"vector.{self.name}.{self.form}"'
 
     @property
@@ -49,6 +53,7 @@ class Kernel:
 
 
 _OPERAND_TYPES: Final = {"d": "<8 x i16>", "p": "i16"}
+_REQUEST_TYPES: Final = {"d": Type.DSD, "p": Type.PTR}
 # LLVM would look for a stride of one in the sparse loop too, at the cost of compile time.
 _NO_VECTORS: Final = ", !llvm.loop !0"
 METADATA: Final = """\
@@ -128,7 +133,7 @@ def show(body: Body, head: str, place: str, operand: int, ends: tuple[str, str])
 def kernel_declaration(kernel: Kernel) -> str:
     """LLVM text for those who call a kernel."""
     operands = ", ".join(kernel.operand_types)
-    return f"declare i1 {kernel.function}(ptr noalias, ptr noalias, i64, {operands})\n"
+    return f"declare i32 {kernel.function}(ptr noalias, ptr noalias, i64, {operands})\n"
 
 
 def kernel_function(
@@ -145,7 +150,7 @@ class _KernelWriter:
     ) -> None:
         operands = ", ".join(f"{kind} %o{index}" for index, kind in enumerate(kernel.operand_types))
         self._body = Body(
-            f"define i1 {kernel.function}({PARAMETERS}, i64 %place, {operands}) nounwind"
+            f"define i32 {kernel.function}({PARAMETERS}, i64 %place, {operands}) nounwind"
         )
         self._op: VectorOp = VECTOR_OPS[kernel.name]
         self._form = kernel.form
@@ -158,6 +163,7 @@ class _KernelWriter:
     def write(self) -> str:
         body = self._body
         body.begin_entry()
+        self._ask()
         kinds = (self._op.destination, *self._op.sources)
         for place, (letter, kind) in enumerate(zip(self._form, kinds, strict=True)):
             if letter == "d":
@@ -176,8 +182,31 @@ class _KernelWriter:
             self._loops(length)
         body.begin("end")
         self._add_cycles(length)
-        body.do("ret i1 false")
+        body.do(f"ret i32 {Outcome.FINISHED.value}")
         return body.text()
+
+    def _ask(self) -> None:
+        """Make a request where an operation is in flight; the code that calls has to wait."""
+        body, asks, runs = self._body, self._body.fresh_label(), self._body.fresh_label()
+        is_alone = body.value(f"icmp eq i64 {read(body, mailbox.IN_FLIGHT)}, 0")
+        body.branch(is_alone, runs, asks)
+        body.begin(asks)
+        kinds = (self._op.destination, *self._op.sources)
+        types = [
+            _REQUEST_TYPES.get(letter) or (Type.U16 if width_of(kind) == 16 else Type.U32)
+            for letter, kind in zip(self._form, kinds, strict=True)
+        ]
+        args = tuple(Register(number, kind) for number, kind in enumerate(types))
+        names: dict[Value, str] = {arg: f"%o{arg.number}" for arg in args}
+        if self._form[0] == "p":
+            names[args[0]] = body.value("shl i16 %o0, 1")
+        request = Instruction("vector", args, names=(self._op.name,))
+        fill_request(body, request, lambda arg: names[arg])
+        write(body, mailbox.PLACE, "%place")
+        now = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {REQUEST_CYCLES}")
+        write(body, mailbox.CYCLE, now)
+        body.do(f"ret i32 {Outcome.SUSPENDED.value}")
+        body.begin(runs)
 
     def _length(self) -> str:
         """Extent of the first source that has one and is not empty, else the destination's."""
@@ -233,7 +262,7 @@ class _KernelWriter:
         body.branch(body.value(f"icmp ule i64 {address}, {end}"), good, bad)
         body.begin(bad)
         trap(body, Trap.OUT_OF_BOUNDS, body.value(f"and i64 {address}, 65535"), "%place")
-        body.do("ret i1 true")
+        body.do(f"ret i32 {Outcome.TRAPPED.value}")
         body.begin(good)
 
     def _loops(self, length: str) -> None:

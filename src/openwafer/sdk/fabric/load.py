@@ -209,8 +209,9 @@ def _fill_mailboxes(tables: Tables, program: Program, image: Image, pes: Array) 
     row[mb.RANDOM] = _FIRST_RANDOM_STATE
     tables.mailbox[pes] = row
     y, x = np.divmod(pes, program.width)
-    tables.mailbox[pes, mb.X] = x | (x + program.offset[0]) << mb.FABRIC_SHIFT
-    tables.mailbox[pes, mb.Y] = y | (y + program.offset[1]) << mb.FABRIC_SHIFT
+    across = x | (x + program.offset[0]) << mb.FABRIC_SHIFT
+    down = y | (y + program.offset[1]) << mb.FABRIC_SHIFT
+    tables.mailbox[pes, mb.COORDINATES] = across | down << mb.Y_SHIFT
     if program.parameters.size:
         num_bytes = 8 * program.parameters.shape[-1]
         tables.mailbox[pes, mb.PARAMS] = program.parameters.ctypes.data + pes * num_bytes

@@ -47,6 +47,8 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     memory_address = s[w.G_ADDRESS] + 8 * memory_row(pe)
     started = s[mailbox_row(pe) + mb.CYCLE]
     s[processor_row(pe) + w.P_ENTRY] = entry
+    has_microthreads = s[core + w.C_THREADS] & w.MICROTHREADS != 0
+    s[mailbox_row(pe) + mb.IN_FLIGHT] = s[w.G_NOW] + 1 if has_microthreads else 0
     s[processor_row(pe) + w.P_OUTCOME] = run(
         s[processor_row(pe) + w.P_IMAGE], mailbox_address, memory_address, entry, is_resume
     )
@@ -282,6 +284,15 @@ def end_command(s: State, pe: int) -> None:
 
 
 @compiled
+def end_run(s: State, pe: int) -> None:
+    """The main thread has reached the end of its code's run: the task's, or a request."""
+    is_finished = s[processor_row(pe) + w.P_OUTCOME] == FINISHED
+    if is_finished or s[mailbox_row(pe) + mb.REQUEST] != request.SYNC:
+        end_command(s, pe)
+    s[core_row(pe) + w.C_MAIN] = w.MAIN_IDLE if is_finished else w.MAIN_REQUEST
+
+
+@compiled
 def step_request(s: State, run: Run, pe: int) -> bool:
     """Serve the main thread's request; whether something happened."""
     answer = request.serve(s, pe)
@@ -302,10 +313,7 @@ def step_main(s: State, run: Run, pe: int) -> bool:
     """One cycle of the main thread; whether something happened."""
     core = core_row(pe)
     if s[core + w.C_MAIN] == w.MAIN_BUSY and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]:
-        end_command(s, pe)
-        s[core + w.C_MAIN] = (
-            w.MAIN_IDLE if s[processor_row(pe) + w.P_OUTCOME] == FINISHED else w.MAIN_REQUEST
-        )
+        end_run(s, pe)
     if s[core + w.C_MAIN] == w.MAIN_REQUEST:
         return step_request(s, run, pe)
     if s[core + w.C_MAIN] == w.MAIN_RESUME:

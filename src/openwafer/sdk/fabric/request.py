@@ -17,6 +17,7 @@ PRINT: Final = int(mb.Request.PRINT)
 LOAD_DSR: Final = int(mb.Request.LOAD_DSR)
 SET_FIFO_LENGTHS: Final = int(mb.Request.SET_FIFO_LENGTHS)
 SET_DSR_BASE: Final = int(mb.Request.SET_DSR_BASE)
+SYNC: Final = int(mb.Request.SYNC)
 VALUE0: Final = mb.OPERANDS + 1
 VALUE1: Final = mb.OPERANDS + mb.OPERAND_WORDS + 1
 NUM_DSR_OPTIONS: Final = 7
@@ -96,6 +97,6 @@ def serve(s: State, pe: int) -> int:
         set_fifo_lengths(s, pe)
     elif kind == SET_DSR_BASE:
         set_dsr_base(s, pe)
-    else:
+    elif kind != SYNC:
         return -1
     return 1

@@ -78,7 +78,8 @@ def start(s: State, pe: int) -> int:
         return -1
     s[thread + w.T_LEFT] = vector.length(s, pe, thread)
     vector.set_speed(s, pe, thread)
-    s[thread + w.T_PLAN] = planned.plan_of(s, thread)
+    takes_time = s[thread + w.T_LEFT] != 0 or vector.is_given(s, thread)
+    s[thread + w.T_PLAN] = planned.plan_of(s, thread) if s[thread + w.T_LEFT] else w.PLAN_ANY
     slot = w.MAIN_SLOT
     if s[job_row(thread) + w.J_OPTIONS] & vector.ASYNC:
         slot = vector.slot_of(s, pe, thread)
@@ -92,7 +93,7 @@ def start(s: State, pe: int) -> int:
         for k in range(w.JOB_WORDS):
             s[job_row(chosen) + k] = s[job_row(thread) + k]
     s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
-    if s[thread + w.T_LEFT] == 0:
+    if not takes_time:
         has_elements = s[job_row(thread) + w.J_OPTIONS] & vector.SINGLE_STEP == 0
         finish(s, pe, slot, int(has_elements))
     return 1 if slot < w.MAIN_SLOT else 2

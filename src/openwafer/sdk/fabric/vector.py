@@ -157,6 +157,8 @@ def length(s: State, pe: int, thread: int) -> int:
             return min(own, set_length) if set_length else own
         if kind in (w.FABIN, w.FABOUT, w.MEMORY) and place == 0:
             return 0
+    if is_given(s, thread) and first_of(s, thread, w.MEMORY) >= 0:
+        return 0
     return set_length or 1
 
 
@@ -167,6 +169,20 @@ def load_delay(s: State, pe: int) -> int:
     for place in range(mb.NUM_OPERANDS):
         num += s[mailbox_row(pe) + mb.OPERANDS + place * mb.OPERAND_WORDS] == GIVEN_DSD
     return num + LOAD_TO_USE_CYCLES - 1 if num else 0
+
+
+@compiled
+def is_given(s: State, thread: int) -> bool:
+    """Whether a request names memory and scalars only, as code that runs an operation itself does.
+
+    Such an operation takes its constant cycles though it has no elements.
+    """
+    for place in range(mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        kind = s[row + w.O_KIND]
+        if s[row + w.O_DSR] or kind == w.FABIN or kind == w.FABOUT or kind == w.FIFO:
+            return False
+    return True
 
 
 @compiled
@@ -213,7 +229,7 @@ def set_memory_speed(s: State, pe: int, thread: int, turns: int) -> None:
 def vector_start(s: State, pe: int, thread: int) -> int:
     """Constant cycles of an operation on memory."""
     row = vector_row(s[thread + w.T_OP])
-    if load_delay(s, pe) == 0:
+    if load_delay(s, pe) == 0 and not is_given(s, thread):
         return WSE3_START if s[w.G_IS_WSE3] else WSE2_START
     has_scalar = first_of(s, thread, w.SCALAR) >= 0
     return s[row + w.V_SCALAR_START] if has_scalar else s[row + w.V_START]

@@ -64,6 +64,8 @@ _STOPS: Final = frozenset(
 ) | {"copy", "call", "call_indirect", "timestamp", "timestamp_control"}
 _FORGETS: Final = frozenset(("copy", "call", "call_indirect", "vector"))
 _HIGH_EXTENT: Final = WORD_EXTENT + 1
+REQUEST_CYCLES: Final = 1
+"""From an instruction to the request that it makes."""
 
 
 def timed(module: Module, generation: Generation) -> Module:
@@ -249,7 +251,7 @@ class _Walk:
             self._values[one.result] = self._numbers.fresh()
         if one.op in ("timestamp", "timestamp_control"):
             self._add(ONE, ())
-        return cycles + is_request(one)
+        return cycles + REQUEST_CYCLES * is_request(one)
 
     def _stop(self, awaited: Iterable[Number]) -> int:
         """End the run, with all stores in memory; gives its cycles.

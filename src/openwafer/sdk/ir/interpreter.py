@@ -1,7 +1,8 @@
 """The reference interpreter: the plain meaning of a module, and the oracle of compiled code.
 
 It speaks the binary interface of :mod:`openwafer.sdk.program.mailbox`, so that the simulator runs
-it in the place of native code, and counts the same cycles.
+it in the place of native code, and counts the same cycles. While an operation is in flight it lets
+the machine catch up before every access of memory, whether or not the two can meet.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir import arithmetic
-from openwafer.sdk.ir.cost import timed
+from openwafer.sdk.ir.cost import REQUEST_CYCLES, timed
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -27,7 +28,9 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.machine import Machine, TrapError
 from openwafer.sdk.ir.numbers import WIDTHS, convert, decode, num_words
+from openwafer.sdk.ir.operations import SYNCED
 from openwafer.sdk.ir.requests import fill_request
+from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.ir.vectors import run_inline, show_streams
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
@@ -229,6 +232,9 @@ class Frame:
             yield from self._call(instruction)
             return
         self.machine.box[mailbox.PLACE] = instruction.place
+        if instruction.op in SYNCED and self.machine.is_late():
+            self.machine.box[mailbox.REQUEST] = mailbox.Request.SYNC
+            yield
         if instruction.op in _REQUESTS or self._is_request(instruction):
             args = [
                 arg if isinstance(arg, Resource) else self._bits(arg) for arg in instruction.args
@@ -241,9 +247,15 @@ class Frame:
         if instruction.result >= 0:
             self._values[instruction.result] = result
 
-    @staticmethod
-    def _is_request(instruction: Instruction) -> bool:
-        return instruction.op == "vector" and len(instruction.names) > 1
+    def _is_request(self, instruction: Instruction) -> bool:
+        if instruction.op != "vector":
+            return False
+        if is_request(instruction):
+            return True
+        if self.machine.box[mailbox.IN_FLIGHT] == 0:
+            return False
+        self._pass(REQUEST_CYCLES)
+        return True
 
     def _call(self, instruction: Instruction) -> Run:
         args = list(instruction.args)

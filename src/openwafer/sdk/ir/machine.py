@@ -14,12 +14,12 @@ from openwafer.sdk.program.mailbox import BlockKind, Trap
 
 _DSDS = (Type.DSD, Type.DSD4)
 COORDINATES: Final = {
-    "x": (mailbox.X, 0),
-    "y": (mailbox.Y, 0),
-    "fabric_x": (mailbox.X, mailbox.FABRIC_SHIFT),
-    "fabric_y": (mailbox.Y, mailbox.FABRIC_SHIFT),
+    "x": 0,
+    "y": mailbox.Y_SHIFT,
+    "fabric_x": mailbox.FABRIC_SHIFT,
+    "fabric_y": mailbox.Y_SHIFT + mailbox.FABRIC_SHIFT,
 }
-"""By name: word of the mailbox, and the first of its 16 bits there."""
+"""By name: the first of its 16 bits in the mailbox's word of coordinates."""
 _LOOK = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)
 _WORD = (1 << 64) - 1
 
@@ -39,6 +39,11 @@ class Machine:
 
     box: NDArray[np.int64]
     memory: NDArray[np.uint16]
+
+    def is_late(self) -> bool:
+        """Whether beats of operations in flight come before what the code does now."""
+        in_flight = int(self.box[mailbox.IN_FLIGHT])
+        return in_flight != 0 and int(self.box[mailbox.CYCLE]) >= in_flight
 
     def load(self, address: int, kind: Type) -> int | tuple[int, ...]:
         """Bits of a value at a byte address; traps where none can lie."""
@@ -127,8 +132,7 @@ class Machine:
 
     def coordinate(self, axis: str) -> int:
         """A coordinate of the PE."""
-        word, shift = COORDINATES[axis]
-        return (int(self.box[word]) >> shift) & 0xFFFF
+        return (int(self.box[mailbox.COORDINATES]) >> COORDINATES[axis]) & 0xFFFF
 
     def show(self, operand: int, first: int, last: int) -> None:
         """Show the simulator what an operand of a vector operation touches."""

@@ -6,7 +6,8 @@ descriptor, ``*`` more values of any type, ``.`` nothing.
 
 Names are the immediate words of an instruction. `vector` takes the operation's name, then the word
 ``fabric`` when an operand is a fabric or FIFO or mem4d descriptor or a DSR, then options;
-`load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`).
+`load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`). `sync` and the word ``ordered``
+of `vector` stand only in code whose time is counted (:mod:`openwafer.sdk.ir.order`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,6 +66,12 @@ VECTOR_OPTIONS: Final[Mapping[str, bool]] = MappingProxyType(
 `activate` and `control_activate` take a task id, `unblock` and `control_unblock` a target of
 ``kind << 8 | id``, `index` a u16, `microthread` and `priority` a number.
 """
+
+ORDERED: Final = "ordered"
+"""Marks a vector operation on memory that becomes a request while an operation is in flight."""
+
+SYNCED: Final = frozenset(("load", "store", "copy", "block", "unblock"))
+"""What has to see, and to be seen by, the operations in flight in the order of cycles."""
 
 ROLES: Final[Mapping[str, int]] = MappingProxyType({"w1": 0, "r1": 1, "w2": 2, "r2": 3, "n": -1})
 """What a loop does with a descriptor that it takes an element of in each turn.
@@ -131,6 +138,7 @@ parameter          .    T  number               the PE's own value of a paramete
 open_stream        .    .  -                    the next host command may run
 print              PI   .  -                    write 16-bit characters to the simulation log
 assert             B    .  -                    stop the simulation when false
+sync               .    .  -                    beats of operations in flight until now come first
 jump               .    .  block                go on there
 branch             B    .  then,else            go on there or there
 switch             T*   .  default,*            go on at the block of the equal constant
@@ -148,6 +156,7 @@ _SUSPENDING = frozenset(
         "set_fifo_lengths",
         "set_dsr_base",
         "print",
+        "sync",
     )
 )
 _TERMINATORS = frozenset(("jump", "branch", "switch", "return", "unreachable"))

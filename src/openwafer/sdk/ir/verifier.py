@@ -24,6 +24,7 @@ from openwafer.sdk.ir.operations import (
     FABRIC,
     MATH_FUNCTIONS,
     OPERATIONS,
+    ORDERED,
     ROLES,
     VECTOR_OPTIONS,
 )
@@ -290,7 +291,7 @@ def _check_vector(instruction: Instruction) -> Iterator[str]:
     if name not in VECTOR_OPS:
         yield f"there is no vector operation '{name}'"
         return
-    options = [option for option in options if option != FABRIC]
+    options = [option for option in options if option not in (FABRIC, ORDERED)]
     unknown = [option for option in options if option not in VECTOR_OPTIONS]
     if unknown:
         yield f"there is no option {unknown}"

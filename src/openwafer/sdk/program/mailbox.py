@@ -12,6 +12,12 @@ before each call; so a task runs ahead of the fabric until its end or its next r
 served when the fabric has reached that cycle. What does not reach the fabric (memory operations,
 activation, blocking) happens inside compiled code.
 
+Microthreads begin only by requests of the same PE, so while code runs the operations in flight can
+only become fewer. ``IN_FLIGHT`` says from which cycle on they may still do something. From that
+cycle on code makes :attr:`Request.SYNC` before it touches memory that an asynchronous operation of
+its image may touch and before it blocks or unblocks, and it asks for every vector operation on
+memory instead of running it. Where nothing is in flight it runs ahead, and nothing else differs.
+
 A second native function computes one element of a vector operation, on raw bits::
 
     int64 element(int32 operation, int64 source0, int64 source1, int64 source2)
@@ -52,10 +58,12 @@ RANDOM: Final = 8
 TIMESTAMP_BASE: Final = 9
 """While the timestamp counter runs, the cycle at which it was zero; else its value."""
 TIMESTAMP_IS_ON: Final = 10
-X: Final = 11
-Y: Final = 12
-"""Coordinates: in bits 0-15 those in the rectangle, from FABRIC_SHIFT on those on the fabric."""
+COORDINATES: Final = 11
+"""Bits 0-15 x in the rectangle; from FABRIC_SHIFT on x on the fabric; from Y_SHIFT on y alike."""
 FABRIC_SHIFT: Final = 16
+Y_SHIFT: Final = 32
+IN_FLIGHT: Final = 12
+"""The first cycle whose beats are still to come; 0 while no microthread of the PE runs."""
 PARAMS: Final = 13
 """Native address of the PE's record of run-time parameters (64-bit raw bits each)."""
 MAP: Final = 14
@@ -147,6 +155,8 @@ class Request(IntEnum):
     """OPERATION is the FIFO; operands 0 and 1 are read and write length, -1 leaves one."""
     SET_DSR_BASE = 8
     """OPERATION is file << 8 | number; operand 0 is the new address."""
+    SYNC = 9
+    """Nothing but that the beats of this cycle come first; takes no time."""
 
 
 class Option(IntFlag):
