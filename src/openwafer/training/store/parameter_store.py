@@ -169,6 +169,11 @@ class ParameterStore:
         return sum(part.num_bytes for part in self._parts.values() if part.is_resident)
 
     @property
+    def has_disk_parts(self) -> bool:
+        """Whether any part is on disk."""
+        return self._catalog.has_disk_parts
+
+    @property
     def ring_mapped_bytes(self) -> int:
         """Memory the ring holds at the moment, at most `ring_bytes`."""
         with self._monitor.changed:

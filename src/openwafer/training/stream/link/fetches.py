@@ -108,6 +108,9 @@ class Fetches:
     def wait(self, loan: Loan) -> None:
         """Wait for a loan in the compute thread; where that fails it is given back."""
         with released_on_error(loan):
+            if loan.is_ready:
+                loan.wait()
+                return
             if self._thread is None:
                 self._serve_before(loan)
             with self._idle.awaiting(loan):

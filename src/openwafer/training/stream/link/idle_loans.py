@@ -123,14 +123,13 @@ class IdleLoans:
 
     def ask_kept(self, records: Iterable[str]) -> None:
         """Ask for the loans of pushes that come next, in that order, as far as there is room."""
-        for record in records:
-            with self._lock:
-                is_kept = record in self._kept
-            if not is_kept:
-                loan = self._borrow(Action(Kind.READ, record, keeps_loan=True))
-                self.keep(record, loan)
-                if loan.is_blocked:
-                    break
+        with self._lock:
+            missing = [record for record in records if record not in self._kept]
+        for record in missing:
+            loan = self._borrow(Action(Kind.READ, record, keeps_loan=True))
+            self.keep(record, loan)
+            if loan.is_blocked:
+                break
 
     def take_push(self, record: str) -> Loan:
         """The loan in which a push keeps gradients: asked for ahead, or borrowed here."""

@@ -14,7 +14,7 @@ from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.link.fetches import Fetches
 from openwafer.training.stream.link.idle_loans import IdleLoans
 from openwafer.training.stream.link.kept_gradients import KeptGradients
-from openwafer.training.stream.link.updates import HostGradients, RecordUpdates
+from openwafer.training.stream.link.updates import HostGradients, RecordUpdates, StepRules
 from openwafer.training.stream.schedule import UpdateTiming
 
 
@@ -85,11 +85,17 @@ class Pushes:
         self._fetches = fetches
         self._device = device
         self._recorder = recorder
+        # How records are updated in this pass; read once, for it costs as much as a small update.
+        self._step: StepRules | None = None
         self._held_back: dict[str, Arrived] = {}
         self._under_way: _UnderWay | None = None
         self._thread = (
             ThreadPoolExecutor(1, thread_name_prefix="push") if device.is_asynchronous else None
         )
+
+    def begin_pass(self) -> None:
+        """The hyper-parameters may be others than in the pass before."""
+        self._step = None
 
     def take(self, record: str, arrived: Arrived) -> None:
         """Keep or apply the gradients of a record."""
@@ -149,8 +155,9 @@ class Pushes:
 
     def _update(self, push: _Push) -> None:
         with self._lent(push.loan, KEPT_PARTS) as loan:
-            step = self._updates.updater.this_step(self.coefficient)
-            self._updates.apply(push.record, loan, self._all_on_host(push), step)
+            if self._step is None:
+                self._step = self._updates.updater.this_step(self.coefficient)
+            self._updates.apply(push.record, loan, self._all_on_host(push), self._step)
 
     def _keep(self, push: _Push) -> None:
         with self._lent(push.loan, (Part.GRADIENTS,)) as loan, self._recorded(push):

@@ -77,6 +77,8 @@ class StoreLink:
         self.watchers: list[Callable[[Mapping[str, torch.Tensor]], None]] = []
         self.kept = kept = KeptGradients(updater)
         self._device = device
+        # Where all is in memory, nothing is won by asking for it before.
+        self._reads_ahead = store.has_disk_parts
         self._next_fetches: Sequence[str] = ()
         self._foreseen_parts: frozenset[Part] = frozenset()
         self._idle = idle = IdleLoans(self._borrow)
@@ -106,6 +108,7 @@ class StoreLink:
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
         self._idle.begin_pass(actions)
+        self._pushes.begin_pass()
         fetches = [action.target for action in actions if action.kind is Kind.FETCH]
         self._next_fetches = fetches[:READ_AHEAD]
         is_updated = any(action.kind is Kind.UPDATE for action in actions)
@@ -192,13 +195,14 @@ class StoreLink:
 
     def expect_pushes(self, records: Sequence[str]) -> None:
         """See :class:`HostLink`."""
-        if not self.watchers:
+        if self._reads_ahead and not self.watchers:
             self._pushes.expect(records)
 
     def _expecting(self, records: Sequence[str]) -> Iterator[str]:
         """Records whose gradients are taken one after the other: reads for them run ahead."""
         for place, record in enumerate(records):
-            self._pushes.expect(records[place : place + READ_AHEAD])
+            if self._reads_ahead:
+                self._pushes.expect(records[place : place + READ_AHEAD])
             yield record
 
     def _join(self, name: str, gradient: torch.Tensor | None) -> None:
