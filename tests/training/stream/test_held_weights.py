@@ -1,6 +1,8 @@
 """Views of weights that somebody holds while the weights' memory becomes that of others."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,14 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
-from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, new_loop, stream
+from openwafer.training.stream import stream_weights
+from openwafer.training.stream.plan.placement import StoreTier
+from tests.training.stream.both_loops import STREAMED
+from tests.training.stream.foreign_loops import CAP, SIZE, Loop, are_equal, new_loop, stream
 
 Layer = type[nn.Linear]
+# The store's ring has room for the update of one layer, and no more.
+HOST_BYTES = 36_000
 
 
 class Stack(nn.Module):
@@ -116,3 +123,38 @@ def test_views_that_outlive_a_pass_are_refused(kind: Layer) -> None:
     message = r"a view of one of the weights .*layers\.0\.weight.* is held.*\n.*with \.clone\(\)"
     with stream(loop), pytest.raises(OpenwaferError, match=message):
         loop.train(2)
+
+
+class RemembersLate(nn.Linear):
+    """Holds a view of its weight once it is told to."""
+
+    is_late = False
+    turned: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.turned = self.weight.detach().t() if self.is_late else None
+        return super().forward(x)
+
+
+def refused(loop: Loop) -> None:
+    """One layer after the other holds a view, and lets it go; the last is wanted by a backward."""
+    for layer in [*loop.model.get_submodule("layers").children()][:-1]:
+        assert isinstance(layer, RemembersLate)
+        layer.is_late = True
+        with pytest.raises(OpenwaferError, match="is held by an attribute"):
+            loop.loss(0)
+        layer.is_late, layer.turned = False, None
+
+
+def test_a_loop_goes_on_after_refusals_in_the_least_host_memory(tmp_path: Path) -> None:
+    loops = new_loop(lambda: Stack(RemembersLate)), new_loop(lambda: Stack(RemembersLate))
+    options = replace(STREAMED, tier=StoreTier.DISK, host_memory_bytes=HOST_BYTES)
+    streamed = stream_weights(
+        loops[0].model, loops[0].optimizer, device_memory=CAP, folder=tmp_path, options=options
+    )
+    with streamed:
+        loops[0].train(1)
+        refused(loops[0])
+        found = weights_after(loops[0])
+    loops[1].train(1)
+    assert are_equal(found, weights_after(loops[1]))

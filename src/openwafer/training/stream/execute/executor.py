@@ -221,22 +221,30 @@ class Executor:
         return self.schedule is not None and self.schedule.timing is UpdateTiming.ON_PUSH
 
     def end_pass(self) -> None:
-        """Finish a pass: push what is left, release everything but the pinned record."""
+        """Finish a pass: push what is left, release everything, the pinned record at last.
+
+        Raises:
+            OpenwaferError: ``weights-written``, ``weights-kept``, after all that.
+        """
         for record in self.gradients.begun:
             self._push(record)
         self._push_zeros(lambda record: True)
-        for action in self._walk.rest():
-            if action.kind is Kind.RELEASE:
-                self._do(action)
-        for record in self.split.records:
-            if record != PINNED and self.weights.holds(record):
-                self.release(record)
-        self._leave_pass()
-        self.link.end_pass()
-        self.weights.check_let_go()
+        planned = [one.target for one in self._walk.rest() if one.kind is Kind.RELEASE]
+        held = [record for record in (*planned, *self.split.records) if record != PINNED]
+        with ExitStack() as rest:
+            rest.callback(self._release_all, [PINNED])
+            rest.callback(self.weights.check_let_go)
+            rest.callback(self.link.end_pass)
+            rest.callback(self._leave_pass)
+            self._release_all(held)
         self._check_schedule()
-        if PINNED in self.split.records and self.weights.holds(PINNED):
-            self.release(PINNED)
+
+    def _release_all(self, records: Iterable[str]) -> None:
+        """Release those that are on the device, whatever the release of another one raises."""
+        held = dict.fromkeys(filter(self.weights.holds, records))
+        with ExitStack() as rest:
+            for record in reversed(held):
+                rest.callback(self.release, record)
 
     def _check_schedule(self) -> None:
         schedule, log = self.schedule, self.log
@@ -408,10 +416,12 @@ class Executor:
         if record in self._fetching:
             self.link.complete(record)
             self._fetching.discard(record)
-        self.weights.drop(record)
-        self.log.executed.append((Kind.RELEASE, record))
-        with self.device.host_section():
-            self.link.release(record)
+        try:
+            self.weights.drop(record)
+        finally:
+            self.log.executed.append((Kind.RELEASE, record))
+            with self.device.host_section():
+                self.link.release(record)
 
     def use_nested(self, records: Sequence[str]) -> None:
         """Bring a record of a layer inside the running one, in the place of older ones.
