@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
+from openwafer.training.stream.assemble import StreamOptions
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -169,9 +170,12 @@ def left_by(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_buffers()) | {"seen": torch.tensor(SEEN)}
 
 
+def options(policy: Activations = Activations.KEEP) -> StreamOptions:
+    return replace(STREAMED, default_activations=policy, min_layer_bytes=1)
+
+
 def streamed_run(run: Run) -> StreamedRun:
-    options = replace(STREAMED, default_activations=Activations.KEEP, min_layer_bytes=1)
-    return StreamedRun(run, plan(run, options))
+    return StreamedRun(run, plan(run, options()))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -208,3 +212,24 @@ def test_forwards_that_may_not_be_repeated_are_refused_where_they_meet_changes()
         message = r"forward changes mean, .*\n.*run them one at a time"
         with pytest.raises(OpenwaferError, match=message):
             streamed.execution.evaluate(forwards, may_repeat=False)
+
+
+@pytest.mark.parametrize("policy", [Activations.KEEP, Activations.OFFLOAD])
+@pytest.mark.parametrize("name", MODELS)
+def test_no_pass_needs_more_than_was_planned(name: str, policy: Activations) -> None:
+    run = run_of(MODELS[name], [])
+    planned = plan(run, options(policy))
+    budget = planned.plan.predicted_peak_bytes
+    capped = replace(planned, options=replace(planned.options, device_memory_bytes=budget))
+    with closing(StreamedRun(run, capped)) as streamed:
+        for step in range(2):
+            streamed.step(step)
+        assert streamed.peak_bytes <= budget
+
+
+@pytest.mark.parametrize("name", ["losses of layers", "normalised", "counts last"])
+def test_gradients_that_wait_for_all_micro_batches_are_planned(name: str) -> None:
+    unchanged, changed = (run_of(kind, []) for kind in (Model, MODELS[name]))
+    gradients = 3 * sum(parameter.nbytes for parameter in Model().parameters())
+    assert plan(unchanged, options()).plan.dry.host_bytes < gradients
+    assert plan(changed, options()).plan.dry.host_bytes >= gradients

@@ -110,7 +110,9 @@ class Frame:
         return islice(behind, 1, 1 + MOST_AHEAD)
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
-        return tensor
+        # A result that its own node saves would keep the node, and no collector sees that cycle:
+        # a graph that no backward has come to would never go.
+        return tensor.detach()
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
         assert isinstance(packed, torch.Tensor)
@@ -155,7 +157,7 @@ class OffloadFrame(Frame):
     def _pack_activation(self, tensor: torch.Tensor) -> object:
         storage = tensor.untyped_storage()
         if storage.nbytes() < MIN_OFFLOAD_BYTES:
-            return tensor
+            return super()._pack_activation(tensor)
         known = self._storages.get(storage)
         if known is None or known[1] != tensor._version:
             known = (_OffloadedStorage(tensor, self._weights.device), tensor._version)
@@ -336,7 +338,9 @@ def _detached(leaf: Any) -> Any:
 def _checksum(tensor: torch.Tensor) -> int:
     """Of a tensor's bits; 0 where they are not in host memory, or not a plain array."""
     is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
-    if not is_plain or tensor.device.type != "cpu":
+    # The tangents of forward differentiation may be zeros without memory.
+    is_zero = tensor._is_zerotensor()  # noqa: SLF001 - no public name
+    if not is_plain or is_zero or tensor.device.type != "cpu":
         return 0
     bits = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return xxhash.xxh3_64_intdigest(bits.numpy().data)

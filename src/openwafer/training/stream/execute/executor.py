@@ -16,16 +16,15 @@ One state machine: :class:`~openwafer.training.stream.execute.phases.Phase` name
                        BACKWARD <-> RECOMPUTE (or LAYER, where user code calls layers in backward)
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
@@ -42,7 +41,8 @@ from openwafer.training.stream.execute.nested_records import NestedRecords
 from openwafer.training.stream.execute.pass_log import PassLog
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
 from openwafer.training.stream.execute.phases import Phase
-from openwafer.training.stream.execute.reach import draws_beside_torch
+from openwafer.training.stream.execute.refusals import graph_of_backward, transforms_refused
+from openwafer.training.stream.execute.room import in_the_way
 from openwafer.training.stream.execute.shared_casts import SharedCasts
 from openwafer.training.stream.execute.stand_ins import Function
 from openwafer.training.stream.execute.walk import Walk
@@ -105,6 +105,7 @@ class Executor:
         self.log = PassLog()
         self.gradients = ArrivingGradients(split, weights.parameters, device)
         self.nested = NestedRecords(split, weights, self._fetch_nested, self.release)
+        self._streamed = [one for one in split.records if one != PINNED and one not in self.nested]
         self.experts = ExpertPass(weights.forms, self.use_nested, lambda: self._phase)
         self.watch = PassWatch(model, device, weights)
         self.on_begin_pass: Callable[[], None] = lambda: None
@@ -128,7 +129,6 @@ class Executor:
         self.order = MicroBatchOrder(model)
         self.states = {name: LayerState(module) for name, module in self._modules.items()}
         link.on_update = self._note_update
-        self._model = model
         self.casts = SharedCasts(model, split, device)
         # Before the layers are attached, whose own function sees the experts.
         self._undo = self.experts.attach(model, split)
@@ -143,11 +143,6 @@ class Executor:
         self.nested.capacity_bytes = plan.nested_capacity_bytes
         self.weights.capacity_bytes = plan.schedule.capacity_bytes
         self.gradients.expect(plan.received)
-
-    @cached_property
-    def draws_beside_torch(self) -> bool:
-        """Whether the model's code can draw from the generators of Python or NumPy."""
-        return draws_beside_torch(self._model)
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
@@ -205,7 +200,7 @@ class Executor:
             case Phase.RECOMPUTE | Phase.LAYER:
                 return
             case _ if torch.is_grad_enabled():
-                raise _graph_of_backward(where)
+                raise graph_of_backward(where)
             case Phase.BACKWARD:
                 return
             case Phase.IDLE:
@@ -367,9 +362,11 @@ class Executor:
         self.log.executed.append((kind, layer.name))
 
     def _bring(self, layer: Layer) -> None:
+        missing = [record for record in layer.records if not self.weights.holds(record)]
+        if missing:
+            self._release_all(in_the_way(self.weights, self._streamed, layer.records))
+            self._unplanned_records.update(missing)
         for record in layer.records:
-            if not self.weights.holds(record):
-                self._unplanned_records.add(record)
             self.ensure(record)
 
     def planned_layer(self) -> str | None:
@@ -535,7 +532,7 @@ class Executor:
         frame = frame_for(policy, self.weights, self._use_saved, call)
         watched = self.watching(layer.name, args, kwargs) if self.watching else nullcontext()
         self.watch.begin_layer(frame)
-        with frame.hooks(), watched:
+        with frame.hooks(), watched, transforms_refused(layer.name):
             out = self.calling(layer.name, function, args, kwargs)
         self.watch.end_layer(frame, visit)
         frame.end_forward()
@@ -578,7 +575,7 @@ class Executor:
                 # For what runs beside layers: pinned weights, which may move before backward.
                 frame = Frame(self.weights, self._use_saved)
                 self.watch.begin_layer(frame)
-                with frame.hooks():
+                with frame.hooks(), transforms_refused(name):
                     out = function(*args, **kwargs)
                 self.watch.end_layer(frame, len(self.log.visits))
                 self.weights.hide()
@@ -598,12 +595,3 @@ class Executor:
 
 def _call(_layer: str, function: Function, args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
-
-
-def _graph_of_backward(where: str) -> OpenwaferError:
-    return error(
-        "backward-of-backward",
-        f"backward(create_graph=True) came to the streamed {where}: its graph would keep weights "
-        "that leave the device",
-        help="leave create_graph out, or give a device memory in which the whole model is resident",
-    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from openwafer.training.stream.execute.layer_state import LayerState, norms_with_statistics
-from openwafer.training.stream.execute.reach import reached_from
+from openwafer.training.stream.execute.reach import draws_beside_torch, reached_from
 from openwafer.training.stream.execute.snapshot import Snapshot
 
 # Of a model and all around it: enough for whatever a model's code holds, data sets included.
@@ -28,8 +29,6 @@ class Order(IntEnum):
     """Layer by layer, for statistics that each layer keeps for itself."""
     IN_TURN = 2
     """One micro-batch behind the other, for whatever a forward leaves for others."""
-    ALWAYS_FALLING = 3
-    """Nothing is computed that a change would show in."""
 
 
 class MicroBatchOrder:
@@ -44,6 +43,7 @@ class MicroBatchOrder:
 
     def __init__(self, model: nn.Module) -> None:
         self.now = Order.FALLING
+        self._is_kept = False
         self._model = model
         self._own = LayerState(model, _SHOWN_ELSEWHERE)
         self._outside: Snapshot | None = None
@@ -52,21 +52,35 @@ class MicroBatchOrder:
         self._was_too_low = {True: False, False: False}
         self._norms = norms_with_statistics(model)
 
+    def own_state(self) -> Snapshot:
+        """Attributes and buffers of the model."""
+        return self._own.now()
+
     def state(self) -> Snapshot:
         """Attributes and buffers of the model, and all that its code reaches beside them."""
-        own = self._own.now()
+        own = self.own_state()
         if self._outside is None or not self._outside.is_current():
             reached = reached_from(self._model.named_modules(), max_objects=MAX_OBJECTS)
             self._outside = reached.without(own.targets())
         return own + self._outside
 
+    @cached_property
+    def draws_beside_torch(self) -> bool:
+        """Whether the model's code can draw from the generators of Python or NumPy."""
+        return draws_beside_torch(self._model)
+
     def keep(self, order: Order) -> None:
-        """Let all passes go in one order."""
-        self._known = dict.fromkeys(self._known, order)
+        """Let all passes go in one order, whatever changes."""
+        self._known, self._is_kept = dict.fromkeys(self._known, order), True
 
     def begin(self) -> None:
         """A step begins: its order is the known one."""
         self.now = self._known[torch.is_grad_enabled()]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no change that the pass makes asks for another order."""
+        return self._is_kept or self.now is Order.IN_TURN
 
     @property
     def is_rising(self) -> bool:
@@ -80,19 +94,21 @@ class MicroBatchOrder:
             self._known[is_graded] = self.now
         self._was_too_low[is_graded] = True
 
-    def needed(self, before: Snapshot, num_micro_batches: int) -> Order:
+    def needed(self, before: Snapshot, num_micro_batches: int, *, is_fake: bool = False) -> Order:
         """The lowest order whose forwards see what they see in a plain loop.
 
         Args:
             before: the state before the forwards, one a micro-batch.
+            is_fake: whether tensors have no values, but count how often they are written.
         """
-        changed = {id(target): content for target, content in before.changed_targets()}
+        found = before.changed_targets(waits=not is_fake)
+        changed = {id(target): content for target, content in found}
         if not changed:
             return Order.FALLING
         norms = [norm for norm in self._norms if changed.keys() & _ids(norm)]
         counted = {key for norm in norms for key in _ids(norm)}
         if changed.keys() <= counted and all(
-            _num_calls(norm, changed) == num_micro_batches for norm in norms
+            _num_calls(norm, changed, is_fake=is_fake) == num_micro_batches for norm in norms
         ):
             return Order.RISING
         return Order.IN_TURN
@@ -108,10 +124,12 @@ def _ids(norm: _NormBase) -> set[int]:
     return set(map(id, _statistics(norm)))
 
 
-def _num_calls(norm: _NormBase, changed: dict[int, object]) -> int:
+def _num_calls(norm: _NormBase, changed: dict[int, object], *, is_fake: bool) -> int:
     """How often a module has moved its statistics; 0 where it does not count."""
     count = norm.num_batches_tracked
     match changed.get(id(count)):
+        case (torch.Tensor(), int() as version) if count is not None and is_fake:
+            return count._version - version
         case (torch.Tensor() as before, int()) if count is not None:
             return int(count) - int(before)
         case _:

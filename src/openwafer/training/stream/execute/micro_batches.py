@@ -25,7 +25,9 @@ from greenlet import greenlet
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batch_order import MicroBatchOrder, Order
+from openwafer.training.stream.execute.open_contexts import OpenContexts
 from openwafer.training.stream.execute.random_state import RandomState
+from openwafer.training.stream.execute.shared_casts import SharedCasts
 from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.layers import Layer
 
@@ -34,13 +36,13 @@ MAX_SHOWN: Final = 3
 
 
 class _Fiber:
-    """The forward of one micro-batch, with its own random state."""
+    """The forward of one micro-batch, with its own random state and its own contexts."""
 
     def __init__(
         self,
         index: int,
         forward: Forward,
-        seed: Callable[[int], None] | None,
+        begin: Callable[[int], None],
         random_now: Callable[[], RandomState],
     ) -> None:
         self.index = index
@@ -48,25 +50,28 @@ class _Fiber:
         self.waits_for: Layer | None = None
         self.result: Any = None
         self._forward = forward
-        self._seed = seed
+        self._begin = begin
         self._random: RandomState | None = None
-        self._fiber = greenlet(self._forward_from_seed)
+        self._contexts = OpenContexts.now()
+        self._fiber = greenlet(self._run_forward)
 
-    def _forward_from_seed(self) -> torch.Tensor:
-        if self._seed is not None:
-            self._seed(self.index)
+    def _run_forward(self) -> torch.Tensor:
+        self._begin(self.index)
         return self._forward()
 
     def run(self, *visit: int) -> None:
         """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
         if self._random is not None:
             self._random.restore()
+        outside = OpenContexts.now()
+        self._contexts.restore()
         reached = self._fiber.switch(*visit)
         if self._fiber.dead:
             self.waits_for, self.result = None, reached
         else:
             self.waits_for = reached
-            self._random = self._random_now()
+            self._random, self._contexts = self._random_now(), OpenContexts.now()
+        outside.restore()
 
     def stop(self) -> None:
         """Leave the forward where it stands, closing its contexts."""
@@ -113,7 +118,7 @@ def run_in_rotation(
     """
     order = executor.order
     order.begin()
-    if len(forwards) == 1 or order.now >= Order.IN_TURN:
+    if len(forwards) == 1 or order.is_settled:
         return _rotate(executor, forwards, seed)
     before, random = order.state(), RandomState.now(executor.device.torch_device)
     results, is_known = _rotate(executor, forwards, seed), True
@@ -163,23 +168,36 @@ def _rotate(
 ) -> list[Any]:
     hub = greenlet.getcurrent()
     # A forward that has no other beside it goes on where it stopped.
-    is_whole = len(forwards) > 1 and executor.draws_beside_torch
+    is_whole = len(forwards) > 1 and executor.order.draws_beside_torch
     random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
-    fibers = [_Fiber(index, forward, seed, random_now) for index, forward in enumerate(forwards)]
+
+    def begin(index: int) -> None:
+        executor.casts.go_on()
+        if seed is not None:
+            seed(index)
+
+    fibers = [_Fiber(index, forward, begin, random_now) for index, forward in enumerate(forwards)]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
-    executor.pause = hub.switch
-    # Micro-batches that take turns are each in an autocast of their own.
-    checks_casts, executor.casts.is_checking = executor.casts.is_checking, False
+    executor.pause = partial(_stop, executor.casts, hub)
+    outside = OpenContexts.now()
     try:
         for turns in _in_turns(fibers, executor.order):
             _run_together(executor, turns)
     finally:
         executor.pause = None
-        executor.casts.is_checking = checks_casts
         for fiber in fibers:
             fiber.stop()
+        outside.restore()
     return [fiber.result for fiber in fibers]
+
+
+def _stop(casts: SharedCasts, hub: greenlet, layer: Layer) -> int:
+    """Wait where a layer begins, and return its visit; each micro-batch has casts of its own."""
+    used = casts.stop()
+    visit: int = hub.switch(layer)
+    casts.go_on(used)
+    return visit
 
 
 def _in_turns(fibers: list[_Fiber], order: MicroBatchOrder) -> list[list[_Fiber]]:

@@ -18,6 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from openwafer.diagnostics import error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import OWN_DATA
+from openwafer.training.stream.execute.open_contexts import autocast_depth
 from openwafer.training.stream.execute.reach import names_autocast
 from openwafer.training.stream.layers import PINNED, Partition
 
@@ -39,6 +40,7 @@ class SharedCasts:
 
     def __init__(self, model: nn.Module, split: Partition, device: Device) -> None:
         self.is_checking = False
+        self._model = model
         parameters = dict(model.named_parameters())
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._pinned = [parameters[name] for name in split.records.get(PINNED, ())]
@@ -58,7 +60,7 @@ class SharedCasts:
         Raises:
             OpenwaferError: ``cast-shared``.
         """
-        is_looking = self.is_checking and _autocast_depth() > 0
+        is_looking = self._is_looking
         if is_looking:
             self._begin(module)
         try:
@@ -69,6 +71,30 @@ class SharedCasts:
             torch.clear_autocast_cache()
             if is_looking:
                 self._kept = self._cast_of_probe()
+
+    def stop(self) -> frozenset[int]:
+        """The forward stops for others that have casts of their own; returns what it has cast."""
+        if self._is_looking:
+            self._begin(None)
+        torch.clear_autocast_cache()
+        return frozenset(self._used)
+
+    def go_on(self, used: frozenset[int] = frozenset()) -> None:
+        """A forward that has cast these begins, or goes on behind others."""
+        torch.clear_autocast_cache()
+        self._used = set(used)
+        if self._is_looking:
+            self._kept = self._cast_of_probe()
+
+    @property
+    def _is_looking(self) -> bool:
+        is_inside = self.is_checking and autocast_depth() > 0
+        return is_inside and (torch.is_autocast_cache_enabled() or self._may_be_entered)
+
+    @cached_property
+    def _may_be_entered(self) -> bool:
+        """Whether the model's code can enter autocast."""
+        return names_autocast(self._model)
 
     def _begin(self, module: nn.Module | None) -> None:
         if self._cast_of_probe() != self._kept:
@@ -158,10 +184,3 @@ class SharedCasts:
 
 def _may_be_cast(weight: nn.Parameter) -> bool:
     return weight.requires_grad and weight.dtype is torch.float32
-
-
-def _autocast_depth() -> int:
-    """How many contexts of autocast are open, those that turn it off included."""
-    depth: int = torch.autocast_increment_nesting() - 1
-    torch.autocast_decrement_nesting()
-    return depth

@@ -166,10 +166,14 @@ class Snapshot:
             for shown in _differences(entry, waits=waits)
         ]
 
-    def changed_targets(self) -> Iterator[tuple[object, object]]:
-        """Objects that do not hold what they held, each with that; waits for values of tensors."""
+    def changed_targets(self, *, waits: bool) -> Iterator[tuple[object, object]]:
+        """Objects that do not hold what they held, each with that.
+
+        Args:
+            waits: compares the values of tensors on a device, too, and not just their versions.
+        """
         for entry in self._entries.values():
-            if not entry.is_same() and _differences(entry, waits=True):
+            if not entry.is_same() and _differences(entry, waits=waits):
                 yield entry.target, entry.content
 
     def without(self, targets: AbstractSet[int]) -> "Snapshot":

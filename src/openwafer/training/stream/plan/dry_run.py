@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
@@ -26,7 +27,7 @@ from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batch_order import Order
-from openwafer.training.stream.execute.micro_batches import run_forward
+from openwafer.training.stream.execute.micro_batches import Forward, run_forward
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
@@ -106,6 +107,8 @@ class DryRun:
         experts_used: of weights whose experts stream one by one, the slices that were used.
         nested: the layer calls of both passes, and behind each what it fetched, pushed and updated
             of the records nested in it; an update without a push is one of zeros.
+        order: in which the model's micro-batches have to go forward, where a run was asked to find
+            reasons: that of a first step, at least.
     """
 
     peak_bytes: int
@@ -125,6 +128,7 @@ class DryRun:
     reasons: Mapping[str, str] = field(default_factory=dict)
     experts_used: frozenset[str] = frozenset()
     nested: tuple[tuple[Kind, str], ...] = ()
+    order: Order = Order.FALLING
 
 
 class DryDevice(CpuDevice):
@@ -264,6 +268,7 @@ class DryRunSettings:
         finds_reasons: whether to find the layers that cannot be recomputed, and the weights whose
             experts cannot stream one by one, of which the first raises ``UsedWholeError``.
         skipped: layers whose operators are not called, each with an earlier one that it is like.
+        order: in which the micro-batches go forward.
     """
 
     policies: Mapping[str, Activations] = field(default_factory=dict)
@@ -273,6 +278,7 @@ class DryRunSettings:
     overhead_bytes: int = 0
     finds_reasons: bool = False
     skipped: Mapping[str, str] = field(default_factory=dict)
+    order: Order = Order.FALLING
 
 
 def dry_run(
@@ -352,10 +358,12 @@ class _Stage:
         self.workload = workload
         self.device = device
         self.watch: ForwardWatch | None = None
+        self.order = Order.FALLING
+        self.state_bytes = 0
         self.is_fake = mode is not None
         torch_device = device.torch_device
         self.model = hollow_copy(workload.model, torch_device)
-        self.batches = [_placed(batch, mode, torch_device) for batch in workload.batches]
+        self.batches = [placed(batch, mode, torch_device) for batch in workload.batches]
         self.depends_on_values = mode is None
         self.device.meter = self.meter = _WatchingMeter()
         if mode is not None:
@@ -387,7 +395,7 @@ class _Stage:
         self.calls = LayerCalls(self.meter, settings.skipped)
         self.executor.calling = self.calls
         self.executor.default_policy = Activations.RECOMPUTE
-        self.executor.order.keep(Order.ALWAYS_FALLING)
+        self.executor.order.keep(settings.order)
         # Which micro-batches use an expert depends on values: its gradient may wait for them all.
         self.executor.gradients.slices_wait = True
         for state in self.executor.states.values():
@@ -410,7 +418,8 @@ class _Stage:
         left = [self.meter.used_bytes]
 
         def note_left() -> None:
-            left.append(self.meter.used_bytes - self.weights.held_bytes)
+            beside = self.weights.held_bytes + self.state_bytes
+            left.append(self.meter.used_bytes - beside)
             self.calls.end_visit(left[-1] - left[-2])
 
         self.executor.on_leave = note_left
@@ -440,6 +449,7 @@ class _Stage:
             reasons=self._reasons(),
             experts_used=self.executor.experts.used,
             nested=self._nested(),
+            order=self.order,
         )
 
     def _nested(self) -> tuple[tuple[Kind, str], ...]:
@@ -454,11 +464,31 @@ class _Stage:
     def _run_forwards(self) -> list[torch.Tensor]:
         """Losses, or none where nothing is graded and each forward is a pass by itself."""
         forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
+        if self.workload.is_graded and len(forwards) > 1:
+            return self._run_beside_others(forwards)
         if self.workload.is_graded:
             return run_forward(self.executor, forwards)
         for forward in forwards:
             forward()
         return []
+
+    def _run_beside_others(self, forwards: Sequence[Forward]) -> list[torch.Tensor]:
+        """Losses; a pass holds the state from before it meanwhile, to find what has changed."""
+        order = self.executor.order
+        if self.watch is None:
+            used_bytes = self.meter.used_bytes
+            held = order.own_state()
+            self.state_bytes = self.meter.used_bytes - used_bytes
+            losses = run_forward(self.executor, forwards)
+            del held
+            return losses
+        # What lies outside the model has values.
+        with _disable_current_modes():
+            before = order.state()
+        losses = run_forward(self.executor, forwards)
+        with _disable_current_modes():
+            self.order = order.needed(before, len(forwards), is_fake=self.is_fake)
+        return losses
 
     def _cannot_go_back(self) -> bool:
         """Whether a layer that is to be recomputed was found not to repeat itself."""
@@ -482,62 +512,6 @@ class _Stage:
         refused = {name: state.refusal for name, state in self.executor.states.items()}
         found = self.watch.reasons if self.watch is not None else {}
         return {name: reason for name, reason in refused.items() if reason} | found
-
-
-@dataclass(frozen=True)
-class ResidentRun:
-    """What a step of the plain loop needs.
-
-    Attributes:
-        peak_bytes: most device bytes of weights, gradients and activations; states come on top.
-        weights_bytes: those of the weights.
-        activation_bytes: device bytes that each layer call of a micro-batch leaves behind.
-        calls: of operators.
-    """
-
-    peak_bytes: int
-    weights_bytes: int
-    activation_bytes: tuple[int, ...]
-    calls: StepCalls
-
-
-def resident_run(
-    workload: Workload, layers: Sequence[str], torch_device: torch.device
-) -> ResidentRun:
-    """Run one step as the plain loop does, without its weights.
-
-    Args:
-        workload: the step.
-        layers: names of the modules whose calls are told apart.
-        torch_device: where the step will run.
-    """
-
-    def walk(mode: RememberingFakeMode | None) -> ResidentRun:
-        model = hollow_copy(workload.model, torch_device)
-        left: list[list[int]] = []
-        with CountingMeter() as meter:
-            if mode is not None:
-                meter.call = mode.call
-            for parameter in model.parameters():
-                meter.count(parameter)
-            weights_bytes = meter.used_bytes
-            for name in layers:
-                module = model.get_submodule(name)
-                module.register_forward_pre_hook(lambda *_: left[-1].append(meter.used_bytes))
-            for batch in workload.batches:
-                placed = _placed(batch, mode, torch_device)
-                left.append([meter.used_bytes])
-                with autocast(torch_device, workload.autocast_dtype):
-                    loss = workload.loss_of(model, placed)
-                left[-1].append(meter.used_bytes)
-                loss.backward()
-        # What runs before the first layer counts as its own, what runs behind each layer, too.
-        marks = left[0][:1] + left[0][2:]
-        activation_bytes = tuple(after - before for before, after in pairwise(marks))
-        calls = StepCalls(meter.take_calls())
-        return ResidentRun(meter.peak_bytes, weights_bytes, activation_bytes, calls)
-
-    return faked(walk)
 
 
 def faked(walk: Callable[[RememberingFakeMode | None], Result]) -> Result:
@@ -568,7 +542,9 @@ def autocast(
     return torch.autocast(torch_device.type, dtype=dtype, cache_enabled=False)
 
 
-def _placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
+def placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
+    """A copy of a batch on a device, fake where a mode is given."""
+
     def place(tensor: torch.Tensor) -> torch.Tensor:
         # A leaf: a graph that leads to it is the caller's.
         alone = tensor.detach().requires_grad_(tensor.requires_grad)

@@ -16,6 +16,7 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.slices import whole_name
 from openwafer.training.stream import schedule as schedules
+from openwafer.training.stream.execute.micro_batch_order import Order
 from openwafer.training.stream.forms.expert_view import UsedWholeError
 from openwafer.training.stream.layers import PINNED, Layer, Partition, pin, unsliced
 from openwafer.training.stream.plan.dry_run import (
@@ -23,11 +24,11 @@ from openwafer.training.stream.plan.dry_run import (
     DryRunSettings,
     Workload,
     dry_run,
-    resident_run,
     shortened_run,
 )
 from openwafer.training.stream.plan.like_layers import like_earlier_ones
 from openwafer.training.stream.plan.operators import StepCalls
+from openwafer.training.stream.plan.resident_run import resident_run
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -343,9 +344,22 @@ class _Search:
             run = self._dry(tried.policies, tried.schedule)
             is_confirmed = run.peak_bytes == tried.run.peak_bytes
             tried = replace(tried, run=run) if is_confirmed else self._best_without_skipping()
+        tried = replace(tried, run=self._with_first_step(tried))
         if not _fits(tried.run.peak_bytes, self.request.budget_bytes):
             return Shortfall("the leanest streamed plan", tried.run.peak_bytes, tried.run)
         return self.plan(tried.schedule, tried.policies, tried.run)
+
+    def _with_first_step(self, tried: _Tried) -> DryRun:
+        """The run of a plan with the peaks of a step whose micro-batches go in another order."""
+        if self.first.order is Order.FALLING:
+            return tried.run
+        settings = self._settings(tried.policies, tried.schedule)
+        first = self._run(dry_run, replace(settings, order=self.first.order))
+        return replace(
+            tried.run,
+            peak_bytes=max(tried.run.peak_bytes, first.peak_bytes),
+            host_bytes=max(tried.run.host_bytes, first.host_bytes),
+        )
 
     def _best_without_skipping(self) -> _Tried:
         """Layers that run the same operators have turned out not to be alike."""

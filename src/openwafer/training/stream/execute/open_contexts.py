@@ -1,0 +1,108 @@
+"""Contexts of torch that a forward has open where it stops, and others go on in its thread.
+
+torch keeps for a thread whether autograd records, autocast, hooks for saved tensors, and a few more
+switches. A model may set one around several layers. Micro-batches that take turns at each layer
+would find what the others have set, so each gets its own back.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from openwafer.diagnostics import error
+
+Hooks: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
+
+_SWITCHES: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
+    (torch.is_grad_enabled, torch._C._set_grad_enabled),  # noqa: SLF001 - sets nothing else
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+)
+_KINDS: Final = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class OpenContexts:
+    """What contexts have set in this thread.
+
+    Attributes:
+        switches: in the order of the table above.
+        autocast: by kind of device, whether it is on, and its dtype.
+        autocast_depth: how many contexts of it are open.
+        hooks: pairs for saved tensors, the outermost first.
+        is_inference: whether one is of ``torch.inference_mode()``.
+    """
+
+    switches: tuple[Any, ...]
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+    autocast_depth: int
+    hooks: tuple[Hooks, ...]
+    is_inference: bool
+
+    @classmethod
+    def now(cls) -> "OpenContexts":
+        """Those that are open."""
+        kinds = ((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in _KINDS)
+        hooks = _take_hooks()
+        _push_hooks(hooks)
+        switches = tuple(read() for read, _ in _SWITCHES)
+        is_inference = torch.is_inference_mode_enabled()
+        return cls(switches, tuple(kinds), autocast_depth(), hooks, is_inference)
+
+    def restore(self) -> None:
+        """Let these be open, and no others; autocast keeps no cast.
+
+        Raises:
+            OpenwaferError: ``stopped-in-inference``.
+        """
+        if torch.is_inference_mode_enabled() is not self.is_inference:
+            raise error(
+                "stopped-in-inference",
+                "the model's forward calls a streamed layer inside torch.inference_mode(), which "
+                "micro-batches that take turns at a layer cannot leave",
+                help="write torch.no_grad() in its place",
+            )
+        for (_, write), value in zip(_SWITCHES, self.switches, strict=True):
+            write(value)
+        for kind, is_enabled, dtype in self.autocast:
+            torch.set_autocast_enabled(kind, is_enabled)
+            torch.set_autocast_dtype(kind, dtype)
+        for _ in range(autocast_depth(), self.autocast_depth):
+            torch.autocast_increment_nesting()
+        for _ in range(self.autocast_depth, autocast_depth()):
+            torch.autocast_decrement_nesting()
+        torch.clear_autocast_cache()
+        _take_hooks()
+        _push_hooks(self.hooks)
+
+
+def autocast_depth() -> int:
+    """How many contexts of autocast are open, those that turn it off included."""
+    depth: int = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return depth
+
+
+def _take_hooks() -> tuple[Hooks, ...]:
+    taken: list[Hooks] = []
+    while (top := _innermost_hooks()) is not None:
+        taken.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()  # noqa: SLF001 - no public name
+    return tuple(reversed(taken))
+
+
+def _innermost_hooks() -> Hooks | None:
+    # torch's own types leave out that there may be none.
+    found: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001
+    return None if found is None else (found[0], found[1])
+
+
+def _push_hooks(hooks: tuple[Hooks, ...]) -> None:
+    for pair in hooks:
+        torch._C._autograd._push_saved_tensors_default_hooks(*pair)  # noqa: SLF001

@@ -1,0 +1,80 @@
+"""Layers that use torch.func in their forward: those that work, and those that are refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.plan_record import Activations
+from tests.training.stream.foreign_loops import SIZE, are_equal, new_loop, outcome, stream
+
+Function = Callable[[Tensor], Tensor]
+Transform = Callable[[Function, Tensor], Tensor]
+
+
+def by_grad(function: Function, x: Tensor) -> Any:
+    return torch.func.grad(lambda y: function(y).sum())(x)
+
+
+def by_vjp(function: Function, x: Tensor) -> Any:
+    pull: Any = torch.func.vjp(function, x)[1]
+    return pull(torch.ones_like(x))[0]
+
+
+def by_jacrev(function: Function, x: Tensor) -> Any:
+    return torch.func.jacrev(lambda y: function(y).sum())(x)
+
+
+def by_autograd(function: Function, x: Tensor) -> Any:
+    if not x.requires_grad:
+        x = x.clone().requires_grad_()
+    return torch.autograd.grad(function(x).sum(), x, create_graph=True)[0]
+
+
+def by_vmap(function: Function, x: Tensor) -> Any:
+    return torch.func.vmap(function)(x)
+
+
+def by_jvp(function: Function, x: Tensor) -> Any:
+    return torch.func.jvp(function, (x,), (torch.ones_like(x),))[1]
+
+
+class Transformed(nn.Linear):
+    transform: Transform
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + type(self).transform(self.computed, x)
+
+    def computed(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight, self.bias).tanh()
+
+
+def stack(chosen: Transform) -> Callable[[], nn.Module]:
+    class Chosen(Transformed):
+        transform = staticmethod(chosen)
+
+    return lambda: nn.Sequential(*(Chosen(SIZE, SIZE) for _ in range(4)))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("policy", Activations)
+@pytest.mark.parametrize("transform", [by_autograd, by_vmap, by_jvp])
+def test_a_layer_that_needs_no_hooks_away_learns_what_it_learns_plainly(
+    transform: Transform, policy: Activations
+) -> None:
+    found = outcome(lambda loop: loop.train(2), build=stack(transform), policy=policy)
+    assert are_equal(
+        found, outcome(lambda loop: loop.train(2), build=stack(transform), streams=False)
+    )
+
+
+@pytest.mark.parametrize("transform", [by_grad, by_vjp, by_jacrev])
+def test_a_layer_that_differentiates_by_func_is_refused(transform: Transform) -> None:
+    loop = new_loop(stack(transform))
+    message = r"(?s)forward of '0' differentiates by torch\.func.*help: .*torch\.autograd\.grad"
+    with stream(loop), pytest.raises(OpenwaferError, match=message):
+        loop.train(1)
