@@ -23,6 +23,8 @@ def run(arguments: Sequence[str]) -> int:
 
     try:
         command = parse_command(arguments)
+        if command.emit is None:
+            compilations.check_output(command.output)
         done = None if command.emit else compilations.find(command.layout, command.options)
         if done is None:
             # Behind what needs none of it: help, mistyped options, what was compiled before.

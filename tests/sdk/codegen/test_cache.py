@@ -96,3 +96,15 @@ def test_a_missing_part_of_an_image_is_compiled_again(folder: Path) -> None:
         file.unlink()
     compile_images([_IMAGE], Arch.WSE2)
     assert _files(folder) == files
+
+
+def test_a_cache_that_cannot_be_used_costs_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("OPENWAFER_CACHE", str(tmp_path / "file"))
+    for text in (_TEXT, _TEXT.replace("42", "43")):
+        assert object_code(Recipe(text, this_host(), Effort.NONE))
+    told = capfd.readouterr().err
+    assert told.count("warning[cache-unusable]: compiled code cannot be kept in") == 1
+    assert told.count("\n") == 2

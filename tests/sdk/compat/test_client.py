@@ -69,3 +69,13 @@ def test_an_archive_with_a_link_is_refused(tmp_path: Path) -> None:
         file.add(tmp_path / "link", "latest/link")
     with pytest.raises(OpenwaferError, match="holds 'latest/link', which is no file"):
         SdkLauncher(f"{tmp_path}/made.tar.gz")
+
+
+def test_a_folder_in_the_place_of_an_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"is a folder(.|\n)*SdkCompiler\.compile returned"):
+        SdkRuntime(str(tmp_path))
+
+
+def test_an_archive_that_is_not_there_is_refused() -> None:
+    with pytest.raises(OpenwaferError, match=r"nothing\.tar\.gz is not there"):
+        SdkLauncher("nothing.tar.gz")

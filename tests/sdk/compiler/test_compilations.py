@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from openwafer.cli.cslc import run
+from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.compiler import compilations
+from openwafer.sdk.compiler.compilations import Compilation
 from openwafer.sdk.compiler.pipeline import compile_files
 from openwafer.sdk.csl.options import CompileOptions
 
@@ -70,3 +72,15 @@ def test_the_second_command_prints_and_writes_as_the_first(
         outputs.append((capsys.readouterr().out, files))
     assert outputs[0] == outputs[1]
     assert outputs[0][0] == "n is, 3\ncompile successful\n"
+
+
+def test_an_output_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(OpenwaferError, match=r"out/bin, and .*out is a file(.|\n)*-o FOLDER"):
+        Compilation({}, (), ()).write(tmp_path / "out/bin")
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bin").write_text("a file")
+    with pytest.raises(OpenwaferError, match=r"bin/program cannot be written: (.|\n)*-o FOLDER"):
+        Compilation({"bin/program": b""}, (), ()).write(tmp_path)

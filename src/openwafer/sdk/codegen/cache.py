@@ -1,11 +1,14 @@
 """What was compiled before, kept on disk; docs/formats/openwafer-native-cache.md says how."""
 
+import functools
 import hashlib
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
 from openwafer.atomic_file import write_bytes
+from openwafer.diagnostics import Diagnostic, Severity, render, wants_color
 
 _FORMAT: Final = "openwafer-native-cache"
 # A change of what makes files from texts needs another version: old files would pass for new ones.
@@ -33,8 +36,13 @@ def key_of(*texts: str) -> str:
 
 def read(key: str, suffix: str) -> bytes | None:
     """What was kept; None when nothing was, or when the file is damaged."""
-    path = _path(key, suffix)
-    stored = path.read_bytes() if path.exists() else b""
+    try:
+        stored = _path(key, suffix).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as found:
+        _tell_unusable(folder(), found.strerror)
+        return None
     content = stored[_DIGEST_BYTES:]
     is_whole = hashlib.sha256(content).digest() == stored[:_DIGEST_BYTES]
     return content if is_whole else None
@@ -43,8 +51,20 @@ def read(key: str, suffix: str) -> bytes | None:
 def keep(key: str, suffix: str, content: bytes) -> None:
     """Write a file; another process may be doing the same."""
     path = _path(key, suffix)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, hashlib.sha256(content).digest() + content)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, hashlib.sha256(content).digest() + content)
+    except OSError as found:
+        _tell_unusable(folder(), found.strerror)
+
+
+@functools.cache
+def _tell_unusable(place: Path, reason: str) -> None:
+    """Warn that everything is compiled each time: once a process, whatever is asked for."""
+    message = f"compiled code cannot be kept in {place}: {reason}"
+    help = "name a folder that can be written: OPENWAFER_CACHE=FOLDER"
+    warning = Diagnostic(Severity.WARNING, "cache-unusable", message, help=help)
+    sys.stderr.write(f"{render(warning, color=wants_color(sys.stderr))}\n")
 
 
 def _path(key: str, suffix: str) -> Path:

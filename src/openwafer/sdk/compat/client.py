@@ -73,6 +73,7 @@ class SdkRuntime(runtime.SdkRuntime):
         simulator = options.pop("simulator", True)
         if not simulator:
             raise error("no-system", "there is no system: programs run on the simulator")
+        _check_archive(Path(artifact_path))
         self._place = Path(tempfile.mkdtemp(prefix="openwafer-client-"))
         super().__init__(_unpack(Path(artifact_path), self._place), **options)
 
@@ -98,6 +99,7 @@ class SdkLauncher(_Place):
     """Runs commands in the folder of an archive."""
 
     def __init__(self, artifact_path: str, **options: Any) -> None:
+        _check_archive(Path(artifact_path))
         super().__init__(**options)
         _unpack(Path(artifact_path), self._folder)
 
@@ -136,6 +138,19 @@ class SdkLauncher(_Place):
                 notes=(done.stderr.strip(),),
             )
         return done.stdout
+
+
+def _check_archive(path: Path) -> None:
+    """Raise OpenwaferError for what is no archive: a folder, for one, that cslc has written."""
+    if path.is_file() and tarfile.is_tarfile(path):
+        return
+    kind = "a folder" if path.is_dir() else "no archive" if path.exists() else "not there"
+    raise error(
+        "client-archive",
+        f"{path} is {kind}; the client runs archives",
+        help="give the path that SdkCompiler.compile returned, or run an output folder of cslc with"
+        " SdkRuntime of cerebras.sdk.runtime.sdkruntimepybind",
+    )
 
 
 def _unpack(archive: Path, folder: Path) -> Path:

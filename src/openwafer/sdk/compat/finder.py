@@ -20,9 +20,13 @@ PACKAGES: Final = frozenset(
         "cerebras.appliance",
         "cerebras.appliance.pb",
         "cerebras.appliance.pb.sdk",
+        "cerebras_appliance",
+        "cerebras_appliance.sdk",
+        "cerebras_appliance.pb",
+        "cerebras_appliance.pb.sdk",
     )
 )
-"""Names that only hold other modules."""
+"""Names that hold other modules; `cerebras_appliance` is the older name of the client's."""
 
 MODULES: Final = MappingProxyType(
     {
@@ -35,6 +39,11 @@ MODULES: Final = MappingProxyType(
         "cerebras.geometry.geometry": "openwafer.sdk.compat.geometry",
         "cerebras.appliance.logger": "openwafer.sdk.compat.logger",
         "cerebras.appliance.pb.sdk.sdk_common_pb2": "openwafer.sdk.compat.transfer_enums",
+        "cerebras_appliance.sdk": "openwafer.sdk.compat.client",
+        "cerebras_appliance.sdk.debug_util": "openwafer.sdk.compat.debug_util",
+        "cerebras_appliance.sdk.sdk_utils": "openwafer.sdk.compat.sdk_utils",
+        "cerebras_appliance.logger": "openwafer.sdk.compat.logger",
+        "cerebras_appliance.pb.sdk.sdk_common_pb2": "openwafer.sdk.compat.transfer_enums",
     }
 )
 """The vendor's modules and ours in their place."""
@@ -75,10 +84,9 @@ class VendorFinder(MetaPathFinder):
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """Return a spec for the vendor's names, None for all others."""
-        if fullname in PACKAGES:
-            return ModuleSpec(fullname, _Loader(None), is_package=True)
-        if fullname in MODULES:
-            return ModuleSpec(fullname, _Loader(MODULES[fullname]))
+        if fullname in PACKAGES or fullname in MODULES:
+            loader = _Loader(MODULES.get(fullname))
+            return ModuleSpec(fullname, loader, is_package=fullname in PACKAGES)
         return None
 
 

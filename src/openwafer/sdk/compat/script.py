@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 
@@ -54,27 +55,37 @@ def show_mistake(
 ) -> None:
     """Print what ended a script, for `sys.excepthook`, with the frames of the script alone.
 
-    Those below its first line run it, and those behind its operators compute by numpy 1's rules.
+    Those below its first line run it, those behind its operators compute by numpy 1's rules, and
+    those of a call that was interrupted say nothing.
     """
     chained: BaseException | None = mistake
     while chained is not None:
-        chained.__traceback__ = _frames_of_script(chained.__traceback__)
+        links = _links_of_script(chained.__traceback__)
+        hidden = numpy1.__name__
+        if isinstance(chained, KeyboardInterrupt):
+            hidden = openwafer.__name__
+            links = list(takewhile(_is_outside, links))
+        rest: TracebackType | None = None
+        for link, module in reversed(links):
+            if not module.startswith(hidden):
+                rest = TracebackType(rest, link.tb_frame, link.tb_lasti, link.tb_lineno)
+        chained.__traceback__ = rest
         chained = chained.__cause__ or chained.__context__
     sys.__excepthook__(kind, mistake, mistake.__traceback__)
 
 
-def _frames_of_script(trace: TracebackType | None) -> TracebackType | None:
-    links = []
+def _is_outside(link: tuple[TracebackType, str]) -> bool:
+    return not link[1].startswith(openwafer.__name__)
+
+
+def _links_of_script(trace: TracebackType | None) -> list[tuple[TracebackType, str]]:
+    """Each frame from the script's first line on, and the module it belongs to."""
+    links: list[tuple[TracebackType, str]] = []
     while trace is not None:
-        links.append(trace)
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        links = [] if module == run_as_main.__module__ else [*links, (trace, module)]
         trace = trace.tb_next
-    modules = [link.tb_frame.f_globals.get("__name__", "") for link in links]
-    start = modules.index(run_as_main.__module__) + 1 if run_as_main.__module__ in modules else 0
-    rest: TracebackType | None = None
-    for link, module in reversed(list(zip(links[start:], modules[start:], strict=True))):
-        if not module.startswith(numpy1.__name__):
-            rest = TracebackType(rest, link.tb_frame, link.tb_lasti, link.tb_lineno)
-    return rest
+    return links
 
 
 def _line_of_script(found: OpenwaferError, script: Path) -> str:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from openwafer.atomic_file import write_bytes
+from openwafer.diagnostics import error
 from openwafer.sdk.codegen import cache
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.program.sources import source_digest
 
 _SUFFIX: Final = ".compilation"
+_OTHER_FOLDER: Final = "name another folder: -o FOLDER"
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,29 @@ class Compilation:
     warnings: tuple[str, ...]
 
     def write(self, folder: Path, output_json: Path | None = None) -> None:
-        """Write the files below `folder`, and ``out.json`` once more where it is asked for."""
-        for name, content in self.artifacts.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, content)
+        """Write the files below `folder`, and ``out.json`` once more where it is asked for.
+
+        Raises OpenwaferError where that is impossible.
+        """
+        check_output(folder)
+        files = {folder / name: content for name, content in self.artifacts.items()}
         if output_json is not None:
-            write_bytes(output_json, self.artifacts["out.json"])
+            files[output_json] = self.artifacts["out.json"]
+        for path, content in files.items():
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_bytes(path, content)
+            except OSError as found:
+                message = f"{path} cannot be written: {found.strerror}"
+                raise error("output-unwritable", message, help=_OTHER_FOLDER) from found
+
+
+def check_output(folder: Path) -> None:
+    """Raise OpenwaferError where a file stands in the place of an output folder."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            message = f"the output folder is {folder}, and {path} is a file"
+            raise error("output-is-file", message, help=_OTHER_FOLDER)
 
 
 def find(layout: Path, options: CompileOptions) -> Compilation | None:
@@ -86,7 +104,7 @@ def _digest(content: bytes | None) -> str | None:
 
 def _key(layout: Path, options: CompileOptions) -> str:
     # Messages and symbols name files as they are seen from the working folder.
-    places = str(Path.cwd()), str(layout.resolve())
+    places = str(Path.cwd()), str(layout.absolute())
     chosen = sorted((name, str(value)) for name, value in asdict(options).items())
     # The library's sources are files that a program reads.
     compiler = source_digest("arch", "program", "ir", "csl", "compiler")

@@ -9,7 +9,7 @@ from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.command_line import Command, Stage
 from openwafer.sdk.compiler.compilations import Compilation
 from openwafer.sdk.compiler.memory_map import memory_map
-from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.layout import Built, build
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser import parse
@@ -26,7 +26,7 @@ def compile_files(layout: Path, options: CompileOptions) -> Compilation:
         OpenwaferError: the program is wrong, or a file is missing.
     """
     _check_file(layout)
-    imports = ImportPaths(layout.resolve().parent, options.import_paths)
+    imports = ImportPaths(beside_link(layout).parent, options.import_paths)
     made = compilation_of(compile_program(layout, options, imports))
     compilations.keep(layout, options, imports.contents, made)
     return made

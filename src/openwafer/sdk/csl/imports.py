@@ -1,5 +1,6 @@
 """Finds the files that `@import_module` names."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -47,7 +48,7 @@ class ImportPaths:
         places = self._candidates(name, importer)
         for place in places:
             if self.content(place) is not None:
-                return place.resolve()
+                return beside_link(place)
         raise error(
             "csl-no-file",
             f"cannot find the imported file '{name}'",
@@ -83,6 +84,17 @@ class ImportPaths:
             node for node in tree.declarations if isinstance(node, ast.Variable | ast.Function)
         )
         return any(node.name.text == name for node in named)
+
+
+def beside_link(path: Path) -> Path:
+    """The absolute path of a file as it is named: where it is a link, not that of its target.
+
+    What a linked file imports lies beside the link, where a suite with shared sources has it.
+    """
+    plain = Path(os.path.normpath(path.absolute()))
+    # A folder before `..` may be a link itself: then the way without both leads elsewhere.
+    is_same = plain.exists() and plain.samefile(path)
+    return plain if is_same or not path.exists() else path.absolute()
 
 
 def _remedy_for_missing(name: str, importer: Path) -> str:

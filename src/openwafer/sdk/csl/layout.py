@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError, Severity, counted, error, render
 from openwafer.sdk.csl import types as t
-from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.doubts import unbound_queues
@@ -45,7 +45,7 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     Raises:
         OpenwaferError: everything wrong that was found.
     """
-    path = layout_file.resolve()
+    path = beside_link(layout_file)
     if not path.is_file():
         raise error("csl-no-file", f"there is no file '{layout_file}'")
     imports = imports or ImportPaths(path.parent, options.import_paths)

@@ -82,9 +82,16 @@ class TypeParser(Cursor, ABC):
         start = self.token.start
         kind = ast.FunctionKind(self.advance().text)
         opener = self.expect("(", "in a function type")
-        parameters = self.items(opener, "the parameters", self.expression)
+        parameters = self.items(opener, "the parameters", self._parameter_type)
         result = self.type_expression()
         return ast.FunctionType(kind, parameters, result, span=self.since(start))
+
+    def _parameter_type(self) -> ast.Expression:
+        """Parse the type of a parameter; a name before it says nothing to a type."""
+        if self.token.kind is TokenKind.NAME and self.ahead(1).text == ":":
+            self.name("a parameter")
+            self.advance()
+        return self.expression()
 
     def _aggregate_type(self) -> ast.AggregateType:
         start = self.token.start

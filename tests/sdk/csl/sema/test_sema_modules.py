@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image
+from openwafer.source import SourceText, Span
 from tests.sdk.csl.sema.programs import messages
 
 COUNTER = """
@@ -161,3 +163,29 @@ def test_fields_of_a_json_file_have_the_types_in_their_names(tmp_path: Path) -> 
 def test_a_fifo_that_nobody_uses_takes_no_memory() -> None:
     fifo = "var buffer = @zeros([20000]u32); const fifo = @allocate_fifo(buffer);"
     assert messages(f"{fifo} fn main() void {{}} comptime {{ @export_symbol(main); }}") == []
+
+
+def test_what_a_link_imports_lies_beside_the_link(tmp_path: Path) -> None:
+    for folder, number in (("shared", 1), ("program", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "number.csl").write_text(f"const value: i16 = {number};")
+    (tmp_path / "shared/pe.csl").write_text('const n = @import_module("number.csl");')
+    (tmp_path / "program/pe.csl").symlink_to(tmp_path / "shared/pe.csl")
+    imports = ImportPaths(tmp_path)
+    text = SourceText("layout.csl", " ")
+    pe = imports.find("program/pe.csl", tmp_path / "layout.csl", Span(text, 0, 1))
+    found = imports.find("number.csl", pe, Span(text, 0, 1))
+    assert found == tmp_path / "program/number.csl"
+
+
+def test_a_file_has_one_path_whatever_way_leads_there(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b.csl").write_text("")
+    assert beside_link(tmp_path / "a/../b.csl") == tmp_path / "b.csl"
+
+
+def test_a_way_through_a_linked_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "far/deep").mkdir(parents=True)
+    (tmp_path / "far/b.csl").write_text("")
+    (tmp_path / "near").symlink_to(tmp_path / "far/deep")
+    assert beside_link(tmp_path / "near/../b.csl").is_file()

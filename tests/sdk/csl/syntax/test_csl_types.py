@@ -55,3 +55,8 @@ def test_the_body_of_a_function_is_no_literal_of_its_result() -> None:
 def test_a_type_may_be_chosen() -> None:
     text = "var x: (if (wide) i32 else i16) = 0;"
     assert declarations("var x: if (wide) i32 else i16 = 0;") == text
+
+
+def test_the_parameters_of_a_function_type_may_have_names() -> None:
+    named = "fn(num_iters: i32, x: [*]f32) void"
+    assert expression(named) == "fn(i32, [*]f32) void"

@@ -19,6 +19,7 @@ from openwafer.sdk.compat.layout.wiring import HOST_INPUT, HOST_OUTPUT, ColorVal
 from openwafer.sdk.compat.platform import SdkCompileArtifacts, SdkExecutionPlatform, SdkTarget
 from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.pipeline import compile_program
+from openwafer.sdk.csl.imports import beside_link
 from openwafer.sdk.csl.options import CompileOptions
 
 _MARGIN = 2
@@ -253,7 +254,7 @@ class _Wired:
 
 
 def _source_of(region: CodeRegion) -> Path:
-    path = Path(region.source).resolve()
+    path = beside_link(Path(region.source))
     if not path.is_file():
         raise error("source-missing", f"region {region.name}: there is no file {region.source}")
     return path

@@ -12,6 +12,7 @@ from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
+from openwafer.sdk.csl.sema.progress import Progress
 from openwafer.sdk.csl.sema.recording import Question, Recording, answered
 from openwafer.sdk.csl.types import Type, ir_type, is_aggregate, num_words
 from openwafer.sdk.csl.values import (
@@ -187,6 +188,7 @@ class Analysis:
         self.printed: list[str] = []
         self.call_depth = 0
         self.num_steps = 0
+        self._progress = Progress(options.comptime_step_limit)
         self.last_place: Span | None = None
         self.name_function: Callable[[FunctionValue, Span], str]
         self.context = Context(root, Scope())
@@ -262,6 +264,7 @@ class Analysis:
     def spend_step(self, span: Span) -> None:
         """Count a call or an iteration that is followed at compile time."""
         limit = self.options.comptime_step_limit
+        self._progress.look(self.num_steps, span)
         if not self.spend_steps(1):
             self.fail(
                 "too-many-steps",

@@ -1,0 +1,42 @@
+"""Tells whoever waits for a long compilation that it goes on, and where."""
+
+import sys
+import time
+from typing import Final
+
+from openwafer.source import Span
+
+FIRST_SECONDS: Final = 10.0
+_STEPS: Final = 10_000
+"""How many calls and iterations lie between two looks at the clock."""
+
+
+class Progress:
+    """Remarks on the standard error while work at compile time goes on, each after twice the time.
+
+    Args:
+        limit: how many calls and iterations there may be.
+        seconds: until the first remark.
+    """
+
+    def __init__(self, limit: int, seconds: float = FIRST_SECONDS) -> None:
+        self._limit = limit
+        self._begin = time.monotonic()
+        self._next_seconds = seconds
+        self._next_steps = _STEPS
+
+    def look(self, num_steps: int, span: Span) -> None:
+        """Write a remark if it is time; `num_steps` are done, the next one is that of `span`."""
+        if num_steps < self._next_steps:
+            return
+        self._next_steps = num_steps + _STEPS
+        seconds = time.monotonic() - self._begin
+        if seconds < self._next_seconds:
+            return
+        self._next_seconds = 2 * seconds
+        line = span.source.position(span.start).line
+        sys.stderr.write(
+            f"openwafer: {seconds:.0f} s at compile time, {num_steps:,} of at most {self._limit:,}"
+            f" calls and iterations, now at {span.source.name}:{line}\n"
+        )
+        sys.stderr.flush()
