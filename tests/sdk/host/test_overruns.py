@@ -160,3 +160,17 @@ def test_another_word_than_warning_or_error_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("OPENWAFER_OVERRUNS", "errors")
     with pytest.raises(OpenwaferError, match="OPENWAFER_OVERRUNS is 'errors'"):
         stops_at_overrun_by_environment()
+
+
+def test_one_place_in_several_images_is_one_warning() -> None:
+    made = program(_SIX)
+    others = tuple(replace(made.images[0], name=f"pe{n}.csl") for n in range(3))
+    made = replace(
+        made,
+        images=others,
+        image_of=np.arange(3, dtype=np.int32).reshape(1, 3),
+        parameters=np.zeros((1, 3, 0), np.int64),
+        routes_of=np.zeros((1, 3), np.int32),
+    )
+    (found,) = ran(made).overruns()
+    assert found.notes[-1] == "3 distinct images do the same, this PE's is the first"

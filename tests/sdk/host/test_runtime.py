@@ -167,3 +167,19 @@ def test_a_runtime_reads_the_output_folder_of_the_compiler(tmp_path: Path) -> No
 def test_a_tensor_of_another_shape_is_refused(runtime: Runtime) -> None:
     with pytest.raises(OpenwaferError, match=r"shape \(2, 1, 2\); the region takes \(2, 2, 2\)"):
         runtime.copy_to_device(1, np.zeros((2, 1, 2), np.uint32), ALL)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (np.float64, r"astype\(np.float32\)"),
+        (np.uint8, r"astype\(np.float32\)"),
+        (np.uint16, "view.np.uint16"),
+        (np.float32, "view.np.uint32"),
+    ],
+)
+def test_a_tensor_of_other_elements_is_refused(
+    runtime: Runtime, kind: type[np.generic], remedy: str
+) -> None:
+    with pytest.raises(OpenwaferError, match=rf"takes 32-bit words, uint32(.|\n)*{remedy}"):
+        runtime.copy_to_device(1, np.zeros((2, 2, 2), kind), ALL)

@@ -1,13 +1,16 @@
 """The body of a function: blocks, slots, time, and what outlives a suspension."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Final
 
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.frames import STATE, Frame
 from openwafer.sdk.codegen.mailboxes import (
     CODE_PARAMETERS,
+    field,
     load,
     read,
     store,
@@ -32,6 +35,9 @@ from openwafer.sdk.ir.suspension import live_slots, saved_at
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
+_LOOK_CYCLES: Final = 1 << 22
+"""How many cycles a loop runs before it looks whether the host wants an end."""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -53,7 +59,7 @@ class Unit:
     suspending: frozenset[str]
     addresses: dict[str, int]
     numbers: dict[str, int]
-    kernels: dict[Kernel, None] = field(default_factory=dict)
+    kernels: dict[Kernel, None] = attribute(default_factory=dict)
 
     def seen_by_callers(self, name: str) -> Hashable:
         """All that the text of a caller has of a function."""
@@ -128,7 +134,8 @@ class FunctionWriter:
             if not slot.is_memory:
                 self.slots[slot.name] = body.variable(llvm_type(slot.type))
         self.reload_cycles()
-        self._limit = read(body, mailbox.LIMIT)
+        self._limit = body.variable("i64")
+        self._set_limit(body.value(f"load i64, ptr {self._cycles}"))
         if self.may_suspend:
             body.jump("dispatch")
             body.begin("start")
@@ -271,8 +278,7 @@ class FunctionWriter:
         self.pending_cycles += min(edges)
         now = self.cycles()
         if any(self._order[name] <= self._block_index for name in instruction.names):
-            in_time = self.body.value(f"icmp sle i64 {now}, {self._limit}")
-            self.trap_unless(in_time, Trap.ENDLESS_LOOP, now, instruction.place)
+            self._check_time(now, instruction.place)
         if max(edges) == min(edges):
             return
         more, *chosen = (str(cycles - min(edges)) for cycles in edges)
@@ -286,6 +292,24 @@ class FunctionWriter:
         value, *constants = instruction.args
         left, kind = self.spell(value), llvm_type(value.type)
         return [self.body.value(f"icmp eq {kind} {left}, {self.spell(one)}") for one in constants]
+
+    def _set_limit(self, now: str) -> None:
+        """Look at the time again when some more cycles have gone by."""
+        later = self.body.value(f"add i64 {now}, {_LOOK_CYCLES}")
+        self.body.do(f"store i64 {later}, ptr {self._limit}")
+
+    def _check_time(self, now: str, place: int) -> None:
+        """Trap past the mailbox's limit, which the host may have changed since the loop began."""
+        soon, late = self.body.fresh_label(), self.body.fresh_label()
+        limit = self.body.value(f"load i64, ptr {self._limit}")
+        self.body.branch(self.body.value(f"icmp sle i64 {now}, {limit}"), soon, late)
+        self.body.begin(late)
+        last = self.body.value(f"load volatile i64, ptr {field(self.body, mailbox.LIMIT)}")
+        in_time = self.body.value(f"icmp sle i64 {now}, {last}")
+        self.trap_unless(in_time, Trap.ENDLESS_LOOP, now, place)
+        self._set_limit(now)
+        self.body.jump(soon)
+        self.body.begin(soon)
 
     def _switch(self, instruction: Instruction, targets: list[str]) -> None:
         value, *constants = instruction.args

@@ -41,8 +41,6 @@ from openwafer.sdk.program.mailbox import Outcome, Trap
 
 SUPPORT: Final = scalars.DECLARATIONS + floats_module.SUPPORT + mailboxes.SUPPORT + vectors.METADATA
 """What every LLVM module rests on."""
-# Ten seconds of the wafer's time: far above any task, and over in a second here.
-_MOST_CYCLES: Final = 1 << 33
 RUN: Final = "image_run"
 """Name of a module's function: mailbox, memory, links, entry's number, whether to resume."""
 
@@ -227,7 +225,7 @@ def _run(base: int, entries: tuple[tuple[str, bool], ...]) -> str:
     """
     body = Body(f"define i32 @{RUN}({CODE_PARAMETERS}, i32 %number, i32 %is_resume) nounwind")
     body.begin_entry()
-    limit = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {_MOST_CYCLES}")
+    limit = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {mailbox.MOST_CYCLES}")
     write(body, mailbox.LIMIT, limit)
     running = word_address(body, str(base), "i64")
     body.branch(body.value("icmp ne i32 %is_resume, 0"), "resume", "start")

@@ -10,6 +10,7 @@ What goes from one band into the next lies on lists of the one that it leaves.
 """
 
 import ctypes
+import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
 from numba import njit, types
+from numba.core.event import Listener, install_listener
 
 from openwafer.sdk.fabric import overrun, processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
@@ -31,7 +33,8 @@ from openwafer.sdk.fabric.compiled import (
 )
 from openwafer.sdk.fabric.one_unit import as_one_unit
 from openwafer.sdk.fabric.rows import core_row, mailbox_row, processor_row, sleep_row, thread_row
-from openwafer.sdk.fabric.state import Array, State
+from openwafer.sdk.fabric.state import Array, State, Tables
+from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.sources import source_digest
 
 # Arguments are declared 64 bits wide; callees that take 32 read the low half of the register.
@@ -42,7 +45,7 @@ AHEAD: Final = 8
 """How many cores ahead memory is asked for what they need."""
 LOOKS: Final = 2000
 """How often a band looks for the others before it lets the processor do something else."""
-PATIENCE_SECONDS: Final = 1.5
+INTERRUPT_SECONDS: Final = 0.05
 
 Pause = Callable[[], int]
 
@@ -134,6 +137,9 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
     """One cycle of all awake cores."""
     kept = 0
     for i in range(s[w.G_CORES]):
+        if s[w.G_ERROR] and load_shared(cells_at(s[w.G_BAND_ADDRESSES]), w.G_INTERRUPT):
+            # Each of the others would have to be torn out of its own endless loop.
+            break
         if i + AHEAD < s[w.G_CORES]:
             look_ahead(s, i)
         pe = s[w.CORE_LIST + i]
@@ -157,6 +163,8 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
 def summarize(s: State) -> None:
     """Note when the band has something to do again."""
     s[w.G_NEXT] = w.NEVER
+    if s[w.G_BAND] == 0:
+        s[w.G_INTERRUPTED] = load_shared(s, w.G_INTERRUPT)
     if s[w.G_ROUTERS] | s[w.G_CORES] | s[w.G_CALLS] | s[w.G_CALLS + 1]:
         s[w.G_NEXT] = s[w.G_NOW] + 1
     elif s[w.G_IN_WHEEL]:
@@ -204,6 +212,8 @@ def begin_cycle(s: State, goal: int, limit: int) -> int:
         is_full |= other[w.G_EVENTS] > s[w.G_EVENT_LIMIT] or other[w.G_TEXT] > w.MAX_TEXT // 2
     if missing == 0:
         return w.STOP_GOAL
+    if cells_at(s[w.G_BAND_ADDRESSES])[w.G_INTERRUPTED]:
+        return w.STOP_LIMIT
     if is_full:
         return w.STOP_DRAIN
     if following == w.NEVER:
@@ -278,15 +288,28 @@ PAUSE: Final = NativeFunction(_give_way, PAUSE_TYPE)
 
 
 def prepare(function: Any, kinds: Sequence[object]) -> None:
-    """Compile a function of the core, or read it from the cache; say so if that takes long."""
-    if function.signatures:
-        return
+    """Compile a function of the core, or read it from the cache; say so where it is compiled."""
+    if not function.signatures:
+        with as_one_unit(function), install_listener("numba:compile", _Compilations()):
+            function.compile(tuple(kinds))
+
+
+class _Compilations(Listener):  # type: ignore[misc]
+    """Hears of what numba compiles, and nothing of what it finds in its cache."""
+
+    def on_start(self, event: Any) -> None:
+        """A function begins; the first one is the whole that the user waits for."""
+        _tell_once()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing."""
+
+
+@functools.cache
+def _tell_once() -> None:
     note = "openwafer: compiling the fabric simulator; this happens once and takes some 10 seconds"
-    timer = threading.Timer(PATIENCE_SECONDS, print, [note], {"file": sys.stderr, "flush": True})
-    timer.start()
-    with as_one_unit(function):
-        function.compile(tuple(kinds))
-    timer.cancel()
+    sys.stderr.write(f"{note}\n")
+    sys.stderr.flush()
 
 
 def look_address() -> int:
@@ -302,10 +325,22 @@ def write_register(state: int, pe: int, address: int, value: int) -> None:
     set_register(state, pe, address, value)
 
 
+def interrupt(states: Sequence[Array]) -> None:
+    """End what bands do: at the next cycle, and at the next look of a loop of PE code at its limit.
+
+    A PE may take its limit anew at the same moment, so this is repeated until all have ended.
+    """
+    states[0][w.G_INTERRUPT] = 1
+    Tables(states[0]).mailbox[:, mb.LIMIT] = 0
+
+
 def advance_all(
     states: Sequence[Array], run: NativeFunction, element: NativeFunction, goal: int, limit: int
 ) -> int:
     """Advance all bands of a machine; the first state takes the sums, and an error.
+
+    The bands run in threads of their own, so that a signal reaches the caller: what it raises, such
+    as KeyboardInterrupt, passes once the bands have come to a halt.
 
     Returns why they stopped.
     """
@@ -320,12 +355,19 @@ def advance_all(
         address = int(states[band][w.G_ADDRESS])
         stops[band] = advance(address, run, element, PAUSE, goal, limit)
 
-    threads = [threading.Thread(target=advance_band, args=(k,)) for k in range(1, len(states))]
+    threads = [threading.Thread(target=advance_band, args=(k,)) for k in range(len(states))]
+    first[w.G_INTERRUPT] = 0
     for thread_ in threads:
         thread_.start()
-    advance_band(0)
-    for thread_ in threads:
-        thread_.join()
+    try:
+        for thread_ in threads:
+            thread_.join()
+    except BaseException:
+        for thread_ in threads:
+            while thread_.is_alive():
+                interrupt(states)
+                thread_.join(INTERRUPT_SECONDS)
+        raise
     for state in states[1:]:
         first[w.FIRST_SUM : w.END_SUM] += state[w.FIRST_SUM : w.END_SUM]
         state[w.FIRST_SUM : w.END_SUM] = 0

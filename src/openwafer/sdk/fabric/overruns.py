@@ -82,8 +82,18 @@ def distinct(found: Iterable[Overrun], program: Program) -> tuple[Overrun, ...]:
     return tuple(first.values())
 
 
-def diagnostic(one: Overrun, program: Program, severity: Severity) -> Diagnostic:
-    """An overrun in words."""
+def by_place(found: Iterable[Overrun], program: Program) -> tuple[tuple[Overrun, int], ...]:
+    """The first one of each place and operand, and how many images do the same."""
+    groups: dict[tuple[int, int], list[Overrun]] = {}
+    for one in distinct(found, program):
+        groups.setdefault((one.place, one.operand), []).append(one)
+    return tuple((group[0], len(group)) for group in groups.values())
+
+
+def diagnostic(
+    one: Overrun, program: Program, severity: Severity, num_images: int = 1
+) -> Diagnostic:
+    """An overrun in words; `num_images` have one at the same place."""
     y, x = divmod(one.pe, program.width)
     image = program.images[int(program.image_of[y, x])]
     known = stretches(image)
@@ -104,6 +114,8 @@ def diagnostic(one: Overrun, program: Program, severity: Severity) -> Diagnostic
     if there:
         more = f" and {len(there) - MAX_NAMED} more" if len(there) > MAX_NAMED else ""
         notes.append(f"what lies there is {', '.join(there[:MAX_NAMED])}{more}")
+    if num_images > 1:
+        notes.append(f"{num_images} distinct images do the same, this PE's is the first")
     remedy = _HELP if one.operation else _HELP_MAP
     text = remedy if severity is Severity.WARNING else _STOPPED.format(help=remedy)
     return Diagnostic(severity, CODE, message, notes=tuple(notes), help=text)

@@ -27,7 +27,15 @@ class Patience:
             return
         self._next_seconds = 2 * seconds
         so_far = f"{seconds:.0f} s, {cycles:,} cycles"
-        lines = [f"openwafer: the host has waited {so_far}, for {self._awaited}"]
-        lines += [f"  {line}" for line in busy()]
-        sys.stderr.write("\n".join(lines) + "\n")
-        sys.stderr.flush()
+        _write(f"openwafer: the host has waited {so_far}, for {self._awaited}", busy())
+
+
+def tell_interrupted(cycle: int, busy: list[str]) -> None:
+    """Write where PEs were when somebody interrupted the run."""
+    _write(f"openwafer: interrupted at cycle {cycle:,}", busy)
+
+
+def _write(remark: str, notes: list[str]) -> None:
+    lines = [remark, *(f"  {note}" for note in notes)]
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()

@@ -29,6 +29,15 @@ _TRAPS = {
     mb.Trap.ENDLESS_LOOP: "a loop ran for {value} cycles without an end",
 }
 
+_FOLLOW = "follow a wavelet from its sender: each hop needs a route, a queue and a reader"
+_NOT_OPENED = (
+    "end the command with unblock_cmd_stream(): in the function that was launched, or in the last"
+    " task that it leads to"
+)
+_SHARED_MICROTHREAD = (
+    "input queue n and output queue n share microthread n: give operations that wait for each other"
+    " queues of different numbers, or on wse3 a .ut_id"
+)
 _IS_FULL = " is full"
 _NO_QUEUE = "no input queue has that color"
 _TRAP_REMEDIES = {
@@ -122,18 +131,31 @@ class Report:
             f"nothing moves any more at cycle {int(self._state[w.G_NOW])}, while the host waits"
             f" for {awaited}",
             notes=tuple(notes),
-            help="follow a wavelet from its sender: each hop needs a route, a queue and a reader",
+            help=self._remedy(with_command, is_alone=len(remarks) == len(with_command)),
         )
+
+    def _remedy(self, with_command: list[int], *, is_alone: bool) -> str:
+        """What to do about a deadlock: of commands that do not end, or of wavelets."""
+        main = self._tables.core[with_command, w.C_MAIN]
+        if (main == w.MAIN_REQUEST).any():
+            return _SHARED_MICROTHREAD
+        is_idle = np.isin(main, (w.MAIN_IDLE, w.MAIN_REST)).all()
+        return _NOT_OPENED if is_alone and is_idle else _FOLLOW
 
     def busy(self) -> list[str]:
         """Where PEs that have not ended the host's command are."""
         is_at_work = self._tables.processor[:, w.P_COMMAND] != w.COMMAND_NONE
         is_at_work &= self._tables.core[:, w.C_MAIN] != w.MAIN_REST
         remarks = [
-            (pe, f" is at work, last at {self._place(pe) or 'an unknown place'}")
+            (pe, f" is at work in '{self._entry(pe)}', last at {self._place(pe) or 'no request'}")
             for pe in np.flatnonzero(is_at_work).tolist()
         ]
         return alike_together(remarks, self._name)[:MAX_NOTES]
+
+    def _entry(self, pe: int) -> str:
+        """The function or task that a PE runs, or ran last."""
+        row = self._tables.processor[pe]
+        return self._program.images[int(row[w.P_IMAGE])].entries[int(row[w.P_ENTRY])].function
 
     def _unread_streams(self) -> list[Remark]:
         """What the host streams, and a PE has no queue for."""
@@ -207,9 +229,17 @@ class Report:
             return " has not begun the host's command: it is busy, or its stream is closed"
         if main in (w.MAIN_IDLE, w.MAIN_REST):
             return " is idle and has not called unblock_cmd_stream"
-        # A request that has not begun waits for a microthread: of its queue, or as asked for.
-        why = ", for an earlier operation of the same microthread" if main == w.MAIN_REQUEST else ""
+        why = f", {self._taken_microthread(pe)}" if main == w.MAIN_REQUEST else ""
         return f" waits at {self._place(pe) or 'an unknown place'}{why}"
+
+    def _taken_microthread(self, pe: int) -> str:
+        """Why a request has not begun: another operation has the microthread of its queue."""
+        slot, own = _microthread(self._tables.job[w.MAIN_SLOT, pe])
+        if slot < 0:
+            return "for an earlier operation of the same microthread"
+        _, other = _microthread(self._tables.job[slot, pe])
+        what = f"an operation of {other} has it" if other and other != own else "it is not free yet"
+        return f"for microthread {slot} of {own or 'the operation'}: {what}"
 
     def _threads(self, pe: int) -> list[tuple[str, str, int, Array]]:
         """Operations of a PE that are not done: thread, place, elements left, and their job."""
@@ -294,6 +324,17 @@ class Report:
             return f"{self._name(pe)} receives nothing from there at position {position}"
         is_full = (int(row[w.R_BUSY]) >> (w.FULL_SHIFT + color)) & 1
         return f"{self._name(pe)}{_IS_FULL}" if is_full else ""
+
+
+def _microthread(job: Array) -> tuple[int, str]:
+    """Number of the microthread of an operation, -1 where it takes a free one, and its queue."""
+    operands = job[w.J_OPERANDS :].reshape(-1, w.OPERAND_WORDS)
+    number, name = int(job[w.J_MICROTHREAD]), ""
+    for kind, word in ((w.FABIN, "input"), (w.FABOUT, "output")):
+        for queue in operands[operands[:, w.O_KIND] == kind, w.O_QUEUE].tolist()[:1]:
+            name = f"{word} queue {queue}"
+            number = queue if job[w.J_MICROTHREAD] < 0 else number
+    return number, name
 
 
 def _length(word: int, queue: int) -> int:

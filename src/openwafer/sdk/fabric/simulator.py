@@ -12,8 +12,8 @@ from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.load import load
-from openwafer.sdk.fabric.overruns import Overrun, diagnostic, distinct, read_event
-from openwafer.sdk.fabric.patience import Patience
+from openwafer.sdk.fabric.overruns import Overrun, by_place, diagnostic, distinct, read_event
+from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.state import Array, Tables, events_of
 from openwafer.sdk.program import mailbox as mb
@@ -250,11 +250,11 @@ class Simulator:
     def overruns(self) -> tuple[Diagnostic, ...]:
         """A warning for each operation so far that went over the end of a variable.
 
-        One for each operand, place in the source and image: the first one, by PE in a cycle. Where
-        they are errors there are no warnings.
+        One for each operand and place in the source: the first one, by PE in a cycle. Where they
+        are errors there are no warnings.
         """
-        found = distinct(() if self._options.stops_at_overrun else self._overruns, self._program)
-        return tuple(diagnostic(one, self._program, Severity.WARNING) for one in found)
+        found = by_place(() if self._options.stops_at_overrun else self._overruns, self._program)
+        return tuple(diagnostic(one, self._program, Severity.WARNING, num) for one, num in found)
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
@@ -318,9 +318,14 @@ class Simulator:
     def _advance(self, goal: int, limit: int) -> int:
         self._place_sources()
         while True:
-            stop = engine.advance_all(self._states, self._run, self._element, goal, limit)
-            for state in self._states:
-                self._drain(state)
+            try:
+                stop = engine.advance_all(self._states, self._run, self._element, goal, limit)
+            except KeyboardInterrupt:
+                tell_interrupted(self.cycle, self._busy())
+                raise
+            finally:
+                for state in self._states:
+                    self._drain(state)
             if stop == w.STOP_ERROR:
                 raise self._stopped()
             if stop != w.STOP_DRAIN:

@@ -328,6 +328,10 @@ G_ERROR: Final = 176
 G_ERROR_PE: Final = 177
 G_ERROR_A: Final = 178
 G_ERROR_B: Final = 179
+G_INTERRUPT: Final = 181
+"""Of the first band: the host, which waits in another thread, wants an end."""
+G_INTERRUPTED: Final = 182
+"""The same as all bands have it, once a cycle."""
 G_SEEN: Final = 180
 """How many overruns the band has told of."""
 

@@ -159,10 +159,12 @@ class Runtime:
     def stop(self) -> None:
         """Finish what is queued, let the fabric come to rest, and write the logs.
 
-        Raises OpenwaferError when the program fails or cannot go on.
+        Raises OpenwaferError when the program fails or cannot go on, and when a function that was
+        launched has not ended on every PE.
         """
         simulator = self._loaded()
         self._watch(self._drain)
+        self._watch(simulator.run_until_command_done)
         limit = None if self._options.can_idle else _SETTLE_CYCLES
         self._watch(lambda: simulator.run_until_idle(limit))
         self._is_running = False
@@ -217,7 +219,7 @@ class Runtime:
         """
         variable = self.symbols.variable(dest)
         region.check(self.program)
-        tensors.check_shape(src, region.shape)
+        tensors.check_tensor(src, region.shape)
 
         def write() -> None:
             simulator = self._settle()
@@ -272,7 +274,7 @@ class Runtime:
         """
         self._check_stream(color, "MEMCPYH2D")
         region.check(self.program)
-        tensors.check_shape(src, region.shape)
+        tensors.check_tensor(src, region.shape)
 
         def inject() -> None:
             simulator = self._started()
@@ -430,7 +432,7 @@ class Runtime:
         """Write the log also when the program fails: it says how it came there."""
         try:
             action()
-        except OpenwaferError:
+        except (OpenwaferError, KeyboardInterrupt):
             self._write_log()
             self._tell_overruns()
             raise

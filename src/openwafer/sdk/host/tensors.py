@@ -71,6 +71,16 @@ def _remedy_for_size(dtype: np.dtype[Any], name: str) -> str:
     return f"convert it: array.astype(np.{narrow})"
 
 
+def _remedy_for_words(array: object) -> str:
+    if not isinstance(array, np.ndarray):
+        return "give an array: np.array(..., np.uint32)"
+    if array.dtype.itemsize == 4:
+        return "show its bits as words: src.view(np.uint32)"
+    if array.dtype.itemsize == 2:
+        return "put each element into the low half of a word: src.view(np.uint16).astype(np.uint32)"
+    return "make elements of 32 bits first: src.astype(np.float32).view(np.uint32)"
+
+
 def check_writeable(array: NDArray[Any], name: str) -> None:
     """Raise OpenwaferError for an array that nothing can be written to."""
     if not array.flags.writeable:
@@ -79,8 +89,15 @@ def check_writeable(array: NDArray[Any], name: str) -> None:
         )
 
 
-def check_shape(words: NDArray[np.uint32], shape: tuple[int, int, int]) -> None:
-    """Raise OpenwaferError unless a tensor has a region's shape."""
+def check_tensor(words: object, shape: tuple[int, int, int]) -> None:
+    """Raise OpenwaferError unless an array is one of 32-bit words, of a region's shape."""
+    if not isinstance(words, np.ndarray) or words.dtype != np.uint32:
+        kind = words.dtype if isinstance(words, np.ndarray) else f"type {type(words).__name__}"
+        raise error(
+            "host-element-type",
+            f"src is of {kind}; a copy takes 32-bit words, uint32",
+            help=_remedy_for_words(words),
+        )
     if words.shape != shape:
         raise error(
             "host-tensor-shape",

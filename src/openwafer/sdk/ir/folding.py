@@ -191,6 +191,7 @@ class _Folder:
         alone = Block("alone", [replace(one, result=0, cycles=()), last])
         function = Function("alone", 0, one.type, [], [alone])
         box = np.zeros(mailbox.MAILBOX_WORDS, np.int64)
+        box[mailbox.LIMIT] = mailbox.MOST_CYCLES
         machine = _Constants(
             box, self._memory.copy(), is_known=self._is_known, stack_base=self._stack_base
         )

@@ -81,6 +81,7 @@ class Interpreter:
             entry: number of the entry; ignored when `is_resume`.
             is_resume: go on behind the request made last.
         """
+        box[mailbox.LIMIT] = box[mailbox.CYCLE] + mailbox.MOST_CYCLES
         if not is_resume:
             machine = Machine(box, memory)
             self._running[key] = self._start(machine, entry)
@@ -208,6 +209,10 @@ class Frame:
             case "jump" | "branch" | "switch":
                 target = self._target(instruction)
                 self._pass(instruction.cycles[target])
+                box = self.machine.box
+                if box[mailbox.CYCLE] > box[mailbox.LIMIT]:
+                    box[mailbox.PLACE] = instruction.place
+                    raise TrapError(Trap.ENDLESS_LOOP, int(box[mailbox.CYCLE]))
                 return instruction.names[target]
             case "return":
                 self._pass(sum(instruction.cycles))

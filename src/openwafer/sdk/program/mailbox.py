@@ -97,7 +97,10 @@ PRIORITY: Final = 41
 RESULT: Final = 42
 """What a request gives back: a register's value, 1 when a FIFO operation ran to its end."""
 LIMIT: Final = 43
-"""Cycle past which a loop of compiled code is taken for endless; `run` sets it at each call."""
+"""Cycle past which a loop is taken for endless; `run` sets it at each call, and the host may change
+it while code runs."""
+MOST_CYCLES: Final = 1 << 33
+"""How far it lies from the call's cycle: ten seconds of the wafer's time, far above any task."""
 OPERANDS: Final = 44
 """Destination, then sources: each an :class:`OperandKind` and four words of value."""
 OPERAND_WORDS: Final = 5

@@ -1,0 +1,79 @@
+"""Whoever waits for a program that does not end can stop it, and hears where it was."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.host import Region, Runtime, RuntimeOptions
+from openwafer.sdk.host.engine import EngineKind
+from tests.sdk.host.hand_built import IMAGE, PROGRAM
+
+# So slow that the limit of cycles is minutes away.
+ENDLESS = """\
+module "pe.csl" stack 64 memory 24576
+place "pe.csl" 7 1 "scale"
+global @A 16 4
+global @ptr_A 20 1 = 16
+global @flags 21 2
+entry &scale
+entry &scale
+fn &scale($k: f32) void {
+head: loop_end
+  %0 = random u16 !8
+  jump[head] !8
+}
+"""
+SILENT = ENDLESS.replace(": loop_end", ":").replace("jump[head] !8", "return !0")
+
+
+def running(code: str, engine: EngineKind, threads: int = 1) -> Runtime:
+    program = replace(PROGRAM, images=(replace(IMAGE, code=code, tasks=(), queues=()),))
+    runtime = Runtime(program, RuntimeOptions(engine, threads, log_folder=None))
+    runtime.load()
+    runtime.run()
+    # The simulator is compiled here, if ever, and not while the test looks at the clock.
+    runtime.copy_from_device(lambda _: None, 1, Region(0, 0, 1, 1, 1))
+    return runtime
+
+
+def interrupt_soon() -> None:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+@pytest.mark.parametrize("engine", list(EngineKind))
+@pytest.mark.parametrize("num_threads", ["1", "2"])
+def test_an_endless_loop_ends_within_a_second_of_an_interrupt(
+    engine: EngineKind, num_threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENWAFER_THREADS", num_threads)
+    runtime = running(ENDLESS, engine)
+    runtime.launch("scale", 1.0)
+    begin = time.monotonic()
+    interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        runtime.stop()
+    assert time.monotonic() - begin < 2.3  # of which a busy machine may take the half
+
+
+def test_an_interrupt_tells_where_the_pes_are(capsys: pytest.CaptureFixture[str]) -> None:
+    runtime = running(ENDLESS, EngineKind.NATIVE)
+    runtime.launch("scale", 1.0)
+    interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        runtime.stop()
+    told = capsys.readouterr().err
+    assert "openwafer: interrupted at cycle " in told
+    assert "PE (0, 0) is at work in 'scale'" in told
+
+
+@pytest.mark.parametrize("nonblock", [True, False])
+def test_stopping_reports_a_command_that_does_not_end(nonblock: bool) -> None:
+    runtime = running(SILENT, EngineKind.NATIVE)
+    runtime.launch("scale", 1.0, nonblock=nonblock)
+    with pytest.raises(OpenwaferError, match=r"(?s)not called unblock_cmd_stream.*end the command"):
+        runtime.stop()
