@@ -70,3 +70,9 @@ def test_the_mistake_of_the_first_page_is_reported_as_it_says(tmp_path: Path) ->
     process = ended("cslc", *arguments, folder=tmp_path)
     assert process.returncode != 0
     assert REFUSAL.findall(FIRST.read_text(encoding="utf-8"))[0] in process.stdout + process.stderr
+
+
+def test_the_tutorial_may_be_tried_with_more_rows(tmp_path: Path) -> None:
+    arguments = write_program(PAGES[0], tmp_path, "wse3")
+    command("cslc", *(one.replace("rows:8", "rows:12") for one in arguments), folder=tmp_path)
+    assert "SUCCESS" in command("cs_python", "run.py", folder=tmp_path)

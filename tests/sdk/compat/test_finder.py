@@ -50,3 +50,14 @@ def test_a_public_module_has_no_other_names() -> None:
         "from cerebras.geometry.geometry import dataclass"
     )
     assert "cannot import name 'dataclass'" in result.stderr
+
+
+def test_the_older_name_of_the_client_gives_the_same() -> None:
+    result = python(
+        "from openwafer.sdk.compat import finder; finder.install()\n"
+        "from cerebras_appliance.sdk import SdkCompiler, SdkRuntime\n"
+        "from cerebras_appliance.sdk.debug_util import debug_util\n"
+        "from cerebras_appliance.pb.sdk.sdk_common_pb2 import MemcpyOrder\n"
+        "import cerebras.sdk.client as newer; print(newer.SdkRuntime is SdkRuntime)"
+    )
+    assert result.stdout == "True\n", result.stderr

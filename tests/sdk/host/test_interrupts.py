@@ -19,7 +19,7 @@ module "pe.csl" stack 64 memory 24576
 place "pe.csl" 7 1 "scale"
 global @A 16 4
 global @ptr_A 20 1 = 16
-global @flags 21 2
+global @flags 21 1
 entry &scale
 entry &scale
 fn &scale($k: f32) void {

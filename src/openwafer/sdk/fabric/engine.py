@@ -14,6 +14,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
@@ -334,6 +335,15 @@ def interrupt(states: Sequence[Array]) -> None:
     Tables(states[0]).mailbox[:, mb.LIMIT] = 0
 
 
+def halt(states: Sequence[Array], ends: Sequence[threading.Event]) -> None:
+    """Interrupt bands until all have ended, however often that is interrupted itself."""
+    while not all(end.is_set() for end in ends):
+        with suppress(KeyboardInterrupt):
+            interrupt(states)
+            for end in ends:
+                end.wait(INTERRUPT_SECONDS)
+
+
 def advance_all(
     states: Sequence[Array], run: NativeFunction, element: NativeFunction, goal: int, limit: int
 ) -> int:
@@ -350,23 +360,24 @@ def advance_all(
     for state in states[1:]:
         state[: w.SAME_WORDS] = first[: w.SAME_WORDS]
     stops = [0] * len(states)
+    # A join that is interrupted takes its thread for ended, before Python 3.13.
+    ends = [threading.Event() for _ in states]
 
     def advance_band(band: int) -> None:
         address = int(states[band][w.G_ADDRESS])
-        stops[band] = advance(address, run, element, PAUSE, goal, limit)
+        try:
+            stops[band] = advance(address, run, element, PAUSE, goal, limit)
+        finally:
+            ends[band].set()
 
-    threads = [threading.Thread(target=advance_band, args=(k,)) for k in range(len(states))]
     first[w.G_INTERRUPT] = 0
-    for thread_ in threads:
-        thread_.start()
+    for band in range(len(states)):
+        threading.Thread(target=advance_band, args=(band,)).start()
     try:
-        for thread_ in threads:
-            thread_.join()
+        for end in ends:
+            end.wait()
     except BaseException:
-        for thread_ in threads:
-            while thread_.is_alive():
-                interrupt(states)
-                thread_.join(INTERRUPT_SECONDS)
+        halt(states, ends)
         raise
     for state in states[1:]:
         first[w.FIRST_SUM : w.END_SUM] += state[w.FIRST_SUM : w.END_SUM]
