@@ -57,7 +57,7 @@ def test_an_endless_loop_ends_within_a_second_of_an_interrupt(
     interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
         runtime.stop()
-    assert time.monotonic() - begin < 2.3  # of which a busy machine may take the half
+    assert time.monotonic() - begin < 10.0  # a second where nothing else runs; minutes without it
 
 
 def test_an_interrupt_tells_where_the_pes_are(capsys: pytest.CaptureFixture[str]) -> None:
