@@ -24,6 +24,7 @@ class Architecture:
         has_stateful_buffers: forward changes buffers, as batch norm does.
         draws_random_numbers: forward in training mode advances the random state.
         skips_layers: forward calls a random subset of its layers.
+        writes_weights: forward writes to weights, which cannot be streamed then.
         without_gradient: globs over the trainable parameters that the loss does not reach.
     """
 
@@ -37,6 +38,7 @@ class Architecture:
     has_stateful_buffers: bool = False
     draws_random_numbers: bool = False
     skips_layers: bool = False
+    writes_weights: bool = False
     without_gradient: tuple[str, ...] = ()
 
     def build(self, seed: int = 0) -> nn.Module:

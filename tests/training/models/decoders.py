@@ -180,5 +180,7 @@ DECODERS = (
             "num_kv_shared_layers": 0,
         },
         is_tied=True,
+        # It clamps weights in place, by their data.
+        writes_weights=True,
     ),
 )

@@ -18,7 +18,8 @@ AdamW on the CPU, once in the plain PyTorch loop and once streamed; all paramete
 then be equal in every bit. `make test-slow` trains each row for {num_steps} steps in fp32, under
 bf16 autocast and under fp16 autocast, with activations kept, recomputed and offloaded. `make test`
 trains {num_default} of them for {num_default_steps} steps in the way that the last column names.
-Two micro-batches make a step.
+Two micro-batches make a step. An architecture whose forward writes to its own weights is refused
+where it would be streamed.
 
 | architecture | class | in every test run |
 |---|---|---|
@@ -50,5 +51,7 @@ def page() -> str:
     for row in ARCHITECTURES:
         cell = cells.get(row.name)
         shown = "" if cell is None else f"{cell.precision}, {cell.policy}"
+        if row.writes_weights:
+            shown = "refused: writes to weights"
         rows.append(f"| {row.name} | {row.model_class} | {shown} |\n")
     return head + "".join(rows)

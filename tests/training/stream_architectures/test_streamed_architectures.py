@@ -2,6 +2,7 @@
 
 import pytest
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from tests.training.architectures import ARCHITECTURES, BY_DEFAULT, Architecture
 from tests.training.stream_architectures.page import (
@@ -16,6 +17,7 @@ from tests.training.stream_architectures.parity import Training, compare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CELLS = default_cells()
+STREAMED = [row for row in ARCHITECTURES if not row.writes_weights]
 
 
 def name_of(row: Architecture) -> str:
@@ -31,10 +33,16 @@ def test_two_streamed_steps_equal_plain_ones(row: Architecture) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("row", ARCHITECTURES, ids=name_of)
+@pytest.mark.parametrize("row", STREAMED, ids=name_of)
 def test_twenty_streamed_steps_equal_plain_ones(row: Architecture, precision: str) -> None:
     results = compare(Training(row, NUM_STEPS, PRECISIONS[precision]), list(Activations))
     assert [result.num_differing for result in results] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("row", [row for row in ARCHITECTURES if row.writes_weights], ids=name_of)
+def test_a_forward_that_writes_to_weights_is_refused(row: Architecture) -> None:
+    with pytest.raises(OpenwaferError, match="the model's forward writes to the weight"):
+        compare(Training(row, num_steps=1), [Activations.KEEP])
 
 
 def test_what_runs_by_default_are_rows_of_the_table() -> None:
