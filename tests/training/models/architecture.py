@@ -25,6 +25,8 @@ class Architecture:
         draws_random_numbers: forward in training mode advances the random state.
         skips_layers: forward calls a random subset of its layers.
         writes_weights: forward writes to weights, which cannot be streamed then.
+        needs_fp32_range: its own checks fail under fp16 for the small random weights on which a
+            plan is made.
         without_gradient: globs over the trainable parameters that the loss does not reach.
     """
 
@@ -39,6 +41,7 @@ class Architecture:
     draws_random_numbers: bool = False
     skips_layers: bool = False
     writes_weights: bool = False
+    needs_fp32_range: bool = False
     without_gradient: tuple[str, ...] = ()
 
     def build(self, seed: int = 0) -> nn.Module:

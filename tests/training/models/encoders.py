@@ -152,6 +152,7 @@ ENCODERS = (
         {**QUIET, "quant_mode": True},
         is_tied=True,
         has_stateful_buffers=True,
+        needs_fp32_range=True,
         without_gradient=("*.LayerNorm.bias",),
     ),
     Architecture(

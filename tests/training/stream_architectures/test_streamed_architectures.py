@@ -18,6 +18,12 @@ from tests.training.stream_architectures.parity import Training, compare
 pytestmark = pytest.mark.usefixtures("one_thread")
 CELLS = default_cells()
 STREAMED = [row for row in ARCHITECTURES if not row.writes_weights]
+WAYS = [
+    pytest.param(row, precision, id=f"{row.name}-{precision}")
+    for row in STREAMED
+    for precision in PRECISIONS
+    if not (row.needs_fp32_range and precision == "fp16")
+]
 
 
 def name_of(row: Architecture) -> str:
@@ -32,8 +38,7 @@ def test_two_streamed_steps_equal_plain_ones(row: Architecture) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("row", STREAMED, ids=name_of)
+@pytest.mark.parametrize(("row", "precision"), WAYS)
 def test_twenty_streamed_steps_equal_plain_ones(row: Architecture, precision: str) -> None:
     results = compare(Training(row, NUM_STEPS, PRECISIONS[precision]), list(Activations))
     assert [result.num_differing for result in results] == [0, 0, 0]
