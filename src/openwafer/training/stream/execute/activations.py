@@ -112,7 +112,7 @@ class Frame:
     def _pack_activation(self, tensor: torch.Tensor) -> object:
         # A result that its own node saves would keep the node, and no collector sees that cycle:
         # a graph that no backward has come to would never go.
-        return tensor.detach()
+        return tensor if tensor.grad_fn is None else tensor.detach()
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
         assert isinstance(packed, torch.Tensor)
