@@ -9,7 +9,7 @@ import torch
 
 from openwafer.training.metrics import read_host_memory
 from openwafer.training.metrics.run_record import read_plan
-from openwafer.training.models import GptConfig, ModelConfig, UserModule
+from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
@@ -22,11 +22,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Shape:
-    """What differs from run to run.
-
-    `clip_norm` 0 is none, `host_mib` is that of the disk tier. A model that counts its passes sees
-    one micro-batch behind the other.
-    """
+    """What differs from run to run; `clip_norm` 0 is none, `host_mib` is that of the disk tier."""
 
     tier: StoreTier = StoreTier.DRAM
     mode: Mode = Mode.STREAMED
@@ -37,30 +33,22 @@ class Shape:
     micro_batches: int = 1
     clip_norm: float = 0.0
     host_mib: int = 96
-    counts: bool = False
-
-    def model(self) -> ModelConfig:
-        """A decoder, or a chain of linear layers that counts."""
-        if self.counts:
-            sizes = {"size": self.hidden_size, "num_layers": self.num_layers}
-            return UserModule("tests.training.session.tiny_model:CountingModel", sizes)
-        return GptConfig(
-            hidden_size=self.hidden_size,
-            num_layers=self.num_layers,
-            num_heads=4,
-            mlp_size=4 * self.hidden_size,
-            context_length=64,
-        )
 
     def config(self, folder: Path) -> RunConfig:
-        """Three steps."""
+        """Three steps of a decoder."""
         is_on_disk = self.tier is StoreTier.DISK
         return replace(
             tiny_config(make_tiny_data(folder), folder),
             steps=3,
             clip_norm=self.clip_norm or None,
             batch=BatchConfig(self.batch_size, 64, self.micro_batches),
-            model=self.model(),
+            model=GptConfig(
+                hidden_size=self.hidden_size,
+                num_layers=self.num_layers,
+                num_heads=4,
+                mlp_size=4 * self.hidden_size,
+                context_length=64,
+            ),
             streaming=StreamingConfig(
                 device="cpu",
                 store=self.tier,
@@ -79,7 +67,7 @@ def arguments_of(shape: Shape) -> tuple[object, ...]:
 
 def shape_of(words: Sequence[str]) -> Shape:
     """The shape that the words stand for."""
-    tier, mode, activations, layers, hidden_size, size, pieces, clip_norm, host_mib, counts = words
+    tier, mode, activations, layers, hidden_size, size, pieces, clip_norm, host_mib = words
     return Shape(
         StoreTier(tier),
         Mode(mode),
@@ -90,7 +78,6 @@ def shape_of(words: Sequence[str]) -> Shape:
         micro_batches=int(pieces),
         clip_norm=float(clip_norm),
         host_mib=int(host_mib),
-        counts=counts == "True",
     )
 
 

@@ -39,9 +39,6 @@ SLOW_ROWS = {
     "resident, 16 layers, clipped": replace(
         DRAM, mode=Mode.RESIDENT, activations=KEEP, num_layers=16, hidden_size=256, clip_norm=1.0
     ),
-    "DRAM, one micro-batch behind the other": Shape(
-        num_layers=8, hidden_size=1024, micro_batches=4, counts=True
-    ),
     "disk, shallow": DISK,
     "disk, offloaded in 4, clipped": replace(NARROW_DISK, activations=OFFLOAD, clip_norm=1.0),
     "disk, 16 layers, clipped": replace(DISK, num_layers=16, clip_norm=1.0),

@@ -38,8 +38,8 @@ class TinyModel(nn.Module):
 class CountingModel(TinyModel):
     """Also counts its training passes in a buffer and adds the count to its logits."""
 
-    def __init__(self, size: int = 8, num_layers: int = 2) -> None:
-        super().__init__(size=size, num_layers=num_layers, dropout=0.0)
+    def __init__(self) -> None:
+        super().__init__(dropout=0.0)
         self.register_buffer("num_passes", torch.zeros(()))
         self.num_passes: Tensor
 
