@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -39,6 +40,14 @@ def running(code: str, engine: EngineKind, threads: int = 1) -> Runtime:
     # The simulator is compiled here, if ever, and not while the test looks at the clock.
     runtime.copy_from_device(lambda _: None, 1, Region(0, 0, 1, 1, 1))
     return runtime
+
+
+@pytest.fixture(autouse=True)
+def _interrupts_arrive() -> Iterator[None]:
+    """Whoever starts the tests in the background may have them ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt_soon() -> None:

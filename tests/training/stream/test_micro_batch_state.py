@@ -215,7 +215,7 @@ def test_forwards_that_may_not_be_repeated_are_refused_where_they_meet_changes()
 
 
 @pytest.mark.parametrize("policy", [Activations.KEEP, Activations.OFFLOAD])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "losses of layers"])
 def test_no_pass_needs_more_than_was_planned(name: str, policy: Activations) -> None:
     run = run_of(MODELS[name], [])
     planned = plan(run, options(policy))
