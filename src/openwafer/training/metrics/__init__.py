@@ -5,10 +5,7 @@ The report, which needs matplotlib, has a door of its own: `openwafer.training.m
 
 from openwafer.training.metrics.compute_share import ComputeShare, compute_share
 from openwafer.training.metrics.environment import write_environment
-from openwafer.training.metrics.host_memory import (
-    HostMemory,
-    read_host_memory,
-)
+from openwafer.training.metrics.host_memory import HostMemory, read_host_memory
 from openwafer.training.metrics.progress import Progress
 from openwafer.training.metrics.run_record import RunRecord, load_run
 from openwafer.training.metrics.sample_record import GeneratedSample, write_sample

@@ -44,15 +44,17 @@ class _Fiber:
         forward: Forward,
         begin: Callable[[int], None],
         random_now: Callable[[], RandomState],
+        outside: OpenContexts,
     ) -> None:
         self.index = index
         self._random_now = random_now
+        self._outside = outside
         self.waits_for: Layer | None = None
         self.result: Any = None
         self._forward = forward
         self._begin = begin
         self._random: RandomState | None = None
-        self._contexts = OpenContexts.now()
+        self._contexts = outside
         self._fiber = greenlet(self._run_forward)
 
     def _run_forward(self) -> torch.Tensor:
@@ -63,7 +65,6 @@ class _Fiber:
         """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
         if self._random is not None:
             self._random.restore()
-        outside = OpenContexts.now()
         self._contexts.restore()
         reached = self._fiber.switch(*visit)
         if self._fiber.dead:
@@ -71,7 +72,7 @@ class _Fiber:
         else:
             self.waits_for = reached
             self._random, self._contexts = self._random_now(), OpenContexts.now()
-        outside.restore()
+        self._outside.restore()
 
     def stop(self) -> None:
         """Leave the forward where it stands, closing its contexts."""
@@ -176,11 +177,13 @@ def _rotate(
         if seed is not None:
             seed(index)
 
-    fibers = [_Fiber(index, forward, begin, random_now) for index, forward in enumerate(forwards)]
+    outside = OpenContexts.now()
+    fibers = [
+        _Fiber(index, forward, begin, random_now, outside) for index, forward in enumerate(forwards)
+    ]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     executor.pause = partial(_stop, executor.casts, hub)
-    outside = OpenContexts.now()
     try:
         for turns in _in_turns(fibers, executor.order):
             _run_together(executor, turns)

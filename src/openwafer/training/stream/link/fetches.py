@@ -33,7 +33,7 @@ class _Fetch:
     served: "Future[Transfer] | None" = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Lent:
     loan: Loan
     memory: torch.Tensor
@@ -170,11 +170,12 @@ class Fetches:
         lent = self._lent.pop(record, None)
         if lent is not None:
             self._viewed.append(lent)
-        viewed = list(filter(_is_viewed, self._viewed))
-        for one in self._viewed:
-            if one not in viewed:
+        released, self._viewed = self._viewed, []
+        for one in released:
+            if _is_viewed(one):
+                self._viewed.append(one)
+            else:
                 one.loan.release()
-        self._viewed = viewed
 
     def end_pass(self) -> None:
         """The device has released everything."""
