@@ -11,9 +11,9 @@ from openwafer.training.metrics.run_record import RunRecord, load_run
 from openwafer.training.plan_record import ExpertUse
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.store import ParameterStore, Traffic
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.mixture_runs import MIXTRAL, mixture_config
+from tests.training.session.test_moved_bytes import check, moved_bytes
 from tests.training.session.tiny_runs import TinyData
 
 
@@ -54,21 +54,9 @@ def test_the_plan_shows_the_experts_that_are_used(data: TinyData, tmp_path: Path
     assert f"experts      about {experts.used / 2:.3g} of 16 used a layer" in printed
 
 
-def test_bytes_of_the_disk_are_those_of_the_plan(
-    data: TinyData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counted when the disk is idle: what a step wrote may still be under way when it ends."""
-    now = vars(ParameterStore)["traffic"].fget
-
-    def traffic_when_idle(store: ParameterStore) -> Traffic:
-        store.drain()
-        traffic: Traffic = now(store)
-        return traffic
-
-    monkeypatch.setattr(ParameterStore, "traffic", property(traffic_when_idle))
+def test_bytes_of_the_disk_are_those_of_the_plan(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path, StoreTier.DISK, num_tokens=64)
     ring = replace(config.streaming, host_memory=2 << 20)
-    run, _ = run_of(replace(config, streaming=ring, clip_norm=None, steps=4))
-    planned = run.plan.step_bytes
-    moved = {(row.disk_read_bytes, row.disk_write_bytes) for row in run.metrics.rows[1:]}
-    assert moved == {(planned.disk_read, planned.disk_write)}
+    config = replace(config, streaming=ring, clip_norm=None)
+    moved = moved_bytes(config)
+    check(load_run(config.path).plan.step_bytes, moved)

@@ -7,6 +7,7 @@ sums run in the plain order and gradients keep their bits.
 """
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, ExitStack, suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Geometry, whole_storage
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
+from openwafer.training.stream.execute.kept_tensors import Kept, shares_storage
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.random_state import RandomState
 from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
@@ -68,13 +70,23 @@ class Frame:
         weights: tells weights from activations.
         ensure: brings a record to the device; called before a weight is used in backward, with the
             records behind it that may be wanted next.
+        layer: name, for messages.
+        copied: storages that the micro-batches of a pass write to one behind the other.
 
     Attributes:
         saved_bytes: bytes of the activations that autograd has saved, whatever becomes of them.
     """
 
-    def __init__(self, weights: DeviceWeights, ensure: Bring) -> None:
+    def __init__(
+        self,
+        weights: DeviceWeights,
+        ensure: Bring,
+        layer: str = "",
+        copied: AbstractSet[int] = frozenset(),
+    ) -> None:
         self.saved_bytes = 0
+        self._layer = layer
+        self._copied = copied
         # Of the weights that autograd has saved, the last one last.
         self._records: dict[str, None] = {}
         self._num_updates = weights.num_updates
@@ -110,13 +122,11 @@ class Frame:
         return islice(behind, 1, 1 + MOST_AHEAD)
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
-        # A result that its own node saves would keep the node, and no collector sees that cycle:
-        # a graph that no backward has come to would never go.
-        return tensor if tensor.grad_fn is None else tensor.detach()
+        return Kept.of(tensor, self._copied)
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
-        assert isinstance(packed, torch.Tensor)
-        return packed
+        assert isinstance(packed, Kept)
+        return packed.as_saved(self._layer)
 
 
 class _OffloadedStorage:
@@ -147,8 +157,10 @@ class _OffloadedTensor:
 class OffloadFrame(Frame):
     """Copies saved activations to host memory, each storage once."""
 
-    def __init__(self, weights: DeviceWeights, ensure: Bring) -> None:
-        super().__init__(weights, ensure)
+    def __init__(
+        self, weights: DeviceWeights, ensure: Bring, layer: str, copied: AbstractSet[int]
+    ) -> None:
+        super().__init__(weights, ensure, layer, copied)
         # Weak keys: a new storage may live where a freed one did.
         self._storages: WeakKeyDictionary[torch.UntypedStorage, tuple[_OffloadedStorage, int]] = (
             WeakKeyDictionary()
@@ -186,11 +198,12 @@ class RecomputeFrame(Frame):
     """
 
     def __init__(self, weights: DeviceWeights, ensure: Bring, call: Call) -> None:
-        super().__init__(weights, ensure)
+        super().__init__(weights, ensure, call.layer)
         self._call = call
         self._saved: list[_Saved] = []
         self._num_repeated = 0
         self._collected: dict[int, torch.Tensor] = {}
+        self._written: AbstractSet[int] = frozenset()
         self._random = self._random_now()
         self._autocast = _autocast_settings()
         self._state = call.state.now()
@@ -242,7 +255,7 @@ class RecomputeFrame(Frame):
         try:
             with ExitStack() as stack:
                 stack.callback(self._random_now().restore)
-                stack.enter_context(self._call.state.as_it_was(self._state))
+                self._written = stack.enter_context(self._call.state.as_it_was(self._state))
                 self._random.restore()
                 stack.enter_context(torch.enable_grad())
                 for context in self._autocast:
@@ -268,7 +281,10 @@ class RecomputeFrame(Frame):
             raise self._differs(f"saved other values as tensor {index}")
         kept: object = index
         if not self._is_rehearsal:
-            kept = self._collected[index] = tensor.detach()
+            # The layer's own tensors get their present values back, in place.
+            is_written = shares_storage(tensor, self._written)
+            kept = tensor.detach().clone() if is_written else tensor.detach()
+            self._collected[index] = kept
         if self._num_repeated == len(self._saved):
             raise _AllCollectedError
         return kept
@@ -318,13 +334,19 @@ class RecomputeFrame(Frame):
         )
 
 
-def frame_for(policy: Activations, weights: DeviceWeights, ensure: Bring, call: Call) -> Frame:
-    """The frame that treats a layer call by ``policy``."""
+def frame_for(
+    policy: Activations,
+    weights: DeviceWeights,
+    ensure: Bring,
+    call: Call,
+    copied: AbstractSet[int],
+) -> Frame:
+    """The frame that treats a layer call by ``policy``; see :class:`Frame` for the others."""
     match policy:
         case Activations.KEEP:
-            return Frame(weights, ensure)
+            return Frame(weights, ensure, call.layer, copied)
         case Activations.OFFLOAD:
-            return OffloadFrame(weights, ensure)
+            return OffloadFrame(weights, ensure, call.layer, copied)
         case Activations.RECOMPUTE:
             return RecomputeFrame(weights, ensure, call)
 

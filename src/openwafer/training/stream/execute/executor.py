@@ -126,7 +126,7 @@ class Executor:
         self._backward_visit: tuple[PassLog, int] | None = None
         self._fetching: set[str] = set()
         self._unplanned_records: set[str] = set()
-        self.order = MicroBatchOrder(model)
+        self.order = MicroBatchOrder(model, device)
         self.states = {name: LayerState(module) for name, module in self._modules.items()}
         link.on_update = self._note_update
         self.casts = SharedCasts(model, split, device)
@@ -529,7 +529,7 @@ class Executor:
         policy = self.policies.get(layer.name, self.default_policy)
         rerun = partial(self._rerun, layer, function)
         call = Call(layer.name, rerun, args, kwargs, self.states[layer.name], layer.records)
-        frame = frame_for(policy, self.weights, self._use_saved, call)
+        frame = frame_for(policy, self.weights, self._use_saved, call, self.order.copied)
         watched = self.watching(layer.name, args, kwargs) if self.watching else nullcontext()
         self.watch.begin_layer(frame)
         with frame.hooks(), watched, transforms_refused(layer.name):

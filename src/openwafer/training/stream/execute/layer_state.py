@@ -65,14 +65,18 @@ class LayerState:
         return draws_beside_torch(self._module)
 
     @contextmanager
-    def as_it_was(self, before: Snapshot) -> Iterator[None]:
-        """Context in which the layer sees an earlier state; afterwards, the present one again."""
+    def as_it_was(self, before: Snapshot) -> Iterator[frozenset[int]]:
+        """Context in which the layer sees an earlier state; afterwards, the present one again.
+
+        Yields:
+            Storages of tensors that are written to for that, as the numbers torch has for them.
+        """
         present, beside = self.now(), None
         if present is not before:
             beside = before.again(present)
             before.put_back()
         try:
-            yield
+            yield frozenset() if beside is None else before.storages() | present.storages()
         finally:
             if beside is not None:
                 beside.put_back()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.layer_state import LayerState, norms_with_statistics
 from openwafer.training.stream.execute.reach import draws_beside_torch, reached_from
 from openwafer.training.stream.execute.snapshot import Snapshot
@@ -36,15 +37,20 @@ class MicroBatchOrder:
 
     Args:
         model: may change in its forwards.
+        device: where it runs.
 
     Attributes:
         now: the order of the pass under way.
+        copied: storages of the model's own tensors that micro-batches of the pass write to one
+            behind the other, so that what is saved of them for backward is a copy.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, device: Device) -> None:
         self.now = Order.FALLING
-        self._is_kept = False
+        self.copied: frozenset[int] = frozenset()
+        self._is_kept = self._is_changed = False
         self._model = model
+        self._device = device
         self._own = LayerState(model, _SHOWN_ELSEWHERE)
         self._outside: Snapshot | None = None
         # With gradients and without: the order to begin with, and whether it was once too low.
@@ -60,7 +66,9 @@ class MicroBatchOrder:
         """Attributes and buffers of the model, and all that its code reaches beside them."""
         own = self.own_state()
         if self._outside is None or not self._outside.is_current():
-            reached = reached_from(self._model.named_modules(), max_objects=MAX_OBJECTS)
+            # Copies of what is nobody's weight or activation, and in no plan.
+            with self._device.host_section():
+                reached = reached_from(self._model.named_modules(), max_objects=MAX_OBJECTS)
             self._outside = reached.without(own.targets())
         return own + self._outside
 
@@ -69,13 +77,20 @@ class MicroBatchOrder:
         """Whether the model's code can draw from the generators of Python or NumPy."""
         return draws_beside_torch(self._model)
 
-    def keep(self, order: Order) -> None:
-        """Let all passes go in one order, whatever changes."""
+    def keep(self, order: Order, *, is_changed: bool) -> None:
+        """Let all passes go in one order, though their forwards may change the model."""
         self._known, self._is_kept = dict.fromkeys(self._known, order), True
+        self._is_changed = is_changed
 
     def begin(self) -> None:
         """A step begins: its order is the known one."""
         self.now = self._known[torch.is_grad_enabled()]
+
+    def begin_rotation(self, num_micro_batches: int) -> None:
+        """As many micro-batches begin to take turns, in the order that is set."""
+        is_changed = self._is_changed or self.now > Order.FALLING
+        is_copied = is_changed and num_micro_batches > 1 and torch.is_grad_enabled()
+        self.copied = frozenset(_storages_of(self._model)) if is_copied else frozenset()
 
     @property
     def is_settled(self) -> bool:
@@ -112,6 +127,14 @@ class MicroBatchOrder:
         ):
             return Order.RISING
         return Order.IN_TURN
+
+
+def _storages_of(model: nn.Module) -> Iterator[int]:
+    """Of a model's buffers and of the tensors among its attributes."""
+    for module in model.modules():
+        for held in (*module._buffers.values(), *vars(module).values()):  # noqa: SLF001
+            if isinstance(held, torch.Tensor) and held.layout is torch.strided:
+                yield held.untyped_storage()._cdata
 
 
 def _statistics(norm: _NormBase) -> Iterator[torch.Tensor]:

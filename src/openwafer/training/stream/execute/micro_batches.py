@@ -15,6 +15,8 @@ undone and run again in that order.
 """
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from greenlet import greenlet
 
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.kept_tensors import keeping
 from openwafer.training.stream.execute.micro_batch_order import MicroBatchOrder, Order
 from openwafer.training.stream.execute.open_contexts import OpenContexts
 from openwafer.training.stream.execute.random_state import RandomState
@@ -45,8 +48,10 @@ class _Fiber:
         begin: Callable[[int], None],
         random_now: Callable[[], RandomState],
         outside: OpenContexts,
+        copied: AbstractSet[int],
     ) -> None:
         self.index = index
+        self._copied = copied
         self._random_now = random_now
         self._outside = outside
         self.waits_for: Layer | None = None
@@ -59,7 +64,8 @@ class _Fiber:
 
     def _run_forward(self) -> torch.Tensor:
         self._begin(self.index)
-        return self._forward()
+        with keeping(self._copied) if self._copied else nullcontext():
+            return self._forward()
 
     def run(self, *visit: int) -> None:
         """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
@@ -177,10 +183,10 @@ def _rotate(
         if seed is not None:
             seed(index)
 
+    executor.order.begin_rotation(len(forwards))
     outside = OpenContexts.now()
-    fibers = [
-        _Fiber(index, forward, begin, random_now, outside) for index, forward in enumerate(forwards)
-    ]
+    shared = begin, random_now, outside, executor.order.copied
+    fibers = [_Fiber(index, forward, *shared) for index, forward in enumerate(forwards)]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     executor.pause = partial(_stop, executor.casts, hub)

@@ -35,6 +35,5 @@ def transforms_refused(where: str) -> Iterator[None]:
             "streamed-under-transform",
             f"the forward of {where!r} differentiates by torch.func, which cannot see weights come "
             "and go",
-            help="differentiate with torch.autograd.grad or torch.autograd.functional, or give a "
-            "device memory in which the whole model is resident",
+            help="differentiate with torch.autograd.grad or torch.autograd.functional",
         ) from cause

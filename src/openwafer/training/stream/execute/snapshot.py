@@ -137,6 +137,14 @@ class Snapshot:
         """Whether it has copies of tensors."""
         return any(entry.form is _TENSOR for entry in self._entries.values())
 
+    def storages(self) -> frozenset[int]:
+        """Of the tensors that it can put back, as the numbers that torch has for them."""
+        return frozenset(
+            entry.target.untyped_storage()._cdata
+            for entry in self._entries.values()
+            if entry.form is _TENSOR and entry.content[0] is not None
+        )
+
     def targets(self) -> set[int]:
         """Identities of the objects whose contents it has."""
         return set(self._entries)

@@ -269,6 +269,7 @@ class DryRunSettings:
             experts cannot stream one by one, of which the first raises ``UsedWholeError``.
         skipped: layers whose operators are not called, each with an earlier one that it is like.
         order: in which the micro-batches go forward.
+        is_changed: whether the model may be one that its forwards change.
     """
 
     policies: Mapping[str, Activations] = field(default_factory=dict)
@@ -279,6 +280,7 @@ class DryRunSettings:
     finds_reasons: bool = False
     skipped: Mapping[str, str] = field(default_factory=dict)
     order: Order = Order.FALLING
+    is_changed: bool = False
 
 
 def dry_run(
@@ -395,7 +397,7 @@ class _Stage:
         self.calls = LayerCalls(self.meter, settings.skipped)
         self.executor.calling = self.calls
         self.executor.default_policy = Activations.RECOMPUTE
-        self.executor.order.keep(settings.order)
+        self.executor.order.keep(settings.order, is_changed=settings.is_changed)
         # Which micro-batches use an expert depends on values: its gradient may wait for them all.
         self.executor.gradients.slices_wait = True
         for state in self.executor.states.values():

@@ -162,6 +162,8 @@ class _Search:
         self.split = request.split
         self.layouts = request.lay_out(self.split)
         self.reasons: dict[str, str] = {}
+        # Until that is known.
+        self.is_changed = True
         self.nested_capacity_bytes = self.least_nested_bytes
         self.first = self._first()
         while self.first.misused:
@@ -169,6 +171,7 @@ class _Search:
             others = [name for name in self.first.misused if name not in whole]
             self._split_as(pin(unsliced(self.split, whole), others))
             self.first = self._first()
+        self.is_changed = self.first.order > Order.FALLING
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
         # Of layers that may be skipped, and do no more than compute.
@@ -215,6 +218,7 @@ class _Search:
             self.nested_capacity_bytes,
             self.request.overlaps,
             self.request.overhead_bytes,
+            is_changed=self.is_changed,
         )
 
     def _run(self, run: Callable[..., Found], settings: DryRunSettings) -> Found:

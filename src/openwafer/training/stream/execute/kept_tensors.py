@@ -1,0 +1,65 @@
+"""Tensors that wait for their backward in device memory, as they were when autograd saved them.
+
+torch refuses a saved tensor that was written in place since, but not where hooks have saved it: so
+that is done here. A plain loop has gone back through a micro-batch before the next one writes to
+the model's own tensors, such as statistics. Where micro-batches of one pass do that, those tensors
+are copied.
+"""
+
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from openwafer.diagnostics import error
+
+
+class Kept(NamedTuple):
+    """A saved tensor, and how often it had been written in place by then."""
+
+    tensor: torch.Tensor
+    version: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, copied: AbstractSet[int]) -> "Kept":
+        """Keep a tensor.
+
+        Args:
+            copied: storages of which a copy is kept, as the numbers that torch has for them.
+        """
+        kept = tensor
+        if copied and shares_storage(tensor, copied):
+            kept = tensor.detach().clone()
+        elif tensor.grad_fn is not None:
+            # A result that its own node saves would keep the node, and no collector sees that
+            # cycle: a graph that no backward has come to would never go.
+            kept = tensor.detach()
+        return cls(kept, kept._version)
+
+    def as_saved(self, layer: str = "") -> torch.Tensor:
+        """The tensor, which is what it was.
+
+        Raises:
+            OpenwaferError: ``saved-tensor-written``.
+        """
+        if self.tensor._version != self.version:
+            saver = f"layer {layer!r}" if layer else "the model's forward"
+            shown = f"{tuple(self.tensor.size())} {self.tensor.dtype}"
+            raise error(
+                "saved-tensor-written",
+                f"a tensor {shown} that {saver} saved for its backward has been written in place "
+                "since; a plain loop refuses that, too, if its backward comes later",
+                help="write x = x + y in the place of x += y, or save a copy, with .clone()",
+            )
+        return self.tensor
+
+
+def shares_storage(tensor: torch.Tensor, storages: AbstractSet[int]) -> bool:
+    """Whether a tensor lies in one of these storages."""
+    return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in storages
+
+
+def keeping(copied: AbstractSet[int]) -> saved_tensors_hooks:
+    """Context for code beside the layers, which copies what it saves of these storages."""
+    return saved_tensors_hooks(lambda tensor: Kept.of(tensor, copied), Kept.as_saved)
