@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.host import DataType
+from openwafer.sdk.host import DataType, tensors
 
 _ELEMENT: Final = re.compile(r"(?:\[\*\]|\[\d+\]|\*)*(?:const )?(\w+)")
-_DTYPES: Final[Mapping[str, np.dtype[Any]]] = MappingProxyType(
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = MappingProxyType(
     {
         "f16": np.dtype(np.float16),
         "i16": np.dtype(np.int16),
@@ -23,6 +23,7 @@ _DTYPES: Final[Mapping[str, np.dtype[Any]]] = MappingProxyType(
         "u32": np.dtype(np.uint32),
     }
 )
+"""numpy's type of each of CSL's that the host copies."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,11 @@ class Element:
         with np.errstate(over="ignore"):
             elements = np.ascontiguousarray(spread, self.dtype)
         self._check_range(array, elements)
-        if self.data_type is DataType.BITS_16:
-            return elements.view(np.uint16).astype(np.uint32)
-        return elements.view(np.uint32)
+        return tensors.from_memory(elements.view(np.uint16), self.data_type)
 
     def from_words(self, words: NDArray[np.uint32]) -> NDArray[Any]:
         """The elements in the words of a copy; nobody can write to them."""
-        if self.data_type is DataType.BITS_16:
-            words = words.astype(np.uint16)
-        elements = words.view(self.dtype)
+        elements = tensors.to_memory(words, self.data_type).view(self.dtype)
         elements.flags.writeable = False
         return elements
 
@@ -104,12 +101,11 @@ def element_of(name: str, csl_type: str) -> Element:
         OpenwaferError: the host copies no elements of that type.
     """
     found = _ELEMENT.fullmatch(csl_type)
-    dtype = _DTYPES.get(found[1]) if found else None
+    dtype = DTYPES.get(found[1]) if found else None
     if dtype is None:
         raise error(
             "host-element-type",
-            f"{name} is of type {csl_type}; the host copies {', '.join(_DTYPES)} and arrays of "
-            "them",
+            f"{name} is of type {csl_type}; the host copies {', '.join(DTYPES)} and arrays of them",
             help="export a pointer to an array of one of these, such as [*]u16",
         )
     return Element(name, dtype)

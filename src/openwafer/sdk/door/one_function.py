@@ -15,6 +15,7 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.text import render
 from openwafer.sdk.door.compiled import QUIET, WITH_HOST, Param, compile_layout, text_of
+from openwafer.sdk.door.elements import DTYPES
 from openwafer.sdk.fabric import Print
 from openwafer.source import SourceText
 
@@ -53,17 +54,7 @@ comptime {{
 {exports}
 }}
 """
-_CSL_TYPES: Final = {
-    np.dtype(name): f"{name[0]}{8 * np.dtype(name).itemsize}"
-    for name in (
-        "float16",
-        "int16",
-        "uint16",
-        "float32",
-        "int32",
-        "uint32",
-    )
-}
+_CSL_TYPES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.door.elements import Element, element_of
 from openwafer.sdk.fabric import Print
-from openwafer.sdk.host import Region, Runtime, RuntimeOptions
+from openwafer.sdk.host import DataType, Region, Runtime, RuntimeOptions, tensors
 from openwafer.sdk.program.program import Program
 
 Index: TypeAlias = int | slice
@@ -105,9 +105,8 @@ class Run:
                 f"{array.ndim} of {array.dtype}",
                 help="give an array [rows, columns, n], such as values.astype(np.float32)",
             )
-        narrow = array.dtype.itemsize == 2
-        array = np.ascontiguousarray(array)
-        words = array.view(np.uint16).astype(np.uint32) if narrow else array.view(np.uint32)
+        data_type = DataType.BITS_16 if array.dtype.itemsize == 2 else DataType.BITS_32
+        words = tensors.from_memory(np.ascontiguousarray(array).view(np.uint16), data_type)
         region = self._region(rows, columns, array.shape[2])
         self._runtime.send(self._color(stream), words, region)
 
