@@ -9,6 +9,7 @@ from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.command_line import Command, Stage
 from openwafer.sdk.compiler.compilations import Compilation
 from openwafer.sdk.compiler.memory_map import memory_map
+from openwafer.sdk.csl.ast import Module
 from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.layout import Built, build
 from openwafer.sdk.csl.options import CompileOptions
@@ -17,6 +18,19 @@ from openwafer.sdk.csl.text import render_module
 from openwafer.sdk.ir.verifier import verify
 from openwafer.sdk.program.program import Program
 from openwafer.source import SourceText
+
+
+def parse_file(path: Path) -> Module:
+    """The tree of one file.
+
+    Raises:
+        OpenwaferError: the file is missing, or is no CSL.
+    """
+    _check_file(path)
+    module, diagnostics = parse(SourceText(str(path), path.read_text(encoding="utf-8")))
+    if errors := [found for found in diagnostics if found.severity is Severity.ERROR]:
+        raise OpenwaferError(*errors)
+    return module
 
 
 def compile_files(layout: Path, options: CompileOptions) -> Compilation:
@@ -53,7 +67,7 @@ def render_stage(command: Command) -> str:
     Raises OpenwaferError where the program is wrong.
     """
     if command.emit is Stage.AST:
-        return _render_tree(command.layout)
+        return render_module(parse_file(command.layout))
     program = _build_verified(command.layout, command.options).program
     if command.emit is Stage.MEMORY:
         return memory_map(program)
@@ -70,15 +84,6 @@ def _build_verified(
     for module in built.modules:
         verify(module)
     return built
-
-
-def _render_tree(layout: Path) -> str:
-    _check_file(layout)
-    module, diagnostics = parse(SourceText(str(layout), layout.read_text(encoding="utf-8")))
-    errors = [found for found in diagnostics if found.severity is Severity.ERROR]
-    if errors:
-        raise OpenwaferError(*errors)
-    return render_module(module)
 
 
 def _check_file(layout: Path) -> None:

@@ -9,15 +9,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import OpenwaferError, Severity, did_you_mean, error
+from openwafer.diagnostics import did_you_mean, error
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.compiler.pipeline import parse_file
 from openwafer.sdk.csl import ast
-from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.text import render
 from openwafer.sdk.door.compiled import QUIET, WITH_HOST, Param, compile_layout, text_of
 from openwafer.sdk.door.elements import DTYPES
 from openwafer.sdk.fabric import Print
-from openwafer.source import SourceText
 
 _LAYOUT: Final = """\
 const memcpy = @import_module("<memcpy/get_params>", .{{ .width = 1, .height = 1 }});
@@ -195,14 +194,9 @@ def _checked(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _declared(file: Path, name: str) -> ast.Function:
-    if not file.is_file():
-        raise error("source-missing", f"there is no file {file}")
-    module, diagnostics = parse(SourceText(str(file), file.read_text(encoding="utf-8")))
-    if wrong := [one for one in diagnostics if one.severity is Severity.ERROR]:
-        raise OpenwaferError(*wrong)
     functions = {
         node.name.text: node
-        for node in module.declarations
+        for node in parse_file(file).declarations
         if isinstance(node, ast.Function) and node.kind is ast.FunctionKind.FN
     }
     if name not in functions:
