@@ -120,7 +120,7 @@ def _external(function: Function) -> tuple[Address | FunctionName, ...]:
     """What a function names of its module, but for its calls."""
 
     def find(one: Function) -> tuple[Address | FunctionName, ...]:
-        args = (arg for block in one.blocks for i in block.instructions for arg in i.args)
+        args = (arg for i in one.instructions for arg in i.args)
         return tuple(dict.fromkeys(arg for arg in args if isinstance(arg, Address | FunctionName)))
 
     return function.once(_external, find)

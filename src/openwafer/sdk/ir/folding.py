@@ -83,7 +83,7 @@ def _keeps_to_itself(function: Function) -> bool:
     allowed = _KEEPS_TO_ITSELF | _TERMINATORS
     return function.once(
         _keeps_to_itself,
-        lambda one: all(i.op in allowed for block in one.blocks for i in block.instructions),
+        lambda one: all(i.op in allowed for i in one.instructions),
     )
 
 

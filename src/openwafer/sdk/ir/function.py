@@ -13,7 +13,7 @@ Types are scalars and descriptors; arrays and structs live in memory. A pointer 
 Signed and unsigned integers wrap around. Float operations round once each, to nearest even.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
@@ -190,10 +190,15 @@ class Function:
         return self.slots[: self.num_parameters]
 
     @property
+    def instructions(self) -> Iterator[Instruction]:
+        """All of them, block by block."""
+        for block in self.blocks:
+            yield from block.instructions
+
+    @property
     def first_place(self) -> int:
         """Place in the source of what it does first; -1 where that is not known."""
-        places = (one.place for block in self.blocks for one in block.instructions)
-        return next((place for place in places if place >= 0), -1)
+        return next((one.place for one in self.instructions if one.place >= 0), -1)
 
     def once(self, key: Hashable, make: Callable[["Function"], T]) -> T:
         """What `make` gives of it, called once for each key, which says all else it depends on."""

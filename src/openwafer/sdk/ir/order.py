@@ -137,8 +137,9 @@ def _is_memory(words: Sequence[int]) -> bool:
 
 def _is_asynchronous(function: Function) -> bool:
     def find(one: Function) -> bool:
-        every = (instruction for block in one.blocks for instruction in block.instructions)
-        return any(one.op in ("vector", "load_dsr") and "async" in one.names[1:] for one in every)
+        return any(
+            i.op in ("vector", "load_dsr") and "async" in i.names[1:] for i in one.instructions
+        )
 
     return function.once(_is_asynchronous, find)
 
@@ -230,7 +231,7 @@ def _ordered_function(function: Function, shared: frozenset[str]) -> Function:
 
 
 def _symbols(function: Function) -> frozenset[str]:
-    args = (arg for block in function.blocks for one in block.instructions for arg in one.args)
+    args = (arg for one in function.instructions for arg in one.args)
     return frozenset(arg.symbol for arg in args if isinstance(arg, Address))
 
 

@@ -98,12 +98,12 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 def _requests(function: Function) -> bool:
-    return function.once(_requests, lambda one: any(map(is_request, _all(one))))
+    return function.once(_requests, lambda one: any(map(is_request, one.instructions)))
 
 
 def calls(function: Function) -> tuple[Instruction, ...]:
     """Its calls, in the order of the text."""
-    return function.once(calls, lambda one: tuple(i for i in _all(one) if i.op in _CALLS))
+    return function.once(calls, lambda one: tuple(i for i in one.instructions if i.op in _CALLS))
 
 
 def _call_graph(module: Module) -> dict[str, set[str]]:
@@ -111,11 +111,6 @@ def _call_graph(module: Module) -> dict[str, set[str]]:
         function.name: {name for one in calls(function) for name in callees(module, one)}
         for function in module.functions.values()
     }
-
-
-def _all(function: Function) -> Iterator[Instruction]:
-    for block in function.blocks:
-        yield from block.instructions
 
 
 def isolate(function: Function, suspends: Callable[[Instruction], bool]) -> Function:
@@ -134,7 +129,7 @@ class _Splitter:
 
     def __init__(self, function: Function) -> None:
         self.slots: list[Slot] = []
-        self._next = 1 + max((one.result for one in _all(function)), default=-1)
+        self._next = 1 + max((one.result for one in function.instructions), default=-1)
 
     def split(self, block: Block, suspends: Callable[[Instruction], bool]) -> Iterator[Block]:
         pieces: list[list[Instruction]] = [[]]

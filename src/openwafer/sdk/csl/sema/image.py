@@ -171,8 +171,7 @@ def _assembled(sema: Sema) -> ImageResult:
             sema.diagnostics.append(doubt)
     module = folded(state.module)
     functions = module.functions.values()
-    blocks = [block for function in functions for block in function.blocks]
-    code_words = sum(one.op not in _NO_CODE for block in blocks for one in block.instructions)
+    code_words = sum(one.op not in _NO_CODE for every in functions for one in every.instructions)
     _check_memory(state, module, code_words)
     module.places = [ir.SourcePlace(*place) for place in state.places]
     module.stack_base = state.next_address + code_words

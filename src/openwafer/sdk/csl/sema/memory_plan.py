@@ -78,8 +78,7 @@ def _changed(state: ImageState) -> set[str]:
 def _taken(function: ir.Function) -> set[str]:
     return {
         arg.symbol
-        for block in function.blocks
-        for one in block.instructions
+        for one in function.instructions
         if one.op != "load"
         for arg in one.args
         if isinstance(arg, ir.Address)
