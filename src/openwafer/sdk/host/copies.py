@@ -1,5 +1,6 @@
 """Copies between a tensor of the host and the memory of a region of PEs, all of them at once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from openwafer.sdk.host import tensors
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.symbols import HostSymbols, check_in_memory, is_pointer
 from openwafer.sdk.host.tensors import DataType
+from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import HostName
 
 
@@ -60,6 +62,17 @@ def region_memory(
     return RegionMemory(pes, addresses, num_words, firsts)
 
 
+def _rooms(
+    symbols: HostSymbols, memory: RegionMemory
+) -> Iterator[tuple[tuple[int, int], Symbol | None, int]]:
+    """For each image: its first PE, the symbol that a copy begins in, and words to its end."""
+    for first in memory.firsts:
+        y, x = divmod(int(memory.pes[first]), symbols.program.width)
+        address = int(memory.addresses[first])
+        symbol = symbols.symbol_at(x, y, address)
+        yield (x, y), symbol, symbol.address + symbol.num_words - address if symbol else 0
+
+
 def common_length(
     symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
 ) -> int:
@@ -68,12 +81,8 @@ def common_length(
     Raises OpenwaferError where they are not.
     """
     lengths: dict[int, tuple[int, int]] = {}
-    for first in memory.firsts:
-        y, x = divmod(int(memory.pes[first]), symbols.program.width)
-        address = int(memory.addresses[first])
-        symbol = symbols.symbol_at(x, y, address)
-        end = address if symbol is None else symbol.address + symbol.num_words
-        lengths.setdefault((end - address) // data_type.num_words, (x, y))
+    for place, _, room in _rooms(symbols, memory):
+        lengths.setdefault(room // data_type.num_words, place)
     length, *others = lengths
     if others or not length:
         places = ", ".join(f"{count} on PE {place}" for count, place in lengths.items())
@@ -89,11 +98,7 @@ def overrun_of_copy(
     symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
 ) -> Diagnostic | None:
     """A warning where a copy goes over the end of the variable that it begins in."""
-    for first in memory.firsts:
-        y, x = divmod(int(memory.pes[first]), symbols.program.width)
-        address = int(memory.addresses[first])
-        symbol = symbols.symbol_at(x, y, address)
-        room = memory.num_words if symbol is None else symbol.address + symbol.num_words - address
+    for (x, y), symbol, room in _rooms(symbols, memory):
         if symbol is not None and room < memory.num_words:
             taken, held = memory.num_words // data_type.num_words, room // data_type.num_words
             bits = 16 * data_type.num_words
