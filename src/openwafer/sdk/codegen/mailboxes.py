@@ -73,16 +73,18 @@ def trap(body: Body, kind: Trap | str, value: str, place: str) -> None:
 
 def word_address(body: Body, index: str, llvm: str) -> str:
     """Native address of a word of the PE's memory."""
-    if llvm != "i64":
-        index = body.value(f"zext {llvm} {index} to i64")
-    return body.value(f"getelementptr i16, ptr %memory, i64 {index}")
+    return _address(body, index, llvm, "i16")
 
 
 def byte_address(body: Body, index: str, llvm: str) -> str:
     """Native address of a byte of the PE's memory."""
+    return _address(body, index, llvm, "i8")
+
+
+def _address(body: Body, index: str, llvm: str, unit: str) -> str:
     if llvm != "i64":
         index = body.value(f"zext {llvm} {index} to i64")
-    return body.value(f"getelementptr i8, ptr %memory, i64 {index}")
+    return body.value(f"getelementptr {unit}, ptr %memory, i64 {index}")
 
 
 def load(body: Body, address: str, kind: Type) -> str:
