@@ -10,7 +10,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Simulator, registers
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.descriptor import DsdFlag
-from openwafer.sdk.program.image import DsrLoad, QueueBinding, TaskBinding, TaskKind
+from openwafer.sdk.program.image import DsrLoad, QueueBinding, Start, TaskBinding, TaskKind
 from openwafer.sdk.program.image import Fifo as ImageFifo
 from openwafer.sdk.program.routing import ColorConfig, Switches, SwitchPosition
 from tests.sdk.fabric.python_code import (
@@ -195,7 +195,10 @@ def test_a_push_behind_an_empty_pop_activates_the_task() -> None:
     assert read(simulator, 0, 1) == [1]
 
 
-def test_a_control_wavelet_ends_an_operation_as_its_last_element() -> None:
+@pytest.mark.parametrize(
+    ("arch", "elements"), [(Arch.WSE3, [7, 7, 0]), (Arch.WSE2, [7, 0, 0])], ids=str
+)
+def test_a_control_wavelet_ends_an_operation(arch: Arch, elements: list[int]) -> None:
     def entry(pe: Pe) -> Code:
         options = ASYNC | int(mb.Option.TERMINATE_ON_CONTROL)
         pe.vector("mov16", mem1d(100, 9), fabin(3, 9, 1), options=options, activate=9)
@@ -208,8 +211,27 @@ def test_a_control_wavelet_ends_an_operation_as_its_last_element() -> None:
         pe.memory[0] = 1
         yield from ()
 
-    simulator = run(entry, after, tasks=(TaskBinding(TaskKind.LOCAL, 9, 1),))
-    assert read(simulator, 0, 1) + read(simulator, 100, 3) == [1, 7, 7, 0]
+    tasks = (TaskBinding(TaskKind.LOCAL, 9, 1),)
+    simulator = run(entry, after, arch=arch, tasks=tasks, start=Start(blocked=1 << 3))
+    assert read(simulator, 0, 1) + read(simulator, 100, 3) == [1, *elements]
+
+
+def test_the_control_wavelet_that_ended_an_operation_of_wse2_can_be_read() -> None:
+    def entry(pe: Pe) -> Code:
+        options = ASYNC | int(mb.Option.TERMINATE_ON_CONTROL)
+        pe.vector("mov16", mem1d(100, 9), fabin(3, 9, 1), options=options, activate=9)
+        yield
+        for flags, value in ((0, 7), (8, 5)):
+            pe.vector("mov16", fabout(3, 1, 2, flags), value)
+            yield
+
+    def after(pe: Pe) -> Code:
+        pe.vector("mov16", mem1d(110, 1), fabin(3, 1, 1))
+        yield
+
+    tasks = (TaskBinding(TaskKind.LOCAL, 9, 1),)
+    simulator = run(entry, after, tasks=tasks, start=Start(blocked=1 << 3))
+    assert read(simulator, 100, 2) + read(simulator, 110, 1) == [7, 0, 5]
 
 
 def test_a_flushed_queue_starts_its_handler_once_it_is_empty() -> None:

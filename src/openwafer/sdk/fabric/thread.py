@@ -202,7 +202,12 @@ def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
             return True
         if availability < 1:
             return False
-        run_beat(s, element, pe, thread, num)
+        if vector.leaves_control(s, pe, thread):
+            s[job_row(thread) + w.J_CONTROL_SEEN] = 1
+            s[thread + w.T_LEFT] = 0
+        else:
+            run_beat(s, element, pe, thread, num)
+        note_advance(s, thread)
     if s[thread + w.T_LEFT] == 0 and s[job_row(thread) + w.J_ADVANCES] == 0:
         finish(s, pe, slot, 1)
     return True
@@ -218,6 +223,11 @@ def run_beat(s: State, element: Element, pe: int, thread: int, num: int) -> None
     s[thread + w.T_NEXT] = s[w.G_NOW] + s[thread + w.T_GAP]
     if s[job_row(thread) + w.J_CONTROL_SEEN] and vector.ends_on_control(s, thread):
         s[thread + w.T_LEFT] = 0
+
+
+@compiled
+def note_advance(s: State, thread: int) -> None:
+    """Behind its last element an operation may command its own router."""
     destination = operand_row(thread, 0)
     advances = (
         s[destination + w.O_KIND] == w.FABOUT and s[destination + w.O_FLAGS] & vector.FLAG_ADVANCE

@@ -4,7 +4,7 @@ The length is the extent of the first source that is a descriptor and not empty,
 destination, else 1; a length that was set for a FIFO limits it. With a fabric or FIFO operand a
 beat is one element (two in SIMD mode); without, as many as the operation's rate and its strides
 allow, as :mod:`openwafer.sdk.ir.timing` says. A control wavelet that ends an operation is its last
-element.
+element on WSE-3; on WSE-2 it stays in the queue for who reads it next.
 """
 
 from typing import Final
@@ -439,6 +439,19 @@ def ends_on_control(s: State, thread: int) -> bool:
         or s[job_row(thread) + w.J_CONTROL_UNBLOCK] >= 0
     )
     return has_target or s[job_row(thread) + w.J_OPTIONS] & TERMINATE != 0
+
+
+@compiled
+def leaves_control(s: State, pe: int, thread: int) -> bool:
+    """Whether an operation ends now and leaves a control wavelet in its queue, as WSE-2 does."""
+    if s[w.G_IS_WSE3] or not ends_on_control(s, thread):
+        return False
+    for place in range(1, mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        is_input = s[row + w.O_KIND] == w.FABIN
+        if is_input and queues.input_head(s, pe, s[row + w.O_QUEUE]) & w.CONTROL_BIT:
+            return True
+    return False
 
 
 @compiled
