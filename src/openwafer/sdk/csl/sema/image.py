@@ -19,6 +19,7 @@ from openwafer.sdk.csl.sema.functions import function_name
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
+from openwafer.sdk.csl.sema.machine.register_options import ignored_options
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
 from openwafer.sdk.csl.types import num_words
@@ -166,7 +167,9 @@ def _assembled(sema: Sema) -> ImageResult:
     state.module.stack_base = state.next_address
     if state.surroundings is not None:
         state.surroundings.note_queues(state.machine.named_queues, state.machine.queues)
-    for doubt in unset_variables(state):
+    machine = state.machine
+    ignored = ignored_options(machine.loaded_options, machine.vain_options)
+    for doubt in (*unset_variables(state), *ignored):
         if doubt not in sema.diagnostics:
             sema.diagnostics.append(doubt)
     module = folded(state.module)

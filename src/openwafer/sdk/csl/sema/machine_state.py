@@ -31,6 +31,12 @@ Target: TypeAlias = int | FunctionValue
 """A number as the image wants it, or a task whose id is not known yet."""
 
 
+Register: TypeAlias = tuple[int, int]
+"""A DSR: its file and number."""
+RegisterOptions: TypeAlias = tuple[tuple[str, str], ...]
+"""Names of options, each with what it names; nothing for a flag and for what run time knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Named:
     """A record of the image with the targets that its fields stand for."""
@@ -61,6 +67,8 @@ class MachineState:
         used_queues: colors that descriptors use each input queue with.
         queueless_colors: colors of fabric inputs that name no queue, as WSE-2 programs may.
         named_queues: those that descriptors name, by direction and number, with the first place.
+        loaded_options: what loads give a register.
+        vain_options: what operations on registers say themselves, by the operation's place.
         blocked: last word on each target of block and unblock: kind and id to is blocked.
         registers: word address to value.
         teardown_handlers: color to entry.
@@ -76,6 +84,10 @@ class MachineState:
     used_queues: dict[int, set[int]] = field(default_factory=dict)
     queueless_colors: set[int] = field(default_factory=set)
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
+    loaded_options: dict[Register, set[tuple[str, str]]] = field(default_factory=dict)
+    vain_options: dict[Span, tuple[tuple[Register, ...], RegisterOptions]] = field(
+        default_factory=dict
+    )
     blocked: dict[tuple[BlockKind, int], bool] = field(default_factory=dict)
     dsr_loads: list[Named] = field(default_factory=list)
     fifos: list[Named] = field(default_factory=list)

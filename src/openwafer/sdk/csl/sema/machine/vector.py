@@ -10,6 +10,7 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
+from openwafer.sdk.csl.sema.machine.register_options import without_own
 from openwafer.sdk.csl.sema.machine.words import (
     as_word,
     bit,
@@ -18,6 +19,7 @@ from openwafer.sdk.csl.sema.machine.words import (
     times,
     word_of,
 )
+from openwafer.sdk.csl.sema.machine_state import Register
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
@@ -58,6 +60,7 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     operands = [target, *sources]
     node = nodes[num_operands] if len(nodes) > num_operands else None
     options = operation_options(sema, node, call.span)
+    without_own(sema, operands, _registers(operands), options, call.span)
     is_fabric = any(_is_machine_operand(operand) for operand in operands)
     _check_operands(sema, call, operands, options, is_fabric=is_fabric)
     if not is_fabric:
@@ -135,6 +138,16 @@ def _element_types(sema: Sema, kind: str) -> tuple[t.Type, ...]:
     if kind == "f16":
         return (t.NAMED_TYPES[sema.options.fp16_format],)
     return _INTS.get(kind) or (t.NAMED_TYPES[kind],)
+
+
+def _registers(operands: list[Loaded]) -> list[Register]:
+    return [
+        (int(DSR_FILES[operand.type]), operand.value)
+        for operand in operands
+        if operand.type in DSR_FILES
+        and isinstance(operand, Comptime)
+        and isinstance(operand.value, int)
+    ]
 
 
 def _is_machine_operand(operand: Operand) -> bool:
