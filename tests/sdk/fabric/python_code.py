@@ -6,7 +6,7 @@ wherever it has put a request into the mailbox.
 
 import ctypes
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Entry, Image
+from openwafer.sdk.program.input_queues import allocated
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import ColorConfig
 
@@ -180,7 +181,12 @@ def program(
     arch: Arch = Arch.WSE2,
     streams: tuple[tuple[str, int], ...] = (),
 ) -> Program:
-    """A program whose PE (x, y) has set `y * width + x` of the routes, if there are several."""
+    """A program whose PE (x, y) has set `y * width + x` of the routes, if there are several.
+
+    Colors of WSE-2 that tasks need and no queue brings get one, as in a compiled program.
+    """
+    if arch is Arch.WSE2:
+        images = [replace(i, queues=allocated(i.queues, i.tasks).bindings) for i in images]
     grid = np.array(image_of, np.int32)
     several = len(routes) == grid.size
     routes_of = np.arange(grid.size, dtype=np.int32) if several else np.zeros(grid.size, np.int32)

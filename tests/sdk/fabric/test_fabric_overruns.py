@@ -12,7 +12,7 @@ from openwafer.sdk.fabric import SimulatorOptions, operand, overrun
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.descriptor import DsdFlag
-from openwafer.sdk.program.image import QueueBinding, Symbol
+from openwafer.sdk.program.image import QueueBinding, Start, Symbol
 from openwafer.sdk.program.routing import ColorConfig
 from tests.sdk.fabric.python_code import (
     Dsr,
@@ -40,7 +40,8 @@ Code = Generator[None, None, None]
 def told(task: Task, rows: int = 1, **options: bool | int) -> list[str]:
     """What is said about one or more PEs with two arrays, stack from word 1050 on."""
     queues = QueueBinding(True, 1, 3), QueueBinding(False, 2, 3)
-    own = image("code", symbols=(OTHER, ARRAY), stack_base=1050, queues=queues)
+    start = Start(blocked=1 << 3)
+    own = image("code", symbols=(OTHER, ARRAY), stack_base=1050, queues=queues, start=start)
     code, grid = PythonCode([task]), [[0]] * rows
     simulator = code.simulator(program(grid, [own], [LOOP]), SimulatorOptions(**options))  # type: ignore[arg-type]
     simulator.start_command([0])

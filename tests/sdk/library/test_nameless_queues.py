@@ -28,6 +28,11 @@ fn main() void {{
 """
 
 
+def test_colors_that_take_turns_are_a_warning() -> None:
+    (warning,) = rig.compile_source(SOURCE, Arch.WSE2).warnings
+    assert "colors 9, 10, 11, 12, 13 take turns on input_queue 7" in warning
+
+
 def test_more_colors_than_queues_share_the_last_one() -> None:
     device = rig.run(SOURCE, Arch.WSE2)
     assert device.read("out").tolist() == [7, 8] * len(COLORS)

@@ -7,6 +7,7 @@ import numpy as np
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.program.image import Image, Symbol
+from openwafer.sdk.program.input_queues import described
 from openwafer.sdk.program.program import Program
 
 _NUM_BANKS: Final = 8
@@ -17,7 +18,7 @@ intermediate code. Two vectors that an operation reads in banks that are equal m
 
 
 def memory_map(program: Program) -> str:
-    """Text of the map: for each image its sizes, then its variables by address."""
+    """Text of the map: for each image its sizes, its variables by address, and its queues."""
     head = _HEAD.format(memory=WORD_BYTES * MEMORY_WORDS)
     parts = (
         "\n".join(_lines(image, int(np.count_nonzero(program.image_of == number))))
@@ -37,6 +38,9 @@ def _lines(image: Image, num_pes: int) -> Iterator[str]:
         address = WORD_BYTES * symbol.address
         bank = symbol.address % _NUM_BANKS
         yield f"   {address:#06x}  {symbol.num_bytes:6}  {bank:4}  {symbol.name}: {_type(symbol)}"
+    if image.queues:
+        yield "  queues at the start; * where the compiler chose"
+    yield from (f"    {line}" for line in described(image.queues))
     yield ""
 
 

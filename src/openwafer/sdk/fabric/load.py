@@ -154,7 +154,7 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
     core[w.C_THREADS] = image.start.blocked_queues >> w.QUEUES << w.HELD_SHIFT
     for pair, rotation in enumerate(image.rotations):
         processor[w.P_ROTATED + pair] = rotation.first
-    _bind_queues(core, processor, image, program.arch)
+    _bind_queues(core, processor, image)
     _mark_starts(core, image, program.arch)
     tables.core[pes], tables.processor[pes] = core, processor
     _fill_mailboxes(tables, program, image, pes)
@@ -164,13 +164,8 @@ def _fill_pes(tables: Tables, program: Program, number: int) -> None:
         tables.dsr[dsr.file * 16 + dsr.number, pes] = row
 
 
-def _bind_queues(core: Array, processor: Array, image: Image, arch: Arch) -> None:
-    """Bind queues as the image says; on WSE-2 every color that starts tasks reaches some queue.
-
-    Data tasks get queues of their own as far as there are. Where the image has control tasks, the
-    other colors share one, until a vector operation or a register binds theirs; elsewhere their
-    wavelets wait in the router.
-    """
+def _bind_queues(core: Array, processor: Array, image: Image) -> None:
+    """Bind queues as the image says; wavelets of other colors wait in the router."""
     queue_of = core[w.C_QUEUE_OF :].view(np.uint8)[:NUM_COLORS]
     out_colors = processor[w.P_OUT_COLOR :].view(np.uint8)
     for binding in image.queues:
@@ -178,18 +173,6 @@ def _bind_queues(core: Array, processor: Array, image: Image, arch: Arch) -> Non
             queue_of[binding.color] = binding.queue + 1
         else:
             out_colors[binding.queue] = binding.color + 1
-    if arch is not Arch.WSE2:
-        return
-    used = set(queue_of.tolist())
-    free = [queue for queue in range(w.QUEUES) if queue + 1 not in used]
-    for task in image.tasks:
-        if task.kind is TaskKind.DATA and queue_of[task.task_id] == 0:
-            # Wavelets carry their color, so the last queue may serve several of them.
-            queue_of[task.task_id] = (free.pop() if free else w.QUEUES - 1) + 1
-    if all(task.kind is not TaskKind.CONTROL for task in image.tasks):
-        return
-    shared = (free[-1] if free else w.QUEUES - 1) + 1
-    queue_of[queue_of == 0] = shared
 
 
 def _mark_starts(core: Array, image: Image, arch: Arch) -> None:

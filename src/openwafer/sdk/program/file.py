@@ -24,7 +24,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.program.program import Program
 
 FORMAT: Final = "openwafer-program"
-VERSION: Final = 4
+VERSION: Final = 5
 FILE_NAME: Final = "openwafer-program.zip"
 
 _RECORD: Final = "program.json"

@@ -69,12 +69,13 @@ class TaskBinding:
 
 @dataclass(frozen=True)
 class QueueBinding:
-    """A queue's color from start-up on."""
+    """A queue's color from start-up on; `is_chosen` by the compiler, not by the program."""
 
     is_input: bool
     queue: int
     color: int
     priority: int = -1
+    is_chosen: bool = False
 
 
 @dataclass(frozen=True)

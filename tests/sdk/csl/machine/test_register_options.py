@@ -57,7 +57,8 @@ def test_an_option_that_no_load_gives_is_a_warning(
     tmp_path: Path, load: str, own: str, expected: str
 ) -> None:
     found = warnings_of(tmp_path, source(load, own) + EXPORT_MAIN, Arch.WSE2, MAIN)
-    assert len(found) == 1 and expected in found[0] and "give @load_to_dsr the option" in found[0]
+    assert len(found) == 1 and expected in found[0]
+    assert "give @load_to_dsr the option" in found[0]
 
 
 @pytest.mark.parametrize("own", [ACTIVATES, ".{ .async = true }", ".{}"])

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import Surroundings
+from openwafer.sdk.csl.sema.machine_state import queues_of
 from openwafer.sdk.ir import function as ir
+from openwafer.sdk.program.input_queues import LAST_QUEUE, NUM_INPUT_QUEUES
 
 _Point: TypeAlias = tuple[str, int, bool]
 """A block, an instruction in it, and whether the slot was set on the way there."""
@@ -25,6 +28,23 @@ def unbound_queues(surroundings: Surroundings) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 Severity.WARNING, "csl-queue-unbound", message, span, help=_REMEDY_FOR_QUEUE
             )
+
+
+def shared_queues(state: ImageState) -> Iterator[Diagnostic]:
+    """A warning about colors of WSE-2 that find no input queue of their own."""
+    sharing = queues_of(state.machine, Arch.WSE2).sharing
+    places = state.machine.queueless_colors
+    span = next((places[color] for color in sharing if color in places), None)
+    if span is not None:
+        numbers = ", ".join(map(str, sharing))
+        yield Diagnostic(
+            Severity.WARNING,
+            "csl-queues-shared",
+            f"colors {numbers} take turns on input_queue {LAST_QUEUE}: no other queue is left",
+            span,
+            (f"{state.module.name} has {NUM_INPUT_QUEUES} input queues",),
+            "name an .input_queue for colors that are not read at the same time",
+        )
 
 
 def unset_variables(state: ImageState) -> Iterator[Diagnostic]:

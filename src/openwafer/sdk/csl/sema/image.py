@@ -1,18 +1,19 @@
 """Analysis of one image: from a file and its params to a module of the IR."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
-from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.arch.generation import MEMORY_WORDS, Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
-from openwafer.sdk.csl.sema.doubts import unset_variables
+from openwafer.sdk.csl.sema.doubts import shared_queues, unset_variables
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.families import FAMILIES
 from openwafer.sdk.csl.sema.functions import function_name
@@ -167,9 +168,7 @@ def _assembled(sema: Sema) -> ImageResult:
     state.module.stack_base = state.next_address
     if state.surroundings is not None:
         state.surroundings.note_queues(state.machine.named_queues, state.machine.queues)
-    machine = state.machine
-    ignored = ignored_options(machine.loaded_options, machine.vain_options)
-    for doubt in (*unset_variables(state), *ignored):
+    for doubt in _doubts(state, sema.arch):
         if doubt not in sema.diagnostics:
             sema.diagnostics.append(doubt)
     module = folded(state.module)
@@ -180,6 +179,13 @@ def _assembled(sema: Sema) -> ImageResult:
     module.stack_base = state.next_address + code_words
     module.entries = [entry.function for entry in state.entries]
     return ImageResult(module, state, code_words, tuple(sema.diagnostics), tuple(sema.printed))
+
+
+def _doubts(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
+    yield from unset_variables(state)
+    yield from ignored_options(state.machine.loaded_options, state.machine.vain_options)
+    if arch is Arch.WSE2:
+        yield from shared_queues(state)
 
 
 def _check_memory(state: ImageState, module: ir.Module, code_words: int) -> None:

@@ -6,9 +6,9 @@ operations stay symbolic (:data:`Target`) until :func:`finish`.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, Arch
+from openwafer.sdk.arch.generation import NUM_COLORS, Arch
 from openwafer.sdk.csl.values import FunctionValue
 from openwafer.sdk.program.image import (
     DsrLoad,
@@ -20,12 +20,10 @@ from openwafer.sdk.program.image import (
     TaskKind,
     TaskRotation,
 )
+from openwafer.sdk.program.input_queues import NUM_INPUT_QUEUES, Allocation, allocated
 from openwafer.sdk.program.mailbox import BlockKind
 from openwafer.sdk.program.routing import ColorConfig
 from openwafer.source import Span
-
-NUM_INPUT_QUEUES: Final = len(GENERATIONS[Arch.WSE2].input_queue_words)
-"""Of both generations."""
 
 Target: TypeAlias = int | FunctionValue
 """A number as the image wants it, or a task whose id is not known yet."""
@@ -65,7 +63,8 @@ class MachineState:
         tasks: in the order of their binding.
         queues: bindings that the program asked for, by direction and number.
         used_queues: colors that descriptors use each input queue with.
-        queueless_colors: colors of fabric inputs that name no queue, as WSE-2 programs may.
+        queueless_colors: colors of fabric inputs that name no queue, as WSE-2 programs may, each
+            with its first place.
         named_queues: those that descriptors name, by direction and number, with the first place.
         loaded_options: what loads give a register.
         vain_options: what operations on registers say themselves, by the operation's place.
@@ -82,7 +81,7 @@ class MachineState:
     tasks: list[Bound] = field(default_factory=list)
     queues: dict[tuple[bool, int], QueueBinding | None] = field(default_factory=dict)
     used_queues: dict[int, set[int]] = field(default_factory=dict)
-    queueless_colors: set[int] = field(default_factory=set)
+    queueless_colors: dict[int, Span] = field(default_factory=dict)
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     loaded_options: dict[Register, set[tuple[str, str]]] = field(default_factory=dict)
     vain_options: dict[Span, tuple[tuple[Register, ...], RegisterOptions]] = field(
@@ -167,7 +166,7 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
     loads = tuple(load for load in map(resolve, state.dsr_loads) if isinstance(load, DsrLoad))
     return MachineRecords(
         tasks=tuple(_tasks(state)),
-        queues=tuple(_queues(state, arch)),
+        queues=queues_of(state, arch).bindings,
         fifos=fifos,
         dsrs=loads,
         registers=tuple(RegisterWrite(*pair) for pair in sorted(state.registers.items())),
@@ -195,35 +194,35 @@ def _control_offsets(state: MachineState) -> dict[int, int]:
     return {queue: table * stride for queue, table in state.control_tables.items()}
 
 
-def _queues(state: MachineState, arch: Arch) -> Iterator[QueueBinding]:
+def _given_queues(state: MachineState) -> Iterator[QueueBinding]:
     yield from (binding for binding in state.queues.values() if binding is not None)
     for queue, colors in sorted(state.used_queues.items()):
         # A queue that descriptors use with several colors is bound anew by each operation.
         if (True, queue) not in state.queues and len(colors) == 1:
             yield QueueBinding(True, queue, min(colors))
-    if arch is Arch.WSE2:
-        yield from _queues_of_colors(state)
 
 
-def _queues_of_colors(state: MachineState) -> Iterator[QueueBinding]:
-    """WSE-2 programs read a color, or unblock it for control tasks, and name no queue for it."""
+def queues_of(state: MachineState, arch: Arch) -> Allocation:
+    """The queues of an image, those that WSE-2 programs leave to the compiler among them."""
+    given = tuple(_given_queues(state))
+    if arch is not Arch.WSE2:
+        return Allocation(given)
     taken = {queue for is_input, queue in state.queues if is_input} | set(state.used_queues)
+    return allocated(given, tuple(_tasks(state)), taken, _wanting(state))
+
+
+def _wanting(state: MachineState) -> set[int]:
+    """Colors that WSE-2 programs read, or unblock for control tasks, and name no queue for."""
     bound = {binding.color for binding in state.queues.values() if binding is not None}
     bound |= {color for colors in state.used_queues.values() for color in colors}
     bound |= {task.task_id for task in state.tasks if task.kind is TaskKind.DATA}
     local = {task.task_id for task in state.tasks if task.kind is TaskKind.LOCAL}
-    free = [queue for queue in range(NUM_INPUT_QUEUES) if queue not in taken]
     unblocked = {
         color
         for (kind, color), is_blocked in state.blocked.items()
         if kind is BlockKind.TASK and not is_blocked and color < NUM_COLORS
     }
-    wanting = sorted((unblocked - local | state.queueless_colors) - bound)
-    if len(wanting) > len(free):
-        # The last queue is for those that get none of their own.
-        free = free[:-1]
-    for color, queue in zip(wanting, reversed(free), strict=False):
-        yield QueueBinding(True, queue, color)
+    return (unblocked - local | state.queueless_colors.keys()) - bound
 
 
 def _start(state: MachineState, arch: Arch, active: int) -> Start:

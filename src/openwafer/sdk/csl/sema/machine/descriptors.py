@@ -295,7 +295,7 @@ def _note_queue(sema: Sema, color: Word, queue: Word, span: Span, *, is_input: b
         if queue != NO_QUEUE:
             sema.ask(_UseOfQueue(is_input, int(queue), span))
     elif is_input and isinstance(color, int) and color != NO_COLOR:
-        sema.ask(_QueueOf(int(color), int(queue)))
+        sema.ask(_QueueOf(int(color), int(queue), span))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,12 +304,13 @@ class _QueueOf(Question):
 
     color: int
     queue: int
+    span: Span
 
     def answer(self, sema: Sema) -> None:
         """None: queues are bound when all colors are known."""
         machine = sema.image.machine
         if self.queue == NO_QUEUE:
-            machine.queueless_colors.add(self.color)
+            machine.queueless_colors.setdefault(self.color, self.span)
         else:
             machine.used_queues.setdefault(self.queue, set()).add(self.color)
 
