@@ -85,6 +85,7 @@ def parse_command(arguments: Sequence[str]) -> Command:
         comptime_func_depth_limit=parsed.comptime_func_depth_limit,
         comptime_step_limit=parsed.comptime_step_limit,
         are_warnings_errors=parsed.warnings_as_errors,
+        is_strict=parsed.strict,
     )
     emit = Stage(parsed.emit) if parsed.emit else None
     output_json = Path(parsed.output_json) if parsed.output_json else None
@@ -116,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--comptime-func-depth-limit", type=int, default=defaults.comptime_func_depth_limit)
     add("--comptime-step-limit", type=int, default=defaults.comptime_step_limit)
     add("--warnings-as-errors", action="store_true")
+    add("--strict", action="store_true", help="refuse what the vendor's documentation forbids")
     add("--output-json", nargs="?", metavar="FILE", help="put a copy of out.json there")
     add("--emit", choices=[str(stage) for stage in Stage], help="print a stage, write nothing")
     for name in _WITHOUT_EFFECT:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Final
 
 _DIGITS = {"x": "0-9a-fA-F", "o": "0-7", "b": "01"}
 _INT = re.compile(
@@ -12,8 +13,8 @@ _FLOAT = re.compile(r"\d+(?:_\d+)*(?:\.\d+(?:_\d+)*)?(?:[eE][+-]?\d+(?:_\d+)*)?"
 _QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\", "'": b"'", '"': b'"'}
-# Longer decimals Python refuses to read; no type of CSL has a use for them.
-_MAX_DIGITS = 4000
+MOST_BITS: Final = 8192
+"""Of a comptime_int; no type of CSL has a use for more, and Python writes no longer decimals."""
 
 
 class LiteralError(ValueError):
@@ -29,11 +30,17 @@ def int_value(text: str) -> int:
     """Value of `42`, `0xff`, `0b1`, `0o7`; LiteralError where `text` is none of them."""
     if not _INT.fullmatch(text):
         raise LiteralError(f"'{text}' is not an integer", _int_remedy(text))
-    if len(text) > _MAX_DIGITS:
+    value = int(text, 0) if text[1:2] in _DIGITS else _decimal(text)
+    if value.bit_length() > MOST_BITS:
         raise LiteralError(
-            f"an integer of {len(text)} digits, the limit is {_MAX_DIGITS}", "shorten it"
+            f"an integer of {len(text)} digits has more than {MOST_BITS} bits", "shorten it"
         )
-    return int(text, 0) if text[1:2] in _DIGITS else int(text)
+    return value
+
+
+def _decimal(text: str) -> int:
+    """The number, or one that is too large in place of what Python refuses to read."""
+    return int(text) if len(text) < MOST_BITS // 2 else 1 << MOST_BITS
 
 
 def _int_remedy(text: str) -> str:

@@ -25,6 +25,8 @@ class CompileOptions:
         max_inlined_iterations: bound of a loop that is unrolled.
         comptime_func_depth_limit: bound of nested calls at compile time.
         comptime_step_limit: bound of calls and iterations at compile time, in one image or layout.
+        are_warnings_errors: every warning is an error.
+        is_strict: what the vendor's documentation forbids is an error.
     """
 
     arch: Arch = Arch.WSE2
@@ -42,6 +44,7 @@ class CompileOptions:
     comptime_func_depth_limit: int = 256
     comptime_step_limit: int = 50_000_000
     are_warnings_errors: bool = False
+    is_strict: bool = False
 
     @property
     def generation(self) -> Generation:

@@ -313,6 +313,12 @@ class Analysis:
             self.in_order()
             self.diagnostics.append(found)
 
+    def forbid(self, code: str, message: str, span: Span, help: str) -> None:
+        """Note what the documentation forbids: an error with `--strict`, else a warning."""
+        if self.options.is_strict:
+            self.fail(code, message, span, help=help)
+        self.warn(code, message, span, help)
+
     def report(self, error: OpenwaferError) -> None:
         """Keep the errors of a statement that was given up; each is kept once."""
         self.recording = None

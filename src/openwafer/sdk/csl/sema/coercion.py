@@ -25,6 +25,7 @@ from openwafer.source import Span
 
 _MAX_EXPONENT: Final = 1024
 """Doubles end below two to this power."""
+_LONGEST_BITS: Final = 128
 _SOME: Final = Constant(0, IrType.PTR)
 
 
@@ -126,7 +127,7 @@ def _number(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Loa
         case Comptime(types.COMPTIME_INT, int() as value), _ if types.is_float(target):
             return _exact(analysis, value, target, span)
         case Comptime(types.COMPTIME_FLOAT, float() as value), _ if types.is_float(target):
-            return Comptime(target, round_float(target, value))
+            return _finite(analysis, value, target, span)
         case Comptime(kind, float() as value), _ if _is_wider(kind, target):
             return Comptime(target, value)
         case Runtime(kind, register), _ if _is_wider(kind, target):
@@ -146,12 +147,18 @@ def _fitted(analysis: Analysis, value: int, target: Int, span: Span) -> Comptime
     if not target.holds(value):
         analysis.fail(
             "out-of-range",
-            f"value {value} does not fit in type '{target}'",
+            f"value {_spelled(value)} does not fit in type '{target}'",
             span,
             notes=(f"'{target}' holds {target.lowest} to {target.highest}",),
             help="use a signed type" if value < 0 and not target.is_signed else "use a wider type",
         )
     return Comptime(target, value)
+
+
+def _spelled(value: int) -> str:
+    """An integer in a message, which nobody reads beyond some digits."""
+    num_bits = value.bit_length()
+    return f"of {num_bits} bits" if num_bits > _LONGEST_BITS else str(value)
 
 
 def _exact(analysis: Analysis, value: int, target: Type, span: Span) -> Comptime:
@@ -160,11 +167,31 @@ def _exact(analysis: Analysis, value: int, target: Type, span: Span) -> Comptime
     if rounded != value:
         analysis.fail(
             "out-of-range",
-            f"type '{target}' does not hold {value} exactly, the nearest is {rounded}",
+            f"type '{target}' does not hold {_spelled(value)} exactly, the nearest is {rounded}",
             span,
-            help=f"write it as a float, or convert it with @as({target}, {value})",
+            help=f"write it as a float, or convert it with @as({target}, {span.text})",
         )
     return Comptime(target, rounded)
+
+
+def _finite(analysis: Analysis, value: float, target: Type, span: Span) -> Comptime:
+    """A literal float, rounded; one of more than the type's range does not become infinite."""
+    rounded = round_float(target, value)
+    if math.isinf(rounded) and not math.isinf(value):
+        analysis.fail(
+            "out-of-range",
+            f"value {value} does not fit in type '{target}'",
+            span,
+            notes=(f"the largest is {_largest(target)}",),
+            help=f"use a wider type, or convert it to infinity with @as({target}, {value})",
+        )
+    return Comptime(target, rounded)
+
+
+def _largest(kind: Type) -> float:
+    """The largest finite number of a float type: the one before infinity."""
+    ir_type = types.ir_type(kind)
+    return float(decode(encode(math.inf, ir_type) - 1, ir_type))
 
 
 def enum_element(analysis: Analysis, kind: Enum, name: str, span: Span) -> Comptime:

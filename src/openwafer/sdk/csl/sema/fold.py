@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.lanes import lanes_of
+from openwafer.sdk.csl.literals import MOST_BITS
 from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.sema.lowering import bits_of
@@ -66,7 +67,7 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
     a = left.value
     assert isinstance(a, int)
     if op in _INTEGER:
-        return wrapped(left.type, _INTEGER[op](a, b))
+        return _held(analysis, left.type, wrapped(left.type, _INTEGER[op](a, b)), span)
     if op in ("div", "rem"):
         if b == 0:
             analysis.fail("division-by-zero", "division by zero", span)
@@ -77,9 +78,21 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
     if op == "shr":
         return a >> b
     if left.type == types.COMPTIME_INT:
-        return a << b
+        return _held(analysis, left.type, a << min(b, MOST_BITS), span) if a else 0
     assert isinstance(left.type, Int)
     return wrapped(left.type, a << min(b, left.type.num_bits))
+
+
+def _held(analysis: Analysis, kind: Type, value: int, span: Span) -> int:
+    """A result, which has as many bits as the compiler computes with."""
+    if kind == types.COMPTIME_INT and lanes_of(value) is None and value.bit_length() > MOST_BITS:
+        analysis.fail(
+            "out-of-range",
+            f"the result has more than {MOST_BITS} bits, which is the most of a comptime_int here",
+            span,
+            help="shift by less, or compute with fewer factors",
+        )
+    return value
 
 
 def _float(analysis: Analysis, op: str, left: Comptime, right: Comptime, span: Span) -> float:

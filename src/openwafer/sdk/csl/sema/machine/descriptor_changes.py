@@ -4,9 +4,9 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take
-from openwafer.sdk.csl.sema.machine.descriptors import address_word, memory_dsd
+from openwafer.sdk.csl.sema.machine.descriptors import OFFSET, address_word, memory_dsd, signed_word
 from openwafer.sdk.csl.sema.machine.words import as_word, plus, replace, times, word_of
-from openwafer.sdk.csl.values import Comptime, Operand
+from openwafer.sdk.csl.values import Operand
 from openwafer.sdk.program.descriptor import (
     WORD_BASE,
     WORD_ELEMENT,
@@ -38,11 +38,9 @@ def _increment_offset(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
     if not t.is_number(kind) or t.is_comptime_only(kind):
         message = f"expected type 'a 16-bit or 32-bit number', got: '{kind}'"
         sema.fail("type-mismatch", message, kind_node.span)
-    offset = sema.expression(node)
     # A known offset may have any integer type, as it does in public programs.
-    if not isinstance(offset, Comptime):
-        offset = sema.coerce(offset, t.I16, node.span)
-    moved = times(sema, as_word(sema, offset, node.span), t.num_words(kind))
+    offset = signed_word(sema, sema.expression(node), OFFSET, node.span)
+    moved = times(sema, offset, t.num_words(kind))
     return replace(sema, dsd, {WORD_BASE: plus(sema, word_of(sema, dsd, WORD_BASE), moved)})
 
 

@@ -66,6 +66,26 @@ _ZERO_FLAGS: Final = {
 }
 
 
+@dataclass(frozen=True)
+class SignedNumber:
+    """A number of a memory descriptor, and what helps where its type is too small."""
+
+    name: str
+    type: t.Int
+    remedy: str
+
+    def message(self, value: int) -> str:
+        """What is said of a value out of its range."""
+        bounds = f"{self.type.lowest} to {self.type.highest}"
+        return f"the {self.name} is of type '{self.type}', {bounds}, got {value}"
+
+
+OFFSET: Final = SignedNumber(
+    "offset", t.I16, "begin at a later element: .base_address = &array[n], or @set_dsd_base_addr"
+)
+_STRIDE: Final = SignedNumber("stride", t.I8, "use a mem4d_dsd, whose strides are of type 'i16'")
+
+
 @builtin("get_dsd")
 def _get_dsd(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     kind_node, node = take(sema, call, 2)
@@ -94,6 +114,7 @@ class _Access:
         self._sema = sema
         self.affine: Affine | None = None
         self._given: dict[str, Loaded] = {}
+        self._spans: dict[str, Span] = {}
         access = options.operand("tensor_access")
         self.span = options.span
         if isinstance(access, Comptime) and isinstance(access.value, Affine):
@@ -107,7 +128,7 @@ class _Access:
                 sema.fail("tensor-access", message, self.span)
             operand = options.operand(name)
             if operand is not None:
-                self._given[name] = operand
+                self._given[name], self._spans[name] = operand, options.span
 
     def base(self) -> tuple[Word, int]:
         """First word's address with the offset, and words of an element."""
@@ -122,14 +143,16 @@ class _Access:
         element_words = t.num_words(_whole_words(sema, pointer, self.span))
         if offset is None:
             return address, element_words
-        moved = times(sema, self.signed(offset, t.I16), element_words)
+        moved = times(sema, self.signed(offset, OFFSET), element_words)
         return plus(sema, address, moved), element_words
 
-    def signed(self, operand: Operand, kind: t.Type) -> Word:
-        """A known integer of any type, or a run-time one of `kind`."""
-        if not isinstance(operand, Comptime):
-            operand = self._sema.coerce(operand, kind, self.span)
-        return as_word(self._sema, operand, self.span)
+    def signed(self, operand: Operand, number: SignedNumber) -> Word:
+        """An offset or a stride; a tensor access may have other strides in programs as they are."""
+        value = operand.value if isinstance(operand, Comptime) else None
+        if self.affine is not None and isinstance(value, int) and not number.type.holds(value):
+            self._sema.forbid("out-of-range", number.message(value), self.span, number.remedy)
+            return as_word(self._sema, operand, self.span)
+        return signed_word(self._sema, operand, number, self._spans.get(number.name, self.span))
 
     def strides(self) -> Sequence[Operand] | None:
         """Elements from one visit to the next: of each index, outermost first, of a tensor access;
@@ -154,6 +177,16 @@ class _Access:
         if isinstance(operand.type, t.Struct | t.Array):
             return elements(self._sema, operand, self.span)
         return (operand,)
+
+
+def signed_word(sema: Sema, operand: Operand, number: SignedNumber, span: Span) -> Word:
+    """A known integer of any type in the number's range, or one of its type of run time."""
+    value = operand.value if isinstance(operand, Comptime) else None
+    if not isinstance(value, int):
+        operand = sema.coerce(operand, number.type, span)
+    elif not number.type.holds(value):
+        sema.fail("out-of-range", number.message(value), span, help=number.remedy)
+    return as_word(sema, operand, span)
 
 
 def address_word(sema: Sema, pointer: Operand, span: Span) -> Word:
@@ -190,7 +223,7 @@ def _memory(sema: Sema, options: Options) -> Operand:
     words[WORD_KIND] = DsdKind.MEM1D | _index_flag(options)
     words[WORD_BASE] = base
     words[WORD_EXTENT : WORD_EXTENT + 2] = _extent(sema, extents[0], access.span)
-    stride: Word = 1 if strides is None else access.signed(strides[0], t.I8)
+    stride: Word = 1 if strides is None else access.signed(strides[0], _STRIDE)
     words[WORD_STRIDE] = times(sema, stride, element_words)
     words[WORD_ELEMENT] = element_words
     return descriptor(sema, t.MEM1D_DSD, words)
@@ -235,7 +268,7 @@ def _extent(sema: Sema, extent: Operand, span: Span) -> tuple[Word, Word]:
 def _memory4(sema: Sema, options: Options) -> Operand:
     access = _Access(sema, options)
     base, element_words = access.base()
-    extents = [_number(sema, extent, access.span) for extent in access.extents()]
+    extents = [_number(sema, extent, t.U16, access.span) for extent in access.extents()]
     strides = _relative_strides(sema, access, extents)
     if not 1 <= len(extents) <= _MAX_DIMS or len(strides) != len(extents):
         message = f"a mem4d_dsd has 1 to 4 dimensions: {len(extents)} extents, {len(strides)} given"
@@ -259,13 +292,16 @@ def _relative_strides(sema: Sema, access: _Access, extents: list[int]) -> list[i
     given = access.strides()
     if given is None:
         return [1] * len(extents)
-    return [_number(sema, stride, access.span) for stride in given]
+    return [_number(sema, stride, t.I16, access.span) for stride in given]
 
 
-def _number(sema: Sema, operand: Operand, span: Span) -> int:
+def _number(sema: Sema, operand: Operand, kind: t.Type, span: Span) -> int:
     if not isinstance(operand, Comptime) or not isinstance(operand.value, int):
         sema.fail("not-comptime", f"expected a known integer, got: '{operand.type}'", span)
-    return operand.value
+    fitted = sema.coerce(operand, kind, span)
+    assert isinstance(fitted, Comptime)
+    assert isinstance(fitted.value, int)
+    return fitted.value
 
 
 def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:

@@ -11,7 +11,7 @@ from openwafer.sdk.csl.sema.machine import words
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, wrong_type
 from openwafer.sdk.csl.sema.machine.vector import operand_value
 from openwafer.sdk.csl.sema.machine.words import halved, times, value_of, word_of
-from openwafer.sdk.csl.values import NOTHING, Loaded, Operand, Runtime, SlotPlace
+from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime, SlotPlace
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
 from openwafer.sdk.program.descriptor import WORD_BASE, WORD_ELEMENT, WORD_EXTENT, WORD_STRIDE
@@ -20,6 +20,9 @@ from openwafer.source import Span
 _STREAMED = frozenset((t.MEM1D_DSD, t.FABIN_DSD, t.DSR_SRC1))
 """Inputs that give one element a call; the documentation leaves FIFOs out."""
 _ELEMENTS = frozenset((t.I16, t.U16, t.I32, t.U32, t.F16, t.BF16, t.CB16, t.F32))
+
+
+_MOST_CALLS = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,9 @@ def _stream(sema: Sema, node: ast.Expression, operand: Loaded, element: t.Type |
         sema.fail("type-mismatch", message, node.span)
     if operand.type in t.DSRS:
         return _Stream(element, None, None, None, operand_value(sema, operand, node.span))
+    if isinstance(operand, Comptime) and word_of(sema, operand, WORD_EXTENT + 1):
+        message = f"@map calls its function {_MOST_CALLS} times at most, the extent is larger"
+        sema.fail("extent", message, node.span, help="map parts of the descriptor one by one")
     left = sema.new_slot(t.U16, "map.left")
     _set(sema, left, value_of(word_of(sema, operand, WORD_EXTENT)))
     if operand.type == t.MEM1D_DSD:
