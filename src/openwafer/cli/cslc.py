@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import time
 from collections.abc import Sequence
 
 from openwafer.diagnostics import OpenwaferError, render, wants_color
@@ -22,7 +23,10 @@ def run(arguments: Sequence[str]) -> int:
     from openwafer.sdk.compiler.command_line import parse_command
 
     try:
+        started = time.monotonic()
         command = parse_command(arguments)
+        for ignored in command.warnings:
+            print(render(ignored, color=wants_color(sys.stderr)), file=sys.stderr)
         if command.emit is None:
             compilations.check_output(command.output)
         done = None if command.emit else compilations.find(command.layout, command.options)
@@ -43,6 +47,8 @@ def run(arguments: Sequence[str]) -> int:
         print(line)
     for warning in done.warnings:
         print(warning, file=sys.stderr)
+    if command.is_verbose:
+        print(f"{command.layout} -> {command.output}, {time.monotonic() - started:.1f} s")
     print("compile successful")
     return 0
 

@@ -88,6 +88,16 @@ def test_a_compilation_says_that_it_succeeded(
     assert (compiled.returncode, compiled.stdout) == (0, "compile successful\n"), compiled.stderr
 
 
+def test_a_verbose_compilation_says_where_it_went(folder: Path) -> None:
+    done = command("cslc", folder, "layout.csl", *COMPILE.split(), "-o=loud", "--verbose")
+    assert done.stdout.startswith("layout.csl -> loud, ")
+
+
+def test_an_option_that_changes_nothing_is_told_on_the_standard_error(folder: Path) -> None:
+    done = command("cslc", folder, "layout.csl", *COMPILE.split(), "-o=quiet", "-g0")
+    assert "warning[option-ignored]: -g0 has no effect here" in done.stderr
+
+
 @pytest.mark.usefixtures("compiled")
 def test_the_parameters_are_in_out_json(folder: Path) -> None:
     assert json.loads((folder / "out/out.json").read_text())["params"] == {"size": "5"}

@@ -72,6 +72,25 @@ def test_a_value_of_another_form_says_what_it_should_be(line: str, text: str) ->
     assert text in str(found.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("--max-parallelism=4", "one process compiles"),
+        ("--lomem-reservation-end=1", "--emit memory"),
+        ("--link-section-start-address-bytes=1", "--emit memory"),
+        ("-g0", "knows its source lines"),
+        ("--single-pe", "the layout says"),
+        ("--disable-auto-microthread-id", ".ut_id"),
+        ("--dump-dsr-alloc-graph", "no registers"),
+        ("--out-routes", "program.routes"),
+    ],
+)
+def test_an_option_that_changes_nothing_is_a_warning(option: str, remedy: str) -> None:
+    (warning,) = parse_command(["a.csl", option]).warnings
+    assert warning.message == f"{option.partition('=')[0]} has no effect here"
+    assert remedy in warning.help
+
+
 def test_an_unknown_option_ends_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_command(["a.csl", "--memcopy"])

@@ -3,15 +3,29 @@
 from collections.abc import Generator
 
 import numpy as np
+import pytest
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.program import mailbox as mb
-from openwafer.sdk.program.image import Start
-from tests.sdk.fabric.python_code import Pe, PythonCode, Task, image, mem1d, program
+from openwafer.sdk.program.image import Fifo as ImageFifo
+from openwafer.sdk.program.image import QueueBinding, Start
+from openwafer.sdk.program.routing import ColorConfig
+from tests.sdk.fabric.python_code import (
+    Fifo,
+    Pe,
+    PythonCode,
+    Task,
+    fabin,
+    fabout,
+    image,
+    mem1d,
+    program,
+)
 
 Code = Generator[None, None, None]
 ASYNC = int(mb.Option.ASYNC)
 LENGTH, FIRST, SECOND = 400, 1000, 2000
+LOOP = ((3, ColorConfig(16, 16)),)
 
 
 def copies(pe: Pe, microthread: int, place: int, length: int = LENGTH, **given: int) -> None:
@@ -20,11 +34,13 @@ def copies(pe: Pe, microthread: int, place: int, length: int = LENGTH, **given: 
     pe.vector("mov16", mem1d(place, length), ones, options=ASYNC, microthread=microthread, **given)
 
 
-def num_copied(entry: Task, num_cycles: int, **fields: object) -> tuple[int, int]:
-    """How many ones lie at FIRST and SECOND some cycles after a WSE-3 PE began an entry."""
+def num_copied(
+    entry: Task, num_cycles: int, arch: Arch = Arch.WSE3, **fields: object
+) -> tuple[int, int]:
+    """How many ones lie at FIRST and SECOND some cycles after a PE began an entry."""
     code = PythonCode([entry])
     own = image("code", **fields)
-    simulator = code.simulator(program([[0]], [own], arch=Arch.WSE3))
+    simulator = code.simulator(program([[0]], [own], [LOOP], arch))
     simulator.write(0, 0, 10, np.ones(1, np.uint16))
     simulator.start_command([0])
     simulator.run_cycles(num_cycles)
@@ -44,6 +60,43 @@ def test_a_microthread_keeps_its_priority_when_the_main_thread_ends_an_operation
     first, second = num_copied(entry, 60)
     assert first > 0
     assert second == 0
+
+
+def test_a_microthread_has_the_priority_of_its_fifo() -> None:
+    def entry(pe: Pe) -> Code:
+        for number in (1, 0):
+            ones = mem1d(10, LENGTH, 0)
+            pe.vector("mov16", Fifo(number), ones, options=ASYNC, microthread=number)
+            yield
+
+    high = ImageFifo("first", FIRST, LENGTH, 1, priority=2)
+    fifos = (high, ImageFifo("second", SECOND, LENGTH, 1))
+    first, second = num_copied(entry, 60, fifos=fifos)
+    assert second < first / 2
+
+
+@pytest.mark.parametrize(
+    ("arch", "of_queue", "of_dsd"), [(Arch.WSE2, 2, 0), (Arch.WSE3, 0, 2)], ids=str
+)
+def test_a_microthread_has_the_priority_of_its_queue_and_descriptor(
+    arch: Arch, of_queue: int, of_dsd: int
+) -> None:
+    """Four wavelets wait in the queue while a microthread of high priority copies memory."""
+
+    def num_taken(of_queue: int, of_dsd: int) -> int:
+        def entry(pe: Pe) -> Code:
+            pe.vector("mov16", fabout(3, 4, 2), mem1d(10, 4, 0))
+            yield
+            copies(pe, 5, SECOND, priority=2)
+            yield
+            source = (*fabin(3, 4, 1)[:-1], of_dsd)
+            pe.vector("mov16", mem1d(FIRST, 4), source, options=ASYNC)
+            yield
+
+        queues = (QueueBinding(True, 1, 3, of_queue), QueueBinding(False, 2, 3))
+        return num_copied(entry, 60, arch, queues=queues)[0]
+
+    assert (num_taken(of_queue, of_dsd), num_taken(0, 0)) == (4, 0)
 
 
 def test_a_blocked_microthread_waits() -> None:

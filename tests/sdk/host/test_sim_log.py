@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
-from openwafer.sdk.host.sim_log import wants_landings
+from openwafer.sdk.host.sim_log import wants_landings, warn_of_debug_words
 from tests.sdk.host.hand_built import PROGRAM
 
 LANDING = re.compile(
@@ -45,6 +45,14 @@ def test_the_environment_asks_for_landings(
 ) -> None:
     monkeypatch.setenv("SINGULARITYENV_SIMFABRIC_DEBUG", value)
     assert wants_landings() is is_wanted
+
+
+def test_what_the_log_has_not_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SIMFABRIC_DEBUG", "landing,inst_trace")
+    warn_of_debug_words()
+    assert "SIMFABRIC_DEBUG=inst_trace has no effect here" in capsys.readouterr().err
 
 
 def test_statistics_count_tiles_and_cycles(log: list[str], tmp_path: Path) -> None:

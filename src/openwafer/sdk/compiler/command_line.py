@@ -2,31 +2,37 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.options import CompileOptions
 
 IMPORT_PATH_VARIABLE: Final = "CSL_IMPORT_PATH"
 """Folders for ``<name>`` imports, separated by colons, behind those of the command line."""
 
-_WITHOUT_EFFECT: Final = (
-    "--max-parallelism",
-    "--lomem-reservation-end",
-    "--link-section-start-address-bytes",
+_MEMORY: Final = "cslc --emit memory prints where variables lie"
+_WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--max-parallelism": "one process compiles",
+        "--lomem-reservation-end": _MEMORY,
+        "--link-section-start-address-bytes": _MEMORY,
+    }
 )
-_FLAGS_WITHOUT_EFFECT: Final = (
-    "--verbose",
-    "-g0",
-    "--single-pe",
-    "--disable-auto-microthread-id",
-    "--dump-dsr-alloc-graph",
-    "--out-routes",
+"""Options of the vendor's compiler that change nothing here, each with what there is instead."""
+_FLAGS_WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "-g0": "a program always knows its source lines",
+        "--single-pe": "the layout says how many PEs there are",
+        "--disable-auto-microthread-id": "give operations a .ut_id",
+        "--dump-dsr-alloc-graph": "operations on descriptors take no registers of the program",
+        "--out-routes": "read the routes from the program: wafer.load(FOLDER).program.routes",
+    }
 )
 
 
@@ -48,6 +54,8 @@ class Command:
         output: folder to write.
         emit: stage to print in place of writing.
         output_json: where to put a copy of ``out.json``.
+        is_verbose: say what was compiled, and how long it took.
+        warnings: about options that change nothing.
     """
 
     layout: Path
@@ -55,6 +63,8 @@ class Command:
     output: Path = Path("out")
     emit: Stage | None = None
     output_json: Path | None = None
+    is_verbose: bool = False
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def parse_command(arguments: Sequence[str]) -> Command:
@@ -89,7 +99,23 @@ def parse_command(arguments: Sequence[str]) -> Command:
     )
     emit = Stage(parsed.emit) if parsed.emit else None
     output_json = Path(parsed.output_json) if parsed.output_json else None
-    return Command(Path(parsed.layout), options, Path(parsed.output), emit, output_json)
+    return Command(
+        Path(parsed.layout),
+        options,
+        Path(parsed.output),
+        emit,
+        output_json,
+        parsed.verbose,
+        tuple(_ignored(parsed)),
+    )
+
+
+def _ignored(parsed: argparse.Namespace) -> Iterator[Diagnostic]:
+    for option, remedy in {**_WITHOUT_EFFECT, **_FLAGS_WITHOUT_EFFECT}.items():
+        given = getattr(parsed, option.lstrip("-").replace("-", "_"))
+        if given:
+            message = f"{option} has no effect here"
+            yield Diagnostic(Severity.WARNING, "option-ignored", message, help=remedy)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -119,11 +145,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--warnings-as-errors", action="store_true")
     add("--strict", action="store_true", help="refuse what the vendor's documentation forbids")
     add("--output-json", nargs="?", metavar="FILE", help="put a copy of out.json there")
+    add("--verbose", action="store_true", help="say what was compiled, and how long it took")
     add("--emit", choices=[str(stage) for stage in Stage], help="print a stage, write nothing")
     for name in _WITHOUT_EFFECT:
-        add(name, help="accepted, without effect here")
+        add(name, help="accepted, with a warning: no effect here")
     for name in _FLAGS_WITHOUT_EFFECT:
-        add(name, action="store_true", help="accepted, without effect here")
+        add(name, action="store_true", help="accepted, with a warning: no effect here")
     return parser
 
 

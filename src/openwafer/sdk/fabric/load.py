@@ -130,6 +130,9 @@ def _fill_tables(row: Array, image: Image) -> None:
         row[w.I_TEARDOWN + color] = entry + 1
     for queue, entry in image.empty_queue_handlers:
         row[w.I_FLUSH + queue] = entry + 1
+    for binding in image.queues:
+        if binding.is_input and binding.priority > 0:
+            row[w.I_PRIORITIES] |= binding.priority << (2 * binding.queue)
     for queue, offset in image.control_offsets:
         row[w.I_OFFSETS + queue] = offset
     for number, rotation in enumerate(image.rotations):
@@ -207,6 +210,7 @@ def _fill_fifos(tables: Tables, image: Image, pes: Array) -> None:
         row[w.F_ELEMENTS] = fifo.num_words // fifo.element_words
         row[w.F_ACTIVATE_PUSH], row[w.F_ACTIVATE_POP] = fifo.activate_push, fifo.activate_pop
         row[w.F_FULL_ACTION], row[w.F_EMPTY_ACTION] = fifo.full_action, fifo.empty_action
+        row[w.F_PRIORITY] = fifo.priority
         tables.fifo[number, pes] = row
         for file, register in ((DsrFile.DESTINATION, fifo.destination), (_FIFO_FILE, fifo.source)):
             if register >= 0:
@@ -230,6 +234,7 @@ def _operand(words: Sequence[int]) -> Array:
     row[w.O_EXTENT] = words[2] | words[3] << 16
     if kind in (DsdKind.FABIN, DsdKind.FABOUT):
         row[w.O_KIND] = w.FABIN if kind is DsdKind.FABIN else w.FABOUT
+        row[w.O_FLAGS] |= words[dsd.WORD_PRIORITY] << w.PRIORITY_SHIFT
         row[w.O_COLOR], row[w.O_QUEUE] = words[dsd.WORD_COLOR], words[dsd.WORD_QUEUE]
         row[w.O_TRANSFORM] = words[dsd.WORD_CONTROL_TRANSFORM]
         return row

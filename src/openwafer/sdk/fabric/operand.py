@@ -63,6 +63,7 @@ def decode_dsd(s: State, start: int, operand: int) -> bool:
     s[operand + w.O_EXTENT] = word_of(s, start, 2) | word_of(s, start, 3) << 16
     if kind in (KIND_FABIN, KIND_FABOUT):
         s[operand + w.O_KIND] = w.FABIN if kind == KIND_FABIN else w.FABOUT
+        s[operand + w.O_FLAGS] |= word_of(s, start, dsd.WORD_PRIORITY) << w.PRIORITY_SHIFT
         s[operand + w.O_COLOR] = word_of(s, start, dsd.WORD_COLOR)
         s[operand + w.O_QUEUE] = word_of(s, start, dsd.WORD_QUEUE)
         s[operand + w.O_TRANSFORM] = word_of(s, start, dsd.WORD_CONTROL_TRANSFORM)

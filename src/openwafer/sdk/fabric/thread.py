@@ -76,6 +76,7 @@ def start(s: State, pe: int) -> int:
     thread = thread_row(pe, w.MAIN_SLOT)
     if not vector.take_request(s, pe, thread) or not vector.bind_queues(s, pe, thread):
         return -1
+    vector.take_priority(s, pe, thread)
     s[thread + w.T_LEFT] = vector.length(s, pe, thread)
     vector.set_speed(s, pe, thread)
     takes_time = s[thread + w.T_LEFT] != 0 or vector.is_given(s, thread)

@@ -18,6 +18,7 @@ from openwafer.sdk.fabric.rows import (
     core_row,
     dsr_row,
     fifo_row,
+    image_row,
     job_row,
     mailbox_row,
     operand_row,
@@ -326,6 +327,26 @@ def bind_input(s: State, pe: int, row: int) -> bool:
     if is_wse2_color and bound != queue:
         queues.bind_input(s, pe, color, queue)
     return queue >= 0
+
+
+@compiled
+def take_priority(s: State, pe: int, thread: int) -> None:
+    """An operation without a priority has the highest of its descriptors, FIFOs and queues."""
+    job = job_row(thread)
+    if s[job + w.J_PRIORITY] >= 0:
+        return
+    of_queues = s[image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_PRIORITIES]
+    for place in range(mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        kind = s[row + w.O_KIND]
+        own = 0
+        if kind == w.FIFO:
+            own = s[fifo_row(pe, s[row + w.O_QUEUE]) + w.F_PRIORITY]
+        elif kind == w.FABIN or kind == w.FABOUT:
+            own = (s[row + w.O_FLAGS] >> w.PRIORITY_SHIFT) & 3
+        if kind == w.FABIN:
+            own = max(own, (of_queues >> (2 * s[row + w.O_QUEUE])) & 3)
+        s[job + w.J_PRIORITY] = max(s[job + w.J_PRIORITY], own)
 
 
 @compiled

@@ -150,6 +150,8 @@ O_DSR: Final = 20
 O_EXTENT: Final = 21
 O_BASE: Final = 22
 O_TRANSFORM: Final = 23
+PRIORITY_SHIFT: Final = 16
+"""Of the flags: priority of microthreads with that fabric operand."""
 OPERAND_WORDS: Final = 24
 
 NOTHING: Final = 0
@@ -219,7 +221,8 @@ F_READ_LENGTH: Final = 9
 F_WRITE_LENGTH: Final = 10
 F_FULL_ACTION: Final = 11
 F_EMPTY_ACTION: Final = 12
-FIFO_WORDS: Final = 13
+F_PRIORITY: Final = 13
+FIFO_WORDS: Final = 14
 FIFOS: Final = 16
 
 # Filters.
@@ -254,6 +257,8 @@ I_OFFSETS: Final = I_ROTATION + ROTATIONS * ROTATION_WORDS
 """By input queue: added to the ids of control tasks."""
 I_MAP: Final = I_OFFSETS + QUEUES
 """Number of its memory's map + 1."""
+I_PRIORITIES: Final = I_MAP + 1
+"""Two bits by input queue: priority of microthreads that read from it."""
 IMAGE_WORDS: Final = 256
 
 # Rows of the vector operations.

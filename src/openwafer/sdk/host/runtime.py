@@ -35,7 +35,7 @@ from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
 from openwafer.sdk.host.overruns import stops_at_overrun_by_environment, tell_overruns
 from openwafer.sdk.host.region import Region
-from openwafer.sdk.host.sim_log import SimLog, wants_landings
+from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType, Order
 from openwafer.sdk.program import file
@@ -131,6 +131,7 @@ class Runtime:
         """Put code and data on the fabric; the first time, the code is compiled for this CPU."""
         engine = build_engine(self.program, self._engine_kind)
         landings = self._options.log_folder is not None and wants_landings()
+        warn_of_debug_words()
         # The simulator calls the engine by address: it has to live as long.
         self._engine = engine
         threads = num_threads(self._options.threads, self.program.width * self.program.height)

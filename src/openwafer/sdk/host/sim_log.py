@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +12,37 @@ import numpy as np
 
 import openwafer
 from openwafer.atomic_file import write_text
-from openwafer.diagnostics import render
+from openwafer.diagnostics import Diagnostic, Severity, render, wants_color
 from openwafer.sdk.fabric import Landing, Print, Simulator
 from openwafer.sdk.program.program import Program
 
 DEBUG_VARIABLES: Final = ("SIMFABRIC_DEBUG", "SINGULARITYENV_SIMFABRIC_DEBUG")
 
 
+_LANDINGS: Final = ("landing", "router")
+
+
 def wants_landings() -> bool:
     """Whether the environment asks for a line for each landing of a wavelet."""
+    return any(word in _LANDINGS for word in _debug_words())
+
+
+def _debug_words() -> list[str]:
     words = ",".join(os.environ.get(name, "") for name in DEBUG_VARIABLES).split(",")
-    return "landing" in words or "router" in words
+    return [word for word in words if word]
+
+
+def warn_of_debug_words() -> None:
+    """Warn on the standard error of what the environment asks for and the log has not."""
+    others = sorted(set(_debug_words()) - set(_LANDINGS))
+    if others:
+        warning = Diagnostic(
+            Severity.WARNING,
+            "debug-ignored",
+            f"SIMFABRIC_DEBUG={','.join(others)} has no effect here",
+            help="SIMFABRIC_DEBUG=landing writes the landing of each wavelet to sim.log",
+        )
+        sys.stderr.write(f"{render(warning, color=wants_color(sys.stderr))}\n")
 
 
 class SimLog:

@@ -69,7 +69,12 @@ class TaskBinding:
 
 @dataclass(frozen=True)
 class QueueBinding:
-    """A queue's color from start-up on; `is_chosen` by the compiler, not by the program."""
+    """A queue's color from start-up on.
+
+    Attributes:
+        priority: of microthreads that read from it, where they have no other; -1 for none.
+        is_chosen: by the compiler, not by the program.
+    """
 
     is_input: bool
     queue: int
@@ -87,6 +92,7 @@ class Fifo:
         source: register of the second source file that stands for it; -1 is none.
         full_action: what an operation does that finds no space, a :class:`FifoAction`.
         empty_action: what one does that finds no element.
+        priority: of microthreads that use it, low, medium or high, where they have no other.
     """
 
     symbol: str
@@ -100,6 +106,7 @@ class Fifo:
     source: int = -1
     full_action: int = 0
     empty_action: int = 0
+    priority: int = 0
 
 
 class FifoAction(IntEnum):

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl.layout import build_program
+from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.program.descriptor import NO_COLOR, NO_QUEUE, DsdFlag, DsdKind
 from openwafer.sdk.program.image import Image
-from tests.sdk.csl.machine.one_pe import compile_pe, ran, refusal
+from tests.sdk.csl.machine.one_pe import compile_pe, ran, refusal, warnings_of
 
 
 def words_of(image: Image, name: str = "d") -> list[int]:
@@ -213,6 +216,18 @@ def test_an_index_moves_only_the_memory_that_takes_one(tmp_path: Path, kind: str
 def test_a_wrong_access_is_explained(tmp_path: Path, access: str, message: str) -> None:
     source = f"var A: [4]i16; export var d = @get_dsd(mem1d_dsd, .{{ .tensor_access = {access} }});"
     assert message in refusal(tmp_path, source)
+
+
+ROWS = """var A: [4, 300]i16;
+export var d = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> A[i, 0] });"""
+LONG_STRIDE = "the stride is of type 'i8', -128 to 127, got 300"
+
+
+def test_a_long_stride_of_a_tensor_access_is_refused_by_strict_alone(tmp_path: Path) -> None:
+    (warning,) = warnings_of(tmp_path, ROWS, Arch.WSE3, "")
+    assert LONG_STRIDE in warning
+    with pytest.raises(OpenwaferError, match=LONG_STRIDE):
+        build_program(tmp_path / "layout.csl", CompileOptions(is_strict=True))
 
 
 def test_an_unknown_field_is_an_error_that_lists_the_fields(tmp_path: Path) -> None:

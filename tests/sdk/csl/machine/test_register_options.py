@@ -42,7 +42,10 @@ def test_the_options_of_an_operation_on_registers_are_not_its_own(tmp_path: Path
 
 def test_priority_stays_with_the_operation(tmp_path: Path) -> None:
     own = ".{ .async = true, .priority = .{ .high = true } }"
-    assert "vector[fmovs, fabric, priority]" in Pe(tmp_path, source(ACTIVATES, own)).image.code
+    assert (
+        "vector[fmovs, fabric, priority]"
+        in Pe(tmp_path, source(ACTIVATES, own), Arch.WSE2).image.code
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,9 +59,9 @@ def test_priority_stays_with_the_operation(tmp_path: Path) -> None:
 def test_an_option_that_no_load_gives_is_a_warning(
     tmp_path: Path, load: str, own: str, expected: str
 ) -> None:
-    found = warnings_of(tmp_path, source(load, own) + EXPORT_MAIN, Arch.WSE2, MAIN)
-    assert len(found) == 1 and expected in found[0]
-    assert "give @load_to_dsr the option" in found[0]
+    (found,) = warnings_of(tmp_path, source(load, own) + EXPORT_MAIN, Arch.WSE2, MAIN)
+    assert expected in found
+    assert "give @load_to_dsr the option" in found
 
 
 @pytest.mark.parametrize("own", [ACTIVATES, ".{ .async = true }", ".{}"])

@@ -319,7 +319,13 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
         flags |= DsdFlag.HAS_CONTROL_TRANSFORM
         words[WORD_CONTROL_TRANSFORM] = 1
     words[WORD_KIND] = int(flags)
-    words[WORD_PRIORITY] = options.choice("priority", PRIORITIES) or 0
+    priority = options.choice("priority", PRIORITIES)
+    if priority is not None and sema.arch is not Arch.WSE3:
+        help_text = "give it to the operation: .{ .async = true, .priority = ... }"
+        sema.fail(
+            "wrong-architecture", "'priority' of a DSD needs WSE-3", options.span, (), help_text
+        )
+    words[WORD_PRIORITY] = priority or 0
     return descriptor(sema, kind, words)
 
 

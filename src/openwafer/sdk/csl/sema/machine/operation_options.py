@@ -124,7 +124,11 @@ def _index_and_thread(sema: Sema, found: OperationOptions, options: Options) -> 
     if thread is not None:
         found.values["microthread"] = (thread, options.span)
     priority = options.choice("priority", PRIORITIES)
-    if priority is not None:
+    if priority is not None and sema.arch is Arch.WSE3:
+        message = "'priority' of an operation has no effect on wse3"
+        help_text = "give it to the fabric DSD or the FIFO: .priority = ..."
+        sema.forbid("option-ignored", message, options.span, help_text)
+    elif priority is not None:
         found.values["priority"] = (Comptime(t.U16, priority), options.span)
 
 

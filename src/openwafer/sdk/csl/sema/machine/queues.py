@@ -48,6 +48,10 @@ def _initialize_queue(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
 def _binding(sema: Sema, options: Options, number: int, *, is_input: bool) -> QueueBinding | None:
     color = options.typed("color", t.COLOR)
     priority = options.choice("priority", PRIORITIES)
+    if priority is not None and (sema.arch is Arch.WSE3 or not is_input):
+        help_text = "on WSE-3 fabric DSDs and FIFOs have a priority"
+        message = "'priority' is for input queues of WSE-2"
+        sema.fail("wrong-architecture", message, options.span, help=help_text)
     if color is None:
         if is_input or sema.arch is Arch.WSE3:
             kind = "input" if is_input else "output"
@@ -94,19 +98,55 @@ def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
         address=sema.word_address(pointer, nodes[0].span),
         num_words=t.num_words(array),
         element_words=t.num_words(array.element),
-        is_simd=options.choice("simd_mode", SIMD_MODES) == 1,
+        is_simd=_fifo_simd(sema, options),
         destination=destination,
         source=source,
         full_action=_action(sema, options, "full_action"),
         empty_action=_action(sema, options, "empty_action"),
+        priority=_fifo_priority(sema, options),
     )
-    # The extended register and the priority are the machine's own; programs may name them.
-    options.operand("xdsr")
-    options.choice("priority", PRIORITIES)
+    _check_registers(sema, options, fifo)
     options.close()
     fifos = sema.image.machine.fifos
     fifos.append(Named(fifo, targets, call.span))
     return Comptime(t.FIFO, len(fifos) - 1)
+
+
+def _fifo_simd(sema: Sema, options: Options) -> bool:
+    mode = options.choice("simd_mode", SIMD_MODES)
+    if mode is not None and sema.arch is Arch.WSE3:
+        help_text = "remove it: WSE-3 chooses the width itself"
+        message = "'simd_mode' of a FIFO needs WSE-2"
+        sema.fail("wrong-architecture", message, options.span, help=help_text)
+    if mode:
+        message = "'simd_mode' of a FIFO has no effect here: it moves an element a cycle"
+        help_text = "remove it, or expect fewer cycles on the machine"
+        sema.warn("option-ignored", message, options.span, help_text)
+    return bool(mode)
+
+
+def _fifo_priority(sema: Sema, options: Options) -> int:
+    priority = options.choice("priority", PRIORITIES)
+    if priority is not None and sema.arch is not Arch.WSE3:
+        help_text = "give it to the operation: .{ .async = true, .priority = ... }"
+        message = "'priority' of a FIFO needs WSE-3"
+        sema.fail("wrong-architecture", message, options.span, help=help_text)
+    return priority or 0
+
+
+def _check_registers(sema: Sema, options: Options, fifo: Fifo) -> None:
+    """A FIFO's registers are named all three or not at all, and the DSRs by one number."""
+    extended = options.operand("xdsr")
+    if extended is not None and extended.type != t.XDSR:
+        message = f"expected type 'xdsr', got: '{extended.type}'"
+        sema.fail("type-mismatch", message, options.span)
+    named = [fifo.destination >= 0, fifo.source >= 0, extended is not None]
+    if any(named) and not all(named):
+        message = "a FIFO names all of 'dest', 'src' and 'xdsr', or none of them"
+        sema.forbid("fifo-registers", message, options.span, "add the others, or leave all out")
+    elif fifo.destination != fifo.source:
+        message = f"'dest' and 'src' have one number, got {fifo.destination} and {fifo.source}"
+        sema.forbid("fifo-registers", message, options.span, "take registers of the same number")
 
 
 def _fifo_register(sema: Sema, options: Options, name: str, kinds: tuple[t.Type, t.Type]) -> int:
