@@ -1,21 +1,28 @@
 """``cs_python``: a Python that knows the vendor's modules, for unmodified host scripts."""
 
+import os
 import sys
 from pathlib import Path
 
 from openwafer.cli import EXIT_MISTAKE
 from openwafer.diagnostics import OpenwaferError, render, wants_color
+from openwafer.sdk.program.environment import CHECK_VARIABLE
 
 
 def main() -> None:
-    """Run the script of ``sys.argv``."""
+    """Run the script of ``sys.argv``; ``--check`` before it looks for mistakes of its program."""
     from openwafer.sdk.compat.script import run_script, show_mistake
 
     sys.excepthook = show_mistake
     here = Path(sys.argv[0]).resolve().parent
     commands = here if (here / "cslc").is_file() else None
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--check"]:
+        del arguments[0]
+        os.environ[CHECK_VARIABLE] = "warning"
     try:
-        run_script(sys.argv[1:], commands)
+        if run_script(arguments, commands):
+            sys.exit(EXIT_MISTAKE)
     except OpenwaferError as found:
         for diagnostic in found.diagnostics:
             print(render(diagnostic, color=wants_color(sys.stderr)), file=sys.stderr)

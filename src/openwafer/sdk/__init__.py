@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from openwafer.sdk.door.one_function import Called, call
     from openwafer.sdk.door.run import Run
     from openwafer.sdk.door.vendor import vendor_modules
-    from openwafer.sdk.host import DataType, Order, Region, Runtime, RuntimeOptions
+    from openwafer.sdk.host import Check, DataType, Order, Region, Runtime, RuntimeOptions
 
 __all__ = [
     "Called",
+    "Check",
     "CompileOptions",
     "CompileWarning",
     "Compiled",
@@ -44,7 +45,8 @@ __all__ = [
 # Loaded when first used: the simulator takes a second.
 _PLACES: Final = MappingProxyType(
     {
-        **dict.fromkeys(("DataType", "Order", "Region", "Runtime", "RuntimeOptions"), "host"),
+        **dict.fromkeys(("Check", "DataType", "Order", "Region", "Runtime"), "host"),
+        "RuntimeOptions": "host",
         **dict.fromkeys(("Compiled", "CompileWarning", "compile", "load"), "door.compiled"),
         **dict.fromkeys(("Called", "call"), "door.one_function"),
         "CompileOptions": "csl.options",

@@ -119,6 +119,24 @@ def test_a_mistake_of_the_host_ends_with_its_diagnostic(folder: Path) -> None:
     assert "note: at wrong.py:12\n" in done.stderr
 
 
+@pytest.mark.usefixtures("compiled")
+def test_a_checked_script_without_mistakes_ends_well(folder: Path) -> None:
+    done = command("cs_python", folder, "--check", "run.py", "out")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_checked_script_goes_on_to_its_end_and_says_by_its_exit_code_what_was_found(
+    folder: Path,
+) -> None:
+    body = "fn scale(factor: f32) void { A[size + @as(u16, factor)] = factor;"
+    (folder / "far_layout.csl").write_text(LAYOUT.replace("pe.csl", "far.csl"))
+    (folder / "far.csl").write_text(PE.replace("fn scale(factor: f32) void {", body))
+    command("cslc", folder, "far_layout.csl", *COMPILE.split(), "-o=far")
+    done = command("cs_python", folder, "--check", "run.py", "far")
+    assert "PE (0, 0) wrote element 8 of 'A' ([5]f32)" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "SUCCESS!\n")
+
+
 def test_a_mistake_in_the_code_ends_with_its_place(folder: Path) -> None:
     (folder / "bad.csl").write_text(LAYOUT.replace("@set_rectangle(2, 1)", "@set_rectangle(w, 1)"))
     done = command("cslc", folder, "bad.csl", *COMPILE.split())

@@ -1,6 +1,7 @@
 """Arrays go to PEs and come back by name and region, in their own types."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from numpy.typing import ArrayLike
 
 import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
-from tests.sdk.door.small_program import small_program
+from tests.sdk.door.small_program import CODE, LAYOUT, small_program
 
 SHAPES = {"single": (2, 3, 3), "half": (2, 3, 2), "count": (2, 3, 1), "signed": (2, 3, 2)}
 DTYPES = {"single": np.float32, "half": np.float16, "count": np.uint16, "signed": np.int32}
@@ -148,3 +149,15 @@ def test_a_stream_takes_values_of_four_bytes(run: wafer.Run) -> None:
 def test_streams_have_names(run: wafer.Run) -> None:
     with pytest.raises(OpenwaferError, match="no stream 'h2d'; it has MEMCPYH2D_1, MEMCPYD2H_1"):
         run.send("h2d", np.zeros((2, 3, 1), np.float32))
+
+
+def test_a_checked_run_raises_the_mistakes_of_its_program_at_its_end(tmp_path: Path) -> None:
+    (tmp_path / "layout.csl").write_text(LAYOUT)
+    (tmp_path / "pe.csl").write_text(CODE.replace("@range(u16, 3)", "@range(u16, length)"))
+    program = wafer.compile(tmp_path / "layout.csl", params={"width": 3, "height": 1})
+    run = program.run(check=True)
+    run.launch("add", 1.0, 2)
+    with pytest.raises(
+        OpenwaferError, match=r"PE \(2, 0\) read element 3 of 'single' \(\[3\]f32\)"
+    ):
+        run.close()

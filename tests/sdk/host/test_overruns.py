@@ -9,8 +9,9 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.host import Runtime, RuntimeOptions
+from openwafer.sdk.host.checks import MAX_TOLD
 from openwafer.sdk.host.engine import EngineKind
-from openwafer.sdk.host.overruns import MAX_TOLD, stops_at_overrun_by_environment
+from openwafer.sdk.host.overruns import stops_at_overrun_by_environment
 from openwafer.sdk.program.image import Entry, Image, Place, Symbol
 from openwafer.sdk.program.program import HostName, Program
 
@@ -142,7 +143,7 @@ def test_of_many_warnings_the_first_are_told(capsys: pytest.CaptureFixture[str])
     ran(program(*[_SIX] * (MAX_TOLD + 3)))
     said = capsys.readouterr().err
     assert said.count("warning[fabric-overrun]") == MAX_TOLD
-    assert said.endswith("and 3 more overruns; sim.log has all of them\n")
+    assert said.endswith("and 3 more warnings; sim.log has all of them\n")
 
 
 def test_the_environment_makes_them_errors(monkeypatch: pytest.MonkeyPatch) -> None:

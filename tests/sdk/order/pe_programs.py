@@ -137,15 +137,15 @@ def _slices(draw: st.DrawFn) -> Slice:
     return Slice(draw(st.integers(0, NUM_ARRAYS - 1)), start, length)
 
 
-_SLICES = _slices()
-_SOURCES = st.one_of(st.tuples(_SLICES), st.tuples(_SLICES, _SLICES))
+SLICES = _slices()
+_SOURCES = st.one_of(st.tuples(SLICES), st.tuples(SLICES, SLICES))
 _SIMPLE = st.one_of(
-    st.builds(Put, _SLICES, st.integers(0, 99), st.booleans()),
-    st.builds(Add, _SLICES, _SLICES),
-    st.builds(Copy, _SLICES, _SLICES),
-    st.builds(Vector, _SLICES, _SOURCES, st.booleans()),
-    st.builds(Begin, _SLICES, _SOURCES, st.sampled_from(MICROTHREADS), st.integers(0, 2)),
-    st.builds(Transfer, _SLICES, st.booleans(), st.booleans()),
+    st.builds(Put, SLICES, st.integers(0, 99), st.booleans()),
+    st.builds(Add, SLICES, SLICES),
+    st.builds(Copy, SLICES, SLICES),
+    st.builds(Vector, SLICES, _SOURCES, st.booleans()),
+    st.builds(Begin, SLICES, _SOURCES, st.sampled_from(MICROTHREADS), st.integers(0, 2)),
+    st.builds(Transfer, SLICES, st.booleans(), st.booleans()),
     st.builds(Hold, st.sampled_from(MICROTHREADS), st.booleans()),
     st.builds(Work, st.integers(1, 5)),
 )

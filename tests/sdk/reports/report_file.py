@@ -1,9 +1,9 @@
 """Programs that cannot end, or do what they hardly mean, each with the report that says so.
 
 A file is the code of all PEs. Lines that begin with `//!` come first: `width N`, `arch wse2`, `host
-CALL` for what the host does in place of launching `main`, `overruns error`, and lines of the layout
-block. The report stands as a comment at the end, behind `// report:`; cycles are left out of it.
-What every program needs stands in `_TAIL`, so that lines of the report are lines of the file.
+CALL` for what the host does in place of launching `main`, `overruns error`, `check`, and lines of
+the layout block. The report stands as a comment at the end, behind `// report:`; cycles are left
+out. What every program needs stands in `_TAIL`, so that lines of the report are lines of the file.
 """
 
 import re
@@ -18,7 +18,8 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, render
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.host import Region, Runtime, RuntimeOptions
+from openwafer.sdk.host import Check, Region, Runtime, RuntimeOptions
+from openwafer.sdk.host.engine import EngineKind
 
 FOLDER = Path(__file__).parent / "programs"
 _CYCLE = re.compile(r"\bcycle \d+")
@@ -59,12 +60,18 @@ class ReportFile:
     options: tuple[str, ...]
     expected: str
 
-    def reported(self) -> str:
+    @property
+    def is_checked(self) -> bool:
+        """Whether the program runs with checks."""
+        return "check" in self.options
+
+    def reported(self, engine: EngineKind = EngineKind.NATIVE) -> str:
         """What the host gets to read, as comment lines."""
         try:
-            text = "\n\n".join(map(render, self._run()))
+            text = "\n\n".join(map(render, self._run(engine)))
         except OpenwaferError as error:
-            text = _CYCLE.sub("cycle N", str(error))
+            text = str(error)
+        text = _CYCLE.sub("cycle N", text)
         return "".join(f"// {line}".rstrip() + "\n" for line in text.splitlines())
 
     def rewrite(self) -> None:
@@ -75,7 +82,7 @@ class ReportFile:
         found = [line.removeprefix(name) for line in self.options if line.startswith(name)]
         return found[0].strip() if found else default
 
-    def _run(self) -> tuple[Diagnostic, ...]:
+    def _run(self, engine: EngineKind) -> tuple[Diagnostic, ...]:
         layout = _LAYOUT.format(
             width=self._option("width", "2"),
             name=self.path.name,
@@ -88,7 +95,11 @@ class ReportFile:
             Path("layout.csl").write_text(layout, encoding="utf-8")
             program = build_program(Path("layout.csl"), CompileOptions(arch=arch, is_memcpy=True))
         stops = self._option("overruns", "warning") == "error"
-        runtime = Runtime(program, RuntimeOptions(log_folder=None, stops_at_overrun=stops))
+        check = Check.WARNING if self.is_checked else Check.OFF
+        options = RuntimeOptions(
+            engine=engine, log_folder=None, stops_at_overrun=stops, check=check
+        )
+        runtime = Runtime(program, options)
         runtime.load()
         runtime.run()
         match self._option("host", "launch"):
@@ -100,11 +111,13 @@ class ReportFile:
             case "send and receive":
                 runtime.send(3, _FOUR_WORDS, _CORNER)
                 runtime.receive(lambda _: None, 4, _CORNER)
+            case "launch once":
+                runtime.launch("main")
             case _:
                 runtime.launch("main")
                 runtime.launch("main")
         runtime.stop()
-        return runtime.overruns()
+        return runtime.findings()
 
 
 def read(path: Path) -> ReportFile:

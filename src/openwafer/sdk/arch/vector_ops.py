@@ -122,6 +122,9 @@ VECTOR_OPS_BY_CODE: Final[Mapping[int, VectorOp]] = MappingProxyType(
 )
 """Every operation by number."""
 
+MOVE_OF_ANY_WIDTH: Final = "mov32"
+"""It may move two elements of 16 bits at a time, so arrays of both widths are right for it."""
+
 
 def element_words(element_type: str) -> int:
     """Memory words that one element of a type takes."""

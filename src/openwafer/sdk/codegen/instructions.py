@@ -6,6 +6,7 @@ from typing import Final
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.codegen import scalars
 from openwafer.sdk.codegen.calls import call
+from openwafer.sdk.codegen.checks import check
 from openwafer.sdk.codegen.elements import width_of
 from openwafer.sdk.codegen.floats import raw_bits
 from openwafer.sdk.codegen.functions import FunctionWriter, Unit
@@ -200,6 +201,7 @@ def _math(writer: FunctionWriter, instruction: Instruction) -> str:
 _SCALARS: Final[dict[str, Callable[[FunctionWriter, Instruction], str]]] = {
     "vector": _vector,
     "show": _show,
+    "check": check,
     "get": _get,
     "set": _set,
     "neg": _neg,

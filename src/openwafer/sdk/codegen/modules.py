@@ -22,10 +22,11 @@ from openwafer.sdk.codegen.instructions import function_text
 from openwafer.sdk.codegen.mailboxes import CODE_PARAMETERS, read, store, trap, word_address, write
 from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, kernel_declaration, kernel_function
+from openwafer.sdk.ir.checks import checked
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import Address, Function, FunctionName, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
-from openwafer.sdk.ir.order import NO_REACH, Reach, ordered
+from openwafer.sdk.ir.order import NO_REACH, Reach, may_be_in_flight, ordered
 from openwafer.sdk.ir.suspension import (
     callees,
     calls,
@@ -67,6 +68,7 @@ def module_text(
     reach: Reach = NO_REACH,
     *,
     has_f16: bool,
+    is_checked: bool = False,
 ) -> ModuleText:
     """LLVM text of a module.
 
@@ -76,8 +78,12 @@ def module_text(
         generation: whose time is counted.
         reach: what the image has besides that moves data.
         has_f16: the host's processor converts f16 by itself.
+        is_checked: the code tells of mistakes.
     """
-    unit = _unit(ordered(timed(module, generation), reach), Floats(has_f16=has_f16))
+    whole = ordered(timed(module, generation), reach)
+    if is_checked:
+        whole = checked(whole, has_flight=may_be_in_flight(module, reach))
+    unit = _unit(whole, Floats(has_f16=has_f16))
     functions = {
         native_name(name): _function_text(unit, one) for name, one in unit.module.functions.items()
     }

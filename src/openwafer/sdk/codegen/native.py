@@ -45,10 +45,12 @@ class _ImageKind:
     Attributes:
         splits: by entry: whether its arguments are parts of one wavelet's 32 bits.
         reach: what the image has besides that moves data.
+        is_checked: the code tells of mistakes.
     """
 
     splits: tuple[bool, ...]
     reach: Reach
+    is_checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def compile_images(
     *,
     effort: Effort = Effort.LIGHT,
     modules: Sequence[Module] = (),
+    is_checked: bool = False,
 ) -> NativeCode:
     """Compile and load the code of a program's images.
 
@@ -102,9 +105,10 @@ def compile_images(
         arch: whose time is counted.
         effort: spent on code without loops; code with loops takes more.
         modules: of the images' code, where they are at hand.
+        is_checked: the code tells of mistakes.
     """
     host = this_host()
-    kinds = [_ImageKind(entry_splits(image), reach_of(image)) for image in images]
+    kinds = [_ImageKind(entry_splits(image), reach_of(image), is_checked) for image in images]
     texts = arch, str(effort.value), str(kinds), *(image.code for image in images)
     key = cache.key_of(source_digest("arch", "program", "ir", "codegen"), *host.names, *texts)
     found = _stored(key)
@@ -198,7 +202,11 @@ def _load(program: _Objects, host: Host) -> NativeCode:
 
 def _module_text(module: Module, kind: _ImageKind, arch: Arch, host: Host) -> ModuleText:
     generation = GENERATIONS[arch]
-    return module_text(module, kind.splits, generation, kind.reach, has_f16=host.has_f16)
+    return module_text(
+        *(module, kind.splits, generation, kind.reach),
+        has_f16=host.has_f16,
+        is_checked=kind.is_checked,
+    )
 
 
 def _dispatch_text(ways: Sequence[tuple[int, int]]) -> str:

@@ -16,11 +16,14 @@ import openwafer
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
 from openwafer.sdk.compat import finder, numpy1
 from openwafer.sdk.compat.numpy1.modules import run_as_main
+from openwafer.sdk.host.checks import has_told_of_mistakes
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 
-def run_script(arguments: Sequence[str], commands: Path | None) -> None:
+def run_script(arguments: Sequence[str], commands: Path | None) -> bool:
     """Run the script that the first argument names, in this process, as ``__main__``.
+
+    Returns whether checks told of mistakes in a script that ended well.
 
     Args:
         arguments: the script, then its own arguments.
@@ -45,9 +48,13 @@ def run_script(arguments: Sequence[str], commands: Path | None) -> None:
         np.random.seed(0)
     try:
         run_as_main(script)
+    except SystemExit as end:
+        if end.code:
+            raise
     except OpenwaferError as found:
         place = _line_of_script(found, script)
         raise OpenwaferError(*(_at(one, place) for one in found.diagnostics)) from found
+    return has_told_of_mistakes()
 
 
 def show_mistake(

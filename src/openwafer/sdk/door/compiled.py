@@ -14,7 +14,7 @@ from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.pipeline import compile_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.host import RuntimeOptions, read_program
+from openwafer.sdk.host import Check, RuntimeOptions, read_program
 from openwafer.sdk.program.program import HostName, Program
 
 Param: TypeAlias = bool | int | float | np.generic
@@ -56,13 +56,14 @@ class Compiled:
         """Lines of ``@comptime_print``."""
         return self.program.printed
 
-    def run(self, options: RuntimeOptions = QUIET) -> Run:
+    def run(self, options: RuntimeOptions = QUIET, *, check: bool = False) -> Run:
         """Put the program on a simulated fabric and start it.
 
         Args:
             options: how it is simulated; no ``sim.log`` is written unless a folder is given.
+            check: look for mistakes of the program, which the end of the run raises.
         """
-        return Run(self.program, options)
+        return Run(self.program, replace(options, check=Check.ERROR) if check else options)
 
     def save(self, folder: Path | str) -> None:
         """Write what ``cslc -o folder`` writes, for host scripts and :func:`load`."""

@@ -21,7 +21,7 @@ import numba.experimental.function_type  # noqa: F401  (registers functions by a
 from numba import njit, types
 from numba.core.event import Listener, install_listener
 
-from openwafer.sdk.fabric import overrun, processor, queues, registers, router, thread
+from openwafer.sdk.fabric import check, overrun, processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import (
     cells_at,
@@ -271,7 +271,10 @@ def _build_look(stamp: str) -> Any:
     @njit(cache=True)
     def look(state: int, mailbox: int, place: int, operand: int, first: int, last: int) -> None:
         len(stamp)
-        overrun.look_from_code(cells_at(state), mailbox, place, operand, first, last)
+        if operand & mb.FINDING:
+            check.look_from_code(cells_at(state), mailbox, place, operand, first, last)
+        else:
+            overrun.look_from_code(cells_at(state), mailbox, place, operand, first, last)
 
     return look
 

@@ -62,9 +62,9 @@ def lies_in_one(s: State, pe: int, one: int, other: int) -> bool:
 
 
 @compiled
-def is_news(s: State, pe: int, where: int) -> bool:
-    """Whether a place has not been told of yet, or of a PE with a higher number in this cycle."""
-    when = s[w.G_NOW] << PE_BITS | pe
+def is_news(s: State, pe: int, where: int, cycle: int) -> bool:
+    """Whether a place has not been told of yet, or only later, or of a PE with a higher number."""
+    when = cycle << PE_BITS | pe
     for k in range(s[w.G_SEEN]):
         row = w.SEEN + k * w.SEEN_WORDS
         if s[row] == where:
@@ -93,7 +93,7 @@ def look(s: State, pe: int, who: int, first: int, low: int, high: int) -> None:
         return
     place, operand = who >> PLACE_SHIFT, who & OPERAND_MASK
     image = s[processor_row(pe) + w.P_IMAGE]
-    if not is_news(s, pe, image << IMAGE_SHIFT | place << SLOT_SHIFT | operand):
+    if not is_news(s, pe, image << IMAGE_SHIFT | place << SLOT_SHIFT | operand, s[w.G_NOW]):
         return
     a = who | s[processor_row(pe) + w.P_ENTRY] << ENTRY_SHIFT
     queues.record(s, w.E_OVERRUN, pe, a, first | low << LOW_SHIFT | high << HIGH_SHIFT)
@@ -195,9 +195,15 @@ def look_at(s: State, pe: int, slot: int) -> None:
 
 
 @compiled
+def pe_of(s: State, mailbox: int) -> int:
+    """The PE of a mailbox, by its native address."""
+    return ((mailbox - s[w.G_ADDRESS]) // 8 - w.MAILBOX) // mb.MAILBOX_WORDS
+
+
+@compiled
 def look_from_code(s: State, mailbox: int, place: int, operand: int, first: int, last: int) -> None:
     """Look at what compiled code shows; see :mod:`openwafer.sdk.program.mailbox`."""
-    pe = ((mailbox - s[w.G_ADDRESS]) // 8 - w.MAILBOX) // mb.MAILBOX_WORDS
+    pe = pe_of(s, mailbox)
     operation, number = operand >> mb.OPERAND_SHIFT, operand & mb.OPERAND_MASK
     num_words = vector.words_of(s, operation, number) if operation else 1 + (number >> 1)
     high = max(first, last) + num_words - 1

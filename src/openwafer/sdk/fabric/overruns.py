@@ -102,15 +102,15 @@ def diagnostic(
     below = -(-max(0, own.begin - one.low) // size)
     above = -(-max(0, one.high + 1 - own.end) // size)
     num, where = max((above, "behind the end"), (below, "before the start"))
-    far = f"up to {counted(num, 'element')} {where} of {_name(own)}"
+    far = f"up to {counted(num, 'element')} {where} of {stretch_name(own)}"
     message = f"@{name} of PE ({x}, {y}) {verb} {far}"
     if own.symbol is None and not own.is_stack:
         message = f"@{name} of PE ({x}, {y}) {verb} memory in which no variable lies"
     who = f"in microthread {one.slot}"
     if one.slot == w.MAIN_SLOT:
         who = f"in '{image.entries[one.entry].function}'"
-    notes = [f"{_at(program, one.place)}{who}"]
-    there = [_name(stretch) for stretch in _others(known, own, one)]
+    notes = [f"{place_text(program, one.place)}{who}"]
+    there = [stretch_name(stretch) for stretch in _others(known, own, one)]
     if there:
         more = f" and {len(there) - MAX_NAMED} more" if len(there) > MAX_NAMED else ""
         notes.append(f"what lies there is {', '.join(there[:MAX_NAMED])}{more}")
@@ -140,14 +140,14 @@ def _operation(one: Overrun) -> tuple[str, int, str]:
     return op.name, size, "read" if one.operand else "wrote"
 
 
-def _at(program: Program, number: int) -> str:
+def place_text(program: Program, number: int) -> str:
     if not number < len(program.places):
         return ""
     place = program.places[number]
     return f"at {place.file}:{place.line} ({place.function}), "
 
 
-def _name(stretch: Stretch) -> str:
+def stretch_name(stretch: Stretch) -> str:
     if stretch.symbol is not None:
         return f"'{stretch.symbol.name}' ({_type(stretch.symbol)})"
     return "the stack" if stretch.is_stack else "no variable"

@@ -272,9 +272,15 @@ def pop_output(s: State, pe: int, queue: int) -> int:
 @compiled
 def record(s: State, kind: int, pe: int, a: int, b: int) -> None:
     """Add an event for the host; the main loop stops for it before the list is full."""
+    record_at(s, kind, pe, a, b, s[w.G_NOW])
+
+
+@compiled
+def record_at(s: State, kind: int, pe: int, a: int, b: int, cycle: int) -> None:
+    """The same for one of another cycle."""
     row = w.EVENT + s[w.G_EVENTS] * w.EVENT_WORDS
     s[row] = kind
-    s[row + 1] = s[w.G_NOW]
+    s[row + 1] = cycle
     s[row + 2] = pe
     s[row + 3] = a
     s[row + 4] = b

@@ -5,14 +5,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from openwafer.diagnostics import OpenwaferError, counted, error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, counted, error
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.alike import Remark, alike_together
 from openwafer.sdk.fabric.senders import OPPOSITE, RAMP, neighbour, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
-from openwafer.sdk.fabric.waiting import waiting_work
+from openwafer.sdk.fabric.waiting import waiting_wavelets, waiting_work
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
 
@@ -38,6 +38,9 @@ _SHARED_MICROTHREAD = (
     "input queue n and output queue n share microthread n: give operations that wait for each other"
     " queues of different numbers, or on wse3 a .ut_id"
 )
+_LOST = "let the last PE of a way route the color to its core alone, not beyond the edge"
+_LEFT = "send as many wavelets as are taken: compare the extents of sender and receiver"
+_CIRCLING = "give each color a PE where its way ends: one that routes it to its core alone"
 _IS_FULL = " is full"
 _NO_QUEUE = "no input queue has that color"
 _TRAP_REMEDIES = {
@@ -133,6 +136,38 @@ class Report:
             notes=tuple(notes),
             help=self._remedy(with_command, is_alone=len(remarks) == len(with_command)),
         )
+
+    def left_over(self, *, is_at_rest: bool) -> list[Diagnostic]:
+        """A warning for each kind of wavelets that no PE took, at the end of a run."""
+        with_wavelet = np.flatnonzero(self._tables.router[:, w.R_BUSY]).tolist()
+        if not is_at_rest:
+            is_idle = np.isin(self._tables.core[:, w.C_MAIN], (w.MAIN_IDLE, w.MAIN_REST)).all()
+            circling = [(pe, self._circling(pe)) for pe in with_wavelet]
+            return self._told("check-circling", circling if is_idle else [], _CIRCLING)
+        stuck = [remark for pe in with_wavelet for remark in self._stuck_wavelets(pe)]
+        causes = [remark for remark in stuck if not remark[1].endswith(_IS_FULL)]
+        has_queued = (self._tables.core[:, w.C_IN] | self._tables.core[:, w.C_OUT]) & w.COUNTS
+        queued = [
+            (pe, f": {note}")
+            for pe in np.flatnonzero(has_queued).tolist()
+            for note in waiting_wavelets(self._program, self._tables, pe)
+        ]
+        return [
+            *self._told("check-lost", self._lost_wavelets(), _LOST),
+            *self._told("check-left", [*(causes or stuck), *queued], _LEFT),
+        ]
+
+    def _told(self, code: str, remarks: list[Remark], remedy: str) -> list[Diagnostic]:
+        cycle = f"at the end of the run, cycle {int(self._state[w.G_NOW])}"
+        return [
+            Diagnostic(Severity.WARNING, code, text, notes=(cycle,), help=remedy)
+            for text in alike_together(remarks, self._name)
+        ]
+
+    def _circling(self, pe: int) -> str:
+        busy = int(self._tables.router[pe, w.R_BUSY])
+        colors = ", ".join(str(color) for color in range(w.COLORS) if (busy >> color) & 1)
+        return f", router: wavelets of color {colors} still move, and no PE sends or takes any"
 
     def _remedy(self, with_command: list[int], *, is_alone: bool) -> str:
         """What to do about a deadlock: of commands that do not end, or of wavelets."""

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
-from openwafer.sdk.fabric import engine
+from openwafer.sdk.fabric import engine, findings
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.overruns import Overrun, by_place, diagnostic, distinct, read_event
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
@@ -34,12 +35,14 @@ class SimulatorOptions:
         threads: bands of rows of PEs that are simulated side by side, at most one a row; results
             do not depend on it.
         stops_at_overrun: a vector operation that goes over the end of a variable is an error.
+        is_checked: look for mistakes; the code must be checked code to tell of its own.
     """
 
     landing_log: bool = False
     max_cycles: int = 2_000_000_000
     threads: int = 1
     stops_at_overrun: bool = False
+    is_checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,12 +107,14 @@ class Simulator:
         self._tables = Tables(self._state)
         self._state[w.G_LOG] = options.landing_log
         self._state[w.G_STOPS_AT_OVERRUN] = options.stops_at_overrun
+        self._state[w.G_IS_CHECKED] = options.is_checked
         self._collected: dict[tuple[int, int], deque[int]] = {}
         self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
         self._prints: list[Print] = []
         self._landings: list[Landing] = []
         self._lost: Counter[Lost] = Counter()
         self._overruns: list[Overrun] = []
+        self._found: list[Found] = []
         self._wake(np.arange(program.width * program.height))
 
     @property
@@ -256,6 +261,16 @@ class Simulator:
         found = by_place(() if self._options.stops_at_overrun else self._overruns, self._program)
         return tuple(diagnostic(one, self._program, Severity.WARNING, num) for one, num in found)
 
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """A warning for each mistake that checks have found so far, by cycle."""
+        found = findings.by_place(self._found, self._program)
+        return tuple(findings.diagnostic(one, self._program, num) for one, num in found)
+
+    def left_over(self, *, is_at_rest: bool) -> tuple[Diagnostic, ...]:
+        """A warning for each kind of wavelets that no PE has taken, or that still move."""
+        report = Report(self._program, self._state, self._lost)
+        return tuple(report.left_over(is_at_rest=is_at_rest))
+
     def statistics(self) -> Statistics:
         """Counts since the start."""
         g, processor = self._state, self._tables.processor
@@ -384,6 +399,8 @@ class Simulator:
                 self._prints.append(Print(cycle, x, y, text))
             elif kind == w.E_OVERRUN:
                 self._overruns.append(read_event(cycle, pe, a, b))
+            elif kind == w.E_FINDING:
+                self._found.append(findings.read_event(cycle, pe, a, b))
             else:
                 link = LINK_LETTERS[a & 7]
                 is_control = bool(b & w.CONTROL_BIT)

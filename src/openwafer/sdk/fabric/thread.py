@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.fabric import beat as planned
-from openwafer.sdk.fabric import overrun, queues, vector
+from openwafer.sdk.fabric import check, overrun, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -94,6 +94,9 @@ def start(s: State, pe: int) -> int:
         for k in range(w.JOB_WORDS):
             s[job_row(chosen) + k] = s[job_row(thread) + k]
     s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
+    if s[w.G_IS_CHECKED]:
+        check.check_widths(s, pe, slot)
+        check.check_flight(s, pe, slot)
     if not takes_time:
         has_elements = s[job_row(thread) + w.J_OPTIONS] & vector.SINGLE_STEP == 0
         finish(s, pe, slot, int(has_elements))
@@ -207,7 +210,7 @@ def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
             s[job_row(thread) + w.J_CONTROL_SEEN] = 1
             s[thread + w.T_LEFT] = 0
         else:
-            run_beat(s, element, pe, thread, num)
+            run_beat(s, element, pe, slot, num)
         note_advance(s, thread)
     if s[thread + w.T_LEFT] == 0 and s[job_row(thread) + w.J_ADVANCES] == 0:
         finish(s, pe, slot, 1)
@@ -215,15 +218,19 @@ def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
 
 
 @compiled
-def run_beat(s: State, element: Element, pe: int, thread: int, num: int) -> None:
+def run_beat(s: State, element: Element, pe: int, slot: int, num: int) -> None:
     """Compute a beat and count it."""
+    thread = thread_row(pe, slot)
     compute(s, element, pe, thread, num)
     vector.take_wavelets(s, pe, thread)
     s[thread + w.T_LEFT] -= num
     s[thread + w.T_DONE] += num
     s[thread + w.T_NEXT] = s[w.G_NOW] + s[thread + w.T_GAP]
-    if s[job_row(thread) + w.J_CONTROL_SEEN] and vector.ends_on_control(s, thread):
-        s[thread + w.T_LEFT] = 0
+    if s[job_row(thread) + w.J_CONTROL_SEEN]:
+        if vector.ends_on_control(s, thread):
+            s[thread + w.T_LEFT] = 0
+        elif s[w.G_IS_CHECKED]:
+            check.check_control(s, pe, thread, slot)
 
 
 @compiled

@@ -3,10 +3,12 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.dtypes import DTYPES
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
@@ -14,6 +16,8 @@ from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Image, Symbol
 from openwafer.sdk.program.program import Program
+
+_MOST_VARIABLES: Final = mb.NO_VARIABLE >> mb.WIDTH_BITS
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,14 @@ def stretch_at(known: Sequence[Stretch], address: int) -> Stretch:
 def fill_maps(states: Sequence[Array], program: Program) -> None:
     """Give images maps of their memory, for :mod:`~openwafer.sdk.fabric.overrun`.
 
-    Images whose variables have the same places share one. Images without variables, and those of a
-    program that has more kinds of them than there are maps, have none.
+    Images whose variables have the same places share one. That of an image without variables says
+    that all of memory is the stack. Images of more kinds than there are maps have none.
     """
     tables = Tables(states[0])
     numbers: dict[bytes, int] = {}
     for number, image in enumerate(program.images):
         content = _variables_of_words(stretches(image)).tobytes()
-        if content and len(numbers) < w.MAX_MAPS:
+        if content in numbers or len(numbers) < w.MAX_MAPS:
             tables.image[number, w.I_MAP] = numbers.setdefault(content, len(numbers)) + 1
     if numbers:
         tables.map[: len(numbers), 0] = engine.look_address()
@@ -92,5 +96,12 @@ def _variables_of_words(known: Sequence[Stretch]) -> NDArray[np.uint16]:
     words = np.full(known[-1].begin if known else 0, mb.NO_VARIABLE, np.uint16)
     for number, one in enumerate(known):
         if one.symbol is not None:
-            words[one.begin : one.end] = number + 1
+            width = _element_words(one.symbol)
+            words[one.begin : one.end] = (number + 1) % _MOST_VARIABLES << mb.WIDTH_BITS | width
     return words
+
+
+def _element_words(symbol: Symbol) -> int:
+    """Words of an element that vector operations have an element of, or 0."""
+    kind = DTYPES.get(symbol.element_type)
+    return {16: 1, 32: 2}.get(kind.num_bits, 0) if kind is not None else 0

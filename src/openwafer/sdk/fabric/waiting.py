@@ -18,6 +18,12 @@ def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
     image = program.images[int(tables.processor[pe, w.P_IMAGE])]
     yield from _blocked_tasks(image, tables.mailbox[pe])
     yield from _activated_without_task(image, tables.mailbox[pe])
+    yield from waiting_wavelets(program, tables, pe)
+
+
+def waiting_wavelets(program: Program, tables: Tables, pe: int) -> Iterator[str]:
+    """Notes about the wavelets in a PE's queues that nothing is going to take."""
+    image = program.images[int(tables.processor[pe, w.P_IMAGE])]
     for queue in range(w.QUEUES):
         found = _first(tables, pe, queue, is_input=True)
         if found is not None and not _is_read(tables, pe, queue):

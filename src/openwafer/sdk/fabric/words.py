@@ -298,6 +298,7 @@ G_BANDS: Final = 12
 G_PLACE_KNOWN: Final = 13
 """Cycles until the core knows that a wavelet has left its output queue."""
 G_STOPS_AT_OVERRUN: Final = 14
+G_IS_CHECKED: Final = 15
 G_STEPS: Final = 16
 """By direction: how far away the next PE's number is."""
 G_DEPTHS: Final = 32
@@ -369,6 +370,8 @@ E_LOST: Final = 4
 E_OVERRUN: Final = 5
 """A vector operation went over the end of a variable; :mod:`~openwafer.sdk.fabric.overrun` packs
 it."""
+E_FINDING: Final = 6
+"""A mistake of a program that runs with checks; :mod:`~openwafer.sdk.fabric.check` packs it."""
 EVENT_WORDS: Final = 6
 
 # Errors that stop the machine.

@@ -1,11 +1,13 @@
 """The host's side: runs compiled programs, moves data, launches functions."""
 
+from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.runtime import Runtime, RuntimeOptions, Task, host_words, read_program
 from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, from_region
 
 __all__ = [
+    "Check",
     "DataType",
     "MemoryDump",
     "Order",

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.dtypes import DTYPES
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import tensors
@@ -109,6 +110,44 @@ def overrun_of_copy(
                 f"{y}), where '{symbol.name}' holds {held}",
                 help="make the elements per PE, and the size of an element, those of the variable",
             )
+    return None
+
+
+def width_of_copy(variable: HostName, data_type: DataType) -> Diagnostic | None:
+    """A warning where a copy moves elements of another width than the exported type has."""
+    element = variable.type.removeprefix("[*]").removeprefix("*").strip()
+    bits = DTYPES[element].num_bits if element in DTYPES else 0
+    own = 16 * data_type.num_words
+    if bits not in (16, 32) or bits == own:
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "check-copy",
+        f"a copy of '{variable.name}' moves elements of {own} bits, and its type {variable.type}"
+        f" has elements of {bits}",
+        help=f"give the copy the data type MEMCPY_{bits}BIT",
+    )
+
+
+def short_copy(
+    symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
+) -> Diagnostic | None:
+    """A note where a copy from a variable's begin leaves a part of it out."""
+    for first in memory.firsts:
+        y, x = divmod(int(memory.pes[first]), symbols.program.width)
+        address = int(memory.addresses[first])
+        symbol = symbols.symbol_at(x, y, address)
+        if symbol is None or address != symbol.address or memory.num_words >= symbol.num_words:
+            continue
+        taken = memory.num_words // data_type.num_words
+        held = symbol.num_words // data_type.num_words
+        return Diagnostic(
+            Severity.NOTE,
+            "check-copy",
+            f"copies of '{variable.name}' take {taken} of its {held} elements of "
+            f"{16 * data_type.num_words} bits on PE ({x}, {y}), and none takes all",
+            help="make the elements per PE those of the variable",
+        )
     return None
 
 

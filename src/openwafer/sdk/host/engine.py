@@ -94,17 +94,20 @@ def num_threads(asked: int, num_pes: int) -> int:
     return int(given)
 
 
-def build_engine(program: Program, kind: EngineKind) -> Engine:
-    """Make a program's code ready to run."""
+def build_engine(program: Program, kind: EngineKind, *, is_checked: bool = False) -> Engine:
+    """Make a program's code ready to run; checked code tells of its mistakes."""
     if kind is EngineKind.INTERPRETER:
-        return _interpret(program.images, program.arch)
-    code = compile_images(program.images, program.arch)
+        return _interpret(program.images, program.arch, is_checked)
+    code = compile_images(program.images, program.arch, is_checked=is_checked)
     return Engine(code.run_address, code.element_address, code)
 
 
-def _interpret(images: Sequence[Image], arch: Arch) -> Engine:
+def _interpret(images: Sequence[Image], arch: Arch, is_checked: bool) -> Engine:
     interpreters = [
-        Interpreter(text.parse(image.code, image.name), entry_splits(image), GENERATIONS[arch])
+        Interpreter(
+            *(text.parse(image.code, image.name), entry_splits(image), GENERATIONS[arch]),
+            is_checked=is_checked,
+        )
         for image in images
     ]
 

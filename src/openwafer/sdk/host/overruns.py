@@ -1,16 +1,12 @@
-"""Telling users of vector operations that went over the end of an array."""
+"""What becomes of vector operations that go over the end of an array."""
 
 import os
-import sys
-from collections.abc import Mapping
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, Severity, did_you_mean, error, render, wants_color
-from openwafer.sdk.fabric import Simulator
+from openwafer.diagnostics import Severity, did_you_mean, error
 
 OVERRUNS_VARIABLE: Final = "OPENWAFER_OVERRUNS"
 """Environment variable that says whether an overrun is a warning or an error."""
-MAX_TOLD: Final = 10
 _KINDS: Final = (str(Severity.WARNING), str(Severity.ERROR))
 
 
@@ -27,12 +23,3 @@ def stops_at_overrun_by_environment() -> bool:
             help=did_you_mean(name, _KINDS),
         )
     return name == Severity.ERROR
-
-
-def tell_overruns(simulator: Simulator, of_copies: Mapping[str, Diagnostic]) -> None:
-    """Write the warnings of a run to the standard error."""
-    warnings = (*of_copies.values(), *simulator.overruns())
-    lines = [render(warning, color=wants_color(sys.stderr)) for warning in warnings[:MAX_TOLD]]
-    if len(warnings) > MAX_TOLD:
-        lines.append(f"and {len(warnings) - MAX_TOLD} more overruns; sim.log has all of them")
-    sys.stderr.writelines(f"{line}\n" for line in lines)

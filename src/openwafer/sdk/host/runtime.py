@@ -9,7 +9,6 @@ the transport of the data takes at best: one wavelet a cycle for each channel, p
 columns and rows.
 """
 
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -23,6 +22,13 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.fabric import Print, Simulator, SimulatorOptions
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
+from openwafer.sdk.host.checks import (
+    Check,
+    Warnings,
+    as_errors,
+    check_of_environment,
+    tell_at_end,
+)
 from openwafer.sdk.host.copies import RegionMemory, overrun_of_copy, region_memory
 from openwafer.sdk.host.engine import (
     MAX_THREADS,
@@ -33,7 +39,7 @@ from openwafer.sdk.host.engine import (
 )
 from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
-from openwafer.sdk.host.overruns import stops_at_overrun_by_environment, tell_overruns
+from openwafer.sdk.host.overruns import stops_at_overrun_by_environment
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
 from openwafer.sdk.host.symbols import HostSymbols
@@ -58,6 +64,7 @@ class RuntimeOptions:
         log_folder: where ``sim.log`` and ``sim_stats.json`` go; None writes none.
         can_idle: the program goes on by itself without commands, as those of a layout in Python
             do: stopping waits until it is at rest, however long that takes.
+        check: whether the run looks for mistakes of the program; None asks the environment.
     """
 
     engine: EngineKind | None = None
@@ -65,6 +72,7 @@ class RuntimeOptions:
     stops_at_overrun: bool | None = None
     log_folder: Path | None = Path()
     can_idle: bool = False
+    check: Check | None = None
 
 
 class _Kind(Enum):
@@ -122,14 +130,16 @@ class Runtime:
         self._log: SimLog | None = None
         stops = options.stops_at_overrun
         self._stops_at_overrun = stops_at_overrun_by_environment() if stops is None else stops
-        self._copy_overruns: dict[str, Diagnostic] = {}
+        self._check = check_of_environment() if options.check is None else options.check
+        self._warnings = Warnings()
         self._pending: list[Task] = []
         self._is_running = False
         self._is_stopped = False
 
     def load(self) -> None:
         """Put code and data on the fabric; the first time, the code is compiled for this CPU."""
-        engine = build_engine(self.program, self._engine_kind)
+        is_checked = self._check is not Check.OFF
+        engine = build_engine(self.program, self._engine_kind, is_checked=is_checked)
         landings = self._options.log_folder is not None and wants_landings()
         warn_of_debug_words()
         # The simulator calls the engine by address: it has to live as long.
@@ -143,12 +153,11 @@ class Runtime:
                 landing_log=landings,
                 threads=threads,
                 stops_at_overrun=self._stops_at_overrun,
+                is_checked=is_checked,
             ),
         )
         # It is called once: by `stop`, or where a script ends without it.
-        self._tell_overruns = weakref.finalize(
-            self, tell_overruns, self._simulator, self._copy_overruns
-        )
+        self._tell = tell_at_end(self, self._simulator, self._warnings, self._check)
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)
 
@@ -160,23 +169,31 @@ class Runtime:
     def stop(self) -> None:
         """Finish what is queued, let the fabric come to rest, and write the logs.
 
-        Raises OpenwaferError when the program fails or cannot go on, and when a function that was
-        launched has not ended on every PE.
+        Raises OpenwaferError when the program fails or cannot go on, when a function that was
+        launched has not ended on every PE, and for mistakes where checks make them errors.
         """
         simulator = self._loaded()
         self._watch(self._drain)
         self._watch(simulator.run_until_command_done)
         limit = None if self._options.can_idle else _SETTLE_CYCLES
-        self._watch(lambda: simulator.run_until_idle(limit))
+        self._watch(lambda: self._come_to_rest(limit))
         self._is_running = False
         self._is_stopped = True
         self._write_log()
-        self._tell_overruns()
         write_if_asked(self.program, simulator)
+        errors = as_errors(self.findings()) if self._check is Check.ERROR else None
+        if errors is not None:
+            self._tell.detach()
+            raise errors
+        self._tell()
 
     def overruns(self) -> tuple[Diagnostic, ...]:
         """A warning for each copy, and each vector operation, over the end of a variable."""
-        return (*self._copy_overruns.values(), *self._loaded().overruns())
+        return (*self._warnings.overruns.values(), *self._loaded().overruns())
+
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """A warning for each mistake that was found; without checks, for each overrun."""
+        return self._warnings.all_with(self._loaded())
 
     def get_id(self, name: str) -> int:
         """Return the id of an exported name; the program need not be loaded."""
@@ -397,7 +414,9 @@ class Runtime:
         if found is not None and self._stops_at_overrun:
             raise OpenwaferError(replace(found, severity=Severity.ERROR))
         if found is not None:
-            self._copy_overruns.setdefault(found.message, found)
+            self._warnings.overruns.setdefault(found.message, found)
+        if self._check is not Check.OFF:
+            self._warnings.note_copy(self.symbols, memory, variable, data_type)
         return memory
 
     def _launch(self, function: HostName, arguments: tuple[int, ...], nonblock: bool) -> Task:
@@ -435,12 +454,17 @@ class Runtime:
             action()
         except (OpenwaferError, KeyboardInterrupt):
             self._write_log()
-            self._tell_overruns()
+            self._tell()
             raise
 
     def _write_log(self) -> None:
         if self._log is not None:
             self._log.write()
+
+    def _come_to_rest(self, limit: int | None) -> None:
+        is_at_rest = self._loaded().run_until_idle(limit)
+        if self._check is not Check.OFF:
+            self._warnings.left_over = self._loaded().left_over(is_at_rest=is_at_rest)
 
     def _settle(self) -> Simulator:
         simulator = self._started()

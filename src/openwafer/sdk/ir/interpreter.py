@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir import arithmetic
+from openwafer.sdk.ir.checking import run_check
+from openwafer.sdk.ir.checks import checked
 from openwafer.sdk.ir.cost import REQUEST_CYCLES, timed
 from openwafer.sdk.ir.function import (
     Address,
@@ -50,12 +52,19 @@ class Interpreter:
         module: verified.
         splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
         generation: whose time is counted.
+        is_checked: tell of mistakes of the code.
     """
 
     def __init__(
-        self, module: Module, splits_wavelet: tuple[bool, ...], generation: Generation
+        self,
+        module: Module,
+        splits_wavelet: tuple[bool, ...],
+        generation: Generation,
+        *,
+        is_checked: bool = False,
     ) -> None:
-        self._module = timed(module, generation)
+        whole = timed(module, generation)
+        self._module = checked(whole) if is_checked else whole
         self._generation = generation
         self._splits_wavelet = splits_wavelet
         self._addresses = {variable.name: variable.address for variable in module.globals}
@@ -237,7 +246,7 @@ class Frame:
             yield from self._call(instruction)
             return
         self.machine.box[mailbox.PLACE] = instruction.place
-        if instruction.op in SYNCED and self.machine.is_late():
+        if self._is_synced(instruction) and self.machine.is_late():
             self.machine.box[mailbox.REQUEST] = mailbox.Request.SYNC
             yield
         if instruction.op in _REQUESTS or self._is_request(instruction):
@@ -251,6 +260,9 @@ class Frame:
             result = self._compute(instruction)
         if instruction.result >= 0:
             self._values[instruction.result] = result
+
+    def _is_synced(self, instruction: Instruction) -> bool:
+        return instruction.op in SYNCED or instruction.names[:1] == ("flight",)
 
     def _is_request(self, instruction: Instruction) -> bool:
         if instruction.op != "vector":
@@ -347,6 +359,10 @@ class Frame:
         show_streams(self.machine, instruction.names, list(map(self._bits, instruction.args)))
         return 0
 
+    def _check(self, instruction: Instruction) -> int:
+        run_check(self.machine, instruction.names, list(map(self._bits, instruction.args)))
+        return 0
+
     def _copy(self, instruction: Instruction) -> int:
         target, source, length = (self._scalar(arg) for arg in instruction.args)
         self.machine.copy(target, source, length)
@@ -412,6 +428,7 @@ class Frame:
         "store": _store,
         "copy": _copy,
         "show": _show,
+        "check": _check,
     }
 
 

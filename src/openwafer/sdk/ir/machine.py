@@ -141,6 +141,13 @@ class Machine:
             look = _LOOK(ctypes.c_int64.from_address(memory_map).value)
             look(state, self.box.ctypes.data, int(self.box[mailbox.PLACE]), operand, first, last)
 
+    def variable_at(self, word: int) -> int:
+        """Number of the variable that a word of memory belongs to, as the memory's map has it."""
+        memory_map = int(self.box[mailbox.MAP])
+        if not memory_map:
+            return mailbox.NO_VARIABLE
+        return ctypes.c_uint16.from_address(memory_map + 8 + 2 * word).value
+
     def parameter(self, number: int) -> int:
         """Raw bits of the PE's own value of a parameter."""
         address = int(self.box[mailbox.PARAMS]) + 8 * number

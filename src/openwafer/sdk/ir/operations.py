@@ -7,7 +7,8 @@ descriptor, ``*`` more values of any type, ``.`` nothing.
 Names are the immediate words of an instruction. `vector` takes the operation's name, then the word
 ``fabric`` when an operand is a fabric or FIFO or mem4d descriptor or a DSR, then options;
 `load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`). `sync` and the word ``ordered``
-of `vector` stand only in code whose time is counted (:mod:`openwafer.sdk.ir.order`).
+of `vector` stand only in code whose time is counted (:mod:`openwafer.sdk.ir.order`), `check` only
+in code that is checked (:mod:`openwafer.sdk.ir.checks`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -139,6 +140,7 @@ open_stream        .    .  -                    the next host command may run
 print              PI   .  -                    write 16-bit characters to the simulation log
 assert             B    .  -                    stop the simulation when false
 sync               .    .  -                    beats of operations in flight until now come first
+check              *    .  kind,*               tell of a mistake of the program
 jump               .    .  block                go on there
 branch             B    .  then,else            go on there or there
 switch             T*   .  default,*            go on at the block of the equal constant

@@ -82,13 +82,18 @@ def ordered(module: Module, reach: Reach = NO_REACH) -> Module:
         module: of :func:`~openwafer.sdk.ir.cost.timed`.
         reach: what the image has besides.
     """
-    if not reach.is_asynchronous and not any(map(_is_asynchronous, module.functions.values())):
+    if not may_be_in_flight(module, reach):
         return module
     shared = shared_variables(module, reach)
     functions = {
         name: _ordered_function(function, shared) for name, function in module.functions.items()
     }
     return replace(module, functions=functions)
+
+
+def may_be_in_flight(module: Module, reach: Reach = NO_REACH) -> bool:
+    """Whether an operation may run beside the module's code."""
+    return reach.is_asynchronous or any(map(_is_asynchronous, module.functions.values()))
 
 
 def shared_variables(module: Module, reach: Reach = NO_REACH) -> frozenset[str]:

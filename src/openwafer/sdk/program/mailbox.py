@@ -32,6 +32,10 @@ be shown, too), before the first element::
 ``last`` are the addresses of its first and last element, both inside the memory. A map is the
 address of ``look`` and, from byte 8 on, for each word of memory the number of its variable, 16
 bits; :data:`NO_VARIABLE` is none.
+
+Checked code (:mod:`openwafer.sdk.ir.checks`) calls ``look`` also for the mistakes that it finds:
+then ``operand`` is that of :func:`finding_of`, and ``first`` and ``last`` are what :class:`Finding`
+says.
 """
 
 from enum import IntEnum, IntFlag
@@ -71,6 +75,9 @@ MAP: Final = 14
 MAP_STATE: Final = 15
 """First argument of its ``look``."""
 NO_VARIABLE: Final = 0xFFFF
+WIDTH_BITS: Final = 2
+"""Low bits of a variable's number: words of its elements, 1 or 2; 0 where they are other ones."""
+WIDTH_MASK: Final = (1 << WIDTH_BITS) - 1
 
 ARGUMENTS: Final = 16
 """Raw bits of an entry's arguments; a wavelet's 32 bits are the first."""
@@ -117,6 +124,40 @@ MAILBOX_WORDS: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
 def operand_of(operation: int, place: int) -> int:
     """Number of an operand: `place` 0 is the destination, the sources come behind it."""
     return operation << OPERAND_SHIFT | place
+
+
+FINDING: Final = 1 << 15
+"""Set in the operand of a finding; above the place, from FINDING_SHIFT on, lies its kind."""
+FINDING_SHIFT: Final = 8
+OTHER_SHIFT: Final = 16
+"""Where the second of two numbers of 16 bits begins in a word."""
+
+
+class Finding(IntEnum):
+    """A mistake that checked code, or the machine, finds; addresses are in bytes."""
+
+    READ_OUTSIDE = 1
+    """The address, and one in the variable that the access began in."""
+    WRITE_OUTSIDE = 2
+    DIVISION_BY_ZERO = 3
+    STREAM_OPENED_TWICE = 4
+    ELEMENT_WIDTH = 5
+    """The operation's code with the descriptor's base word behind it; words of the variable's."""
+    EXTENTS = 6
+    """The operation's code with the descriptor's base word behind it; this extent and the length,
+    15 bits each."""
+    READ_IN_FLIGHT = 7
+    """Asked for by code: the address, and how many bytes. Told: the address; the microthread."""
+    WRITE_IN_FLIGHT = 8
+    OPERAND_IN_FLIGHT = 9
+    """The operation's code with an address's word behind it; the microthread."""
+    CONTROL_AS_DATA = 10
+    """The operation's code; the color."""
+
+
+def finding_of(kind: Finding, place: int = 0) -> int:
+    """What `look` is told of a finding as the operand; `place` is the one it concerns."""
+    return FINDING | kind << FINDING_SHIFT | place
 
 
 class Outcome(IntEnum):

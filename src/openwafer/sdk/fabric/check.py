@@ -1,0 +1,237 @@
+"""Mistakes of a program that runs with checks: the compiled core's part.
+
+Checked code tells of its own ones (:mod:`openwafer.sdk.ir.checks`). What an operation in flight
+uses is known here, so accesses meanwhile are looked at here, and so are operations that the machine
+serves. Each mistake is told once a band for each image, place and operand, as overruns are.
+
+An operation in flight uses all elements of its operands from its begin to its end, also those that
+it has moved already or not reached yet: when it reaches them is a matter of time. Two operations
+that both add to the same elements may do so in any order.
+"""
+
+from typing import Final
+
+from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.arch.vector_ops import MOVE_OF_ANY_WIDTH, VECTOR_OPS
+from openwafer.sdk.fabric import overrun, queues, vector
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.compiled import compiled, lowest_bit
+from openwafer.sdk.fabric.operand import ADDRESS_MASK
+from openwafer.sdk.fabric.rows import (
+    core_row,
+    image_row,
+    job_row,
+    mailbox_row,
+    operand_row,
+    processor_row,
+    thread_row,
+    vector_row,
+)
+from openwafer.sdk.fabric.state import State
+from openwafer.sdk.program import mailbox as mb
+
+ANY_WIDTH: Final = VECTOR_OPS[MOVE_OF_ANY_WIDTH].code
+ELEMENT_WIDTH: Final = mb.finding_of(mb.Finding.ELEMENT_WIDTH)
+READ_IN_FLIGHT: Final = mb.finding_of(mb.Finding.READ_IN_FLIGHT)
+WRITE_IN_FLIGHT: Final = mb.finding_of(mb.Finding.WRITE_IN_FLIGHT)
+OPERAND_IN_FLIGHT: Final = mb.finding_of(mb.Finding.OPERAND_IN_FLIGHT)
+CONTROL_AS_DATA: Final = mb.finding_of(mb.Finding.CONTROL_AS_DATA)
+MOST_ELEMENTS: Final = 1 << 16
+SLOT_SHIFT: Final = 32
+"""An event's second word: the two numbers of a finding, the microthread in flight, its place."""
+OTHER_PLACE_SHIFT: Final = 36
+WHO_SHIFT: Final = 4
+"""In who made a mistake: from the thread's slot to the place in the source."""
+
+
+@compiled
+def tell(s: State, pe: int, who: int, finding: int, detail: int, cycle: int) -> None:
+    """Tell the host of a mistake; `who` is the place in the source, and the thread's slot."""
+    place, slot = who >> WHO_SHIFT, who & overrun.SLOT_MASK
+    image = s[processor_row(pe) + w.P_IMAGE]
+    where = image << overrun.IMAGE_SHIFT | place << overrun.SLOT_SHIFT | finding
+    if overrun.is_news(s, pe, where, cycle):
+        entry = s[processor_row(pe) + w.P_ENTRY]
+        who = place << overrun.PLACE_SHIFT | entry << overrun.ENTRY_SHIFT
+        who |= slot << overrun.SLOT_SHIFT | finding
+        queues.record_at(s, w.E_FINDING, pe, who, detail, cycle)
+
+
+@compiled
+def who_runs(s: State, thread: int, slot: int) -> int:
+    """The place in the source of a thread's operation, and its slot."""
+    return s[job_row(thread) + w.J_PLACE] << WHO_SHIFT | slot
+
+
+@compiled
+def number_at_begin(s: State, thread: int, row: int) -> int:
+    """Number of the element that an operand of several dimensions began at."""
+    return 0 if s[row + w.O_DIMS] == 1 else overrun.first_number(s, row, s[thread + w.T_DONE])
+
+
+@compiled
+def address_of(s: State, thread: int, row: int, number: int) -> int:
+    """First word of an operand's element, by its number from the operation's begin."""
+    if s[row + w.O_KIND] == w.POINTER:
+        return s[row + w.O_ADDRESS]
+    if s[row + w.O_DIMS] == 1:
+        return s[row + w.O_BASE] + number * s[row + w.O_STRIDES]
+    first = number_at_begin(s, thread, row)
+    address, span, left = overrun.begin_of(s, row, first), 0, first + number
+    for dim in range(s[row + w.O_DIMS]):
+        extent = max(1, s[row + w.O_EXTENTS + dim])
+        step = s[row + w.O_STRIDES + dim] + span
+        address += left % extent * step
+        left //= extent
+        span += (extent - 1) * step
+    return address
+
+
+@compiled
+def length_of(s: State, thread: int, row: int) -> int:
+    """How many elements an operation takes of an operand."""
+    if s[row + w.O_KIND] == w.POINTER:
+        return 1
+    return min(MOST_ELEMENTS, s[thread + w.T_DONE] + s[thread + w.T_LEFT])
+
+
+@compiled
+def takes(s: State, thread: int, place: int, address: int) -> bool:
+    """Whether a word of memory belongs to an element that an operation takes of an operand."""
+    row = operand_row(thread, place)
+    num_words, length = vector.words_of(s, s[thread + w.T_OP], place), length_of(s, thread, row)
+    if s[row + w.O_KIND] == w.MEMORY and s[row + w.O_DIMS] != 1:
+        for number in range(length):
+            if 0 <= address - address_of(s, thread, row, number) < num_words:
+                return True
+        return False
+    stride = s[row + w.O_STRIDES] if s[row + w.O_KIND] == w.MEMORY else 0
+    for word in range(num_words):
+        way = address - word - address_of(s, thread, row, 0)
+        if stride == 0 and way == 0 and length:
+            return True
+        if stride != 0 and way % stride == 0 and 0 <= way // stride < length:
+            return True
+    return False
+
+
+@compiled
+def is_in_memory(s: State, thread: int, place: int) -> bool:
+    """Whether an operand lies in memory."""
+    kind = s[operand_row(thread, place) + w.O_KIND]
+    return kind in (w.MEMORY, w.POINTER)
+
+
+@compiled
+def adds_to(s: State, thread: int, place: int) -> bool:
+    """Whether an operand is what an operation adds to: its destination, and a source as well."""
+    if s[thread + w.T_OP] <= w.LAST_MOVE or not is_in_memory(s, thread, 0):
+        return False
+    own, target = operand_row(thread, place), operand_row(thread, 0)
+    for source in range(1, mb.NUM_OPERANDS):
+        row = operand_row(thread, source)
+        if s[row + w.O_KIND] == w.MEMORY and s[row + w.O_BASE] == s[target + w.O_BASE]:
+            return s[own + w.O_BASE] == s[target + w.O_BASE]
+    return False
+
+
+@compiled
+def in_flight(s: State, pe: int, address: int, num_words: int, is_write: bool) -> int:
+    """The microthread whose operation an access of memory meets, or -1."""
+    active = s[core_row(pe) + w.C_THREADS] & w.MICROTHREADS
+    while active:
+        slot: int = lowest_bit(active)
+        active &= active - 1
+        thread = thread_row(pe, slot)
+        for place in range(mb.NUM_OPERANDS if is_write else 1):
+            for word in range(num_words if is_in_memory(s, thread, place) else 0):
+                if takes(s, thread, place, address + word):
+                    return slot
+    return -1
+
+
+@compiled
+def look_from_code(
+    s: State, mailbox: int, place: int, finding: int, first: int, second: int
+) -> None:
+    """Take what checked code tells; see :mod:`openwafer.sdk.program.mailbox`."""
+    pe = overrun.pe_of(s, mailbox)
+    detail = first | second << SLOT_SHIFT
+    if finding in (READ_IN_FLIGHT, WRITE_IN_FLIGHT):
+        begin, last = first >> 1, (first + second - 1) >> 1
+        slot = in_flight(s, pe, begin, last - begin + 1, finding == WRITE_IN_FLIGHT)
+        if slot < 0:
+            return
+        detail = first | slot << SLOT_SHIFT
+        detail |= s[job_row(thread_row(pe, slot)) + w.J_PLACE] << OTHER_PLACE_SHIFT
+    tell(s, pe, place << WHO_SHIFT | w.MAIN_SLOT, finding, detail, s[mailbox_row(pe) + mb.CYCLE])
+
+
+@compiled
+def meets(s: State, thread: int, place: int, other: int) -> int:
+    """A word that two operations use, of which one writes it; -1 for none."""
+    for other_place in range(mb.NUM_OPERANDS):
+        if (place and other_place) or not is_in_memory(s, other, other_place):
+            continue
+        if adds_to(s, thread, place) and adds_to(s, other, other_place):
+            continue
+        row = operand_row(thread, place)
+        for number in range(length_of(s, thread, row)):
+            address = address_of(s, thread, row, number)
+            for word in range(vector.words_of(s, s[thread + w.T_OP], place)):
+                if takes(s, other, other_place, address + word):
+                    return (address + word) & ADDRESS_MASK
+    return -1
+
+
+@compiled
+def check_flight(s: State, pe: int, slot: int) -> None:
+    """Look whether an operation that begins meets one in flight."""
+    thread = thread_row(pe, slot)
+    active = s[core_row(pe) + w.C_THREADS] & w.MICROTHREADS & ~(1 << slot)
+    while active:
+        other_slot = lowest_bit(active)
+        active &= active - 1
+        other = thread_row(pe, other_slot)
+        for place in range(mb.NUM_OPERANDS):
+            if not is_in_memory(s, thread, place):
+                continue
+            address = meets(s, thread, place, other)
+            if address >= 0:
+                detail = s[thread + w.T_OP] | address << mb.OTHER_SHIFT
+                detail |= other_slot << SLOT_SHIFT
+                detail |= s[job_row(other) + w.J_PLACE] << OTHER_PLACE_SHIFT
+                who = who_runs(s, thread, slot)
+                tell(s, pe, who, OPERAND_IN_FLIGHT | place, detail, s[w.G_NOW])
+
+
+@compiled
+def check_widths(s: State, pe: int, slot: int) -> None:
+    """Look whether an operation that begins is made for the elements of its operands' variables."""
+    thread = thread_row(pe, slot)
+    has_map = s[image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_MAP] != 0
+    if s[thread + w.T_OP] == ANY_WIDTH or not has_map:
+        return
+    for place in range(s[vector_row(s[thread + w.T_OP]) + w.V_SOURCES] + 1):
+        row = operand_row(thread, place)
+        base = s[row + w.O_BASE] & ADDRESS_MASK
+        if s[row + w.O_KIND] != w.MEMORY or base >= MEMORY_WORDS:
+            continue
+        variable = overrun.variable_at(s, pe, base)
+        own = variable & mb.WIDTH_MASK
+        wanted = vector.words_of(s, s[thread + w.T_OP], place)
+        if variable != mb.NO_VARIABLE and own not in (0, wanted):
+            detail = s[thread + w.T_OP] | base << mb.OTHER_SHIFT | own << SLOT_SHIFT
+            who = who_runs(s, thread, slot)
+            tell(s, pe, who, ELEMENT_WIDTH | place, detail, s[w.G_NOW])
+
+
+@compiled
+def check_control(s: State, pe: int, thread: int, slot: int) -> None:
+    """Tell of a control wavelet that an operation took for data."""
+    place = vector.first_of(s, thread, w.FABIN)
+    row = operand_row(thread, place)
+    if s[row + w.O_FLAGS] & vector.FLAG_TRANSFORM:
+        return
+    detail = s[thread + w.T_OP] | min(s[row + w.O_COLOR], 31) << mb.OTHER_SHIFT
+    tell(s, pe, who_runs(s, thread, slot), CONTROL_AS_DATA, detail, s[w.G_NOW])

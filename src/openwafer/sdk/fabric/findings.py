@@ -1,0 +1,223 @@
+"""Mistakes that a run with checks found, as data and in words."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.sdk.arch.generation import WORD_BYTES
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
+from openwafer.sdk.fabric import check, overrun
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.overruns import place_text, stretch_name
+from openwafer.sdk.fabric.variables import Stretch, stretch_at, stretches
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.mailbox import Finding
+from openwafer.sdk.program.program import Program
+
+_NUMBER: Final = 0xFFFF
+_CODES: Final = {
+    Finding.READ_OUTSIDE: "check-bounds",
+    Finding.WRITE_OUTSIDE: "check-bounds",
+    Finding.DIVISION_BY_ZERO: "check-division",
+    Finding.STREAM_OPENED_TWICE: "check-stream",
+    Finding.ELEMENT_WIDTH: "check-width",
+    Finding.EXTENTS: "check-extents",
+    Finding.READ_IN_FLIGHT: "check-in-flight",
+    Finding.WRITE_IN_FLIGHT: "check-in-flight",
+    Finding.OPERAND_IN_FLIGHT: "check-in-flight",
+    Finding.CONTROL_AS_DATA: "check-control",
+}
+_WAIT: Final = (
+    "wait for the operation's end before: let it activate or unblock a task, and go on there"
+)
+_HELP: Final = {
+    Finding.READ_OUTSIDE: "compare the index with the array's length before the access",
+    Finding.WRITE_OUTSIDE: "compare the index with the array's length before the access",
+    Finding.DIVISION_BY_ZERO: "test the divisor before; the machine promises no quotient",
+    Finding.STREAM_OPENED_TWICE: "call it once for each function that the host launches: a second "
+    "call lets the host's next command begin before its time",
+    Finding.ELEMENT_WIDTH: "take the operation of the array's type, or declare the array in that "
+    "of the operation",
+    Finding.EXTENTS: "an operation is as long as its first source, else as its destination: give "
+    "all descriptors one extent",
+    Finding.READ_IN_FLIGHT: _WAIT,
+    Finding.WRITE_IN_FLIGHT: _WAIT,
+    Finding.OPERAND_IN_FLIGHT: _WAIT,
+    Finding.CONTROL_AS_DATA: "give the operation .on_control, or bind a control task to the queue",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A mistake that code or the machine told of.
+
+    Attributes:
+        cycle: in which it was made.
+        pe: row-major number in the rectangle.
+        place: number of its place in the source, in the program.
+        kind: what it is.
+        operand: place of the operand that it concerns.
+        slot: microthread; 8 is the main thread.
+        entry: of the image: what the main thread ran.
+        first: of the kind's numbers, 32 bits.
+        second: the other one, 32 bits.
+    """
+
+    cycle: int
+    pe: int
+    place: int
+    kind: Finding
+    operand: int
+    slot: int
+    entry: int
+    first: int
+    second: int
+
+    @property
+    def address(self) -> int:
+        """The byte that was accessed."""
+        return self.first & _NUMBER
+
+    @property
+    def word(self) -> int:
+        """First word of what a vector operation moves."""
+        return self.first >> mb.OTHER_SHIFT & _NUMBER
+
+    @property
+    def other_slot(self) -> int:
+        """The microthread that was in flight."""
+        return self.second & overrun.SLOT_MASK
+
+    @property
+    def other_place(self) -> int:
+        """Where in the source its operation stands."""
+        return self.second >> check.OTHER_PLACE_SHIFT - check.SLOT_SHIFT
+
+
+def read_event(cycle: int, pe: int, a: int, b: int) -> Found:
+    """A mistake from its event."""
+    finding = a & overrun.OPERAND_MASK & ~mb.FINDING
+    return Found(
+        cycle=cycle,
+        pe=pe,
+        place=a >> overrun.PLACE_SHIFT,
+        kind=Finding(finding >> mb.FINDING_SHIFT),
+        operand=finding & mb.OPERAND_MASK,
+        slot=(a >> overrun.SLOT_SHIFT) & overrun.SLOT_MASK,
+        entry=(a >> overrun.ENTRY_SHIFT) & overrun.ENTRY_MASK,
+        first=b & 0xFFFFFFFF,
+        second=(b >> check.SLOT_SHIFT) & 0xFFFFFFFF,
+    )
+
+
+def by_place(found: Iterable[Found], program: Program) -> tuple[tuple[Found, int], ...]:
+    """The first one of each place, kind and variable, and how many images do the same."""
+    images = program.image_of.ravel()
+    first: dict[tuple[int, Finding, int], Found] = {}
+    groups: dict[tuple[int, Finding, int], set[int]] = {}
+    for one in sorted(found, key=lambda one: (one.cycle, one.pe, one.operand)):
+        key = one.place, one.kind, one.word
+        first.setdefault(key, one)
+        groups.setdefault(key, set()).add(int(images[one.pe]))
+    return tuple((one, len(groups[key])) for key, one in first.items())
+
+
+def diagnostic(one: Found, program: Program, num_images: int = 1) -> Diagnostic:
+    """A mistake in words; `num_images` make it at the same place."""
+    y, x = divmod(one.pe, program.width)
+    image = program.images[int(program.image_of[y, x])]
+    who = f"in microthread {one.slot}"
+    if one.slot == w.MAIN_SLOT:
+        who = f"in '{image.entries[one.entry].function}'"
+    said = _SENTENCES[one.kind](one, stretches(image))
+    notes = [f"{place_text(program, one.place)}{who}, cycle {one.cycle}"]
+    if one.kind in (Finding.READ_IN_FLIGHT, Finding.WRITE_IN_FLIGHT, Finding.OPERAND_IN_FLIGHT):
+        where = place_text(program, one.other_place).rstrip(", ")
+        notes.append(f"microthread {one.other_slot} runs the operation {where}")
+    if num_images > 1:
+        notes.append(f"{num_images} distinct images do the same, this PE's is the first")
+    message = f"PE ({x}, {y}) {said}"
+    code, remedy = _CODES[one.kind], _HELP[one.kind]
+    return Diagnostic(Severity.WARNING, code, message, notes=tuple(notes), help=remedy)
+
+
+_Known = tuple[Stretch, ...]
+
+
+def _name(known: _Known, word: int) -> str:
+    return stretch_name(stretch_at(known, word)) if known else "memory"
+
+
+def _outside(one: Found, known: _Known) -> str:
+    verb = "read" if one.kind is Finding.READ_OUTSIDE else "wrote"
+    begin = one.second & _NUMBER
+    own = stretch_at(known, begin // WORD_BYTES)
+    if own.symbol is None:
+        way = one.address - begin
+        return f"{verb} byte {way} of a local array, which is none of its own"
+    symbol, way = own.symbol, one.address - WORD_BYTES * own.begin
+    there = _name(known, one.address // WORD_BYTES)
+    num_elements = 1
+    for extent in symbol.shape:
+        num_elements *= extent
+    size = max(1, symbol.num_bytes // max(1, num_elements))
+    return f"{verb} element {way // size} of {stretch_name(own)}, where {there} lies"
+
+
+def _division(_one: Found, _known: _Known) -> str:
+    return "divided an integer by zero"
+
+
+def _stream(_one: Found, _known: _Known) -> str:
+    return "called unblock_cmd_stream() while its command stream was open"
+
+
+def _operation(one: Found) -> str:
+    return f"@{VECTOR_OPS_BY_CODE[one.first & _NUMBER].name}"
+
+
+def _width(one: Found, known: _Known) -> str:
+    op = VECTOR_OPS_BY_CODE[one.first & _NUMBER]
+    bits = 16 * element_words((op.destination, *op.sources)[one.operand])
+    own = 16 * one.second
+    return f"ran @{op.name}, of elements of {bits} bits, on {_name(known, one.word)}, of {own} bits"
+
+
+def _extents(one: Found, known: _Known) -> str:
+    extent, length = one.second & _NUMBER, one.second >> mb.OTHER_SHIFT
+    what = f"the descriptor of {_name(known, one.word)}" if one.word else "a fabric descriptor"
+    return f"ran {_operation(one)} with {length} elements, where {what} has an extent of {extent}"
+
+
+def _access_in_flight(one: Found, known: _Known) -> str:
+    name = _name(known, one.address // WORD_BYTES)
+    if one.kind is Finding.READ_IN_FLIGHT:
+        return f"read {name} while microthread {one.other_slot} writes it"
+    return f"wrote {name} while microthread {one.other_slot} uses it"
+
+
+def _operand_in_flight(one: Found, known: _Known) -> str:
+    name, verb = _name(known, one.word), "reads" if one.operand else "writes"
+    other = "writes" if one.operand else "uses"
+    began = f"began {_operation(one)}, which {verb} {name}"
+    return f"{began}, while microthread {one.other_slot} {other} it"
+
+
+def _control(one: Found, _known: _Known) -> str:
+    color = f" of color {one.word}" if one.word < w.COLORS else ""
+    return f"took a control wavelet{color} for data, with {_operation(one)}"
+
+
+_SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
+    Finding.READ_OUTSIDE: _outside,
+    Finding.WRITE_OUTSIDE: _outside,
+    Finding.DIVISION_BY_ZERO: _division,
+    Finding.STREAM_OPENED_TWICE: _stream,
+    Finding.ELEMENT_WIDTH: _width,
+    Finding.EXTENTS: _extents,
+    Finding.READ_IN_FLIGHT: _access_in_flight,
+    Finding.WRITE_IN_FLIGHT: _access_in_flight,
+    Finding.OPERAND_IN_FLIGHT: _operand_in_flight,
+    Finding.CONTROL_AS_DATA: _control,
+}

@@ -1,0 +1,136 @@
+"""Whether a run looks for mistakes, and what becomes of those it finds."""
+
+import os
+import sys
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from openwafer.diagnostics import (
+    Diagnostic,
+    OpenwaferError,
+    Severity,
+    did_you_mean,
+    error,
+    render,
+    wants_color,
+)
+from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.host.copies import RegionMemory, short_copy, width_of_copy
+from openwafer.sdk.host.symbols import HostSymbols
+from openwafer.sdk.host.tensors import DataType
+from openwafer.sdk.program.environment import CHECK_VARIABLE
+from openwafer.sdk.program.program import HostName
+
+MAX_TOLD: Final = 10
+
+
+class Check(StrEnum):
+    """What a run does about mistakes of its program."""
+
+    OFF = "off"
+    """It does not look for them, and is as fast as it can be."""
+    WARNING = "warning"
+    """Stopping writes them to the standard error; `cs_python` then ends with exit code 1."""
+    ERROR = "error"
+    """Stopping raises them."""
+
+
+def check_of_environment() -> Check:
+    """What the environment says.
+
+    Raises OpenwaferError when it says nothing that is known.
+    """
+    name = os.environ.get(CHECK_VARIABLE, Check.OFF)
+    if name not in list(Check):
+        raise error(
+            "check-unknown",
+            f"{CHECK_VARIABLE} is {name!r}, and not one of {', '.join(Check)}",
+            help=did_you_mean(name, [str(one) for one in Check]) or "leave it away for no checks",
+        )
+    return Check(name)
+
+
+@dataclass
+class Warnings:
+    """What the host itself warns of in a run.
+
+    Attributes:
+        overruns: copies over the end of a variable, by message.
+        copies: copies that hardly mean what they do, by message.
+        short_copies: copies of a part of a variable, by its name.
+        whole_copies: variables that some copy takes whole.
+        left_over: wavelets that nobody took.
+    """
+
+    overruns: dict[str, Diagnostic] = field(default_factory=dict)
+    copies: dict[str, Diagnostic] = field(default_factory=dict)
+    short_copies: dict[str, Diagnostic] = field(default_factory=dict)
+    whole_copies: set[str] = field(default_factory=set)
+    left_over: tuple[Diagnostic, ...] = ()
+
+    def note_copy(
+        self, symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
+    ) -> None:
+        """Note what a copy hardly means: elements of another width, or a part of a variable."""
+        narrow = width_of_copy(variable, data_type)
+        if narrow is not None:
+            self.copies.setdefault(narrow.message, narrow)
+        short = short_copy(symbols, memory, variable, data_type)
+        if short is None:
+            self.whole_copies.add(variable.name)
+        else:
+            self.short_copies.setdefault(variable.name, short)
+
+    def all_with(self, simulator: Simulator) -> tuple[Diagnostic, ...]:
+        """Those of the machine as well; without checks there are only overruns."""
+        short = (d for name, d in self.short_copies.items() if name not in self.whole_copies)
+        return (
+            *(*self.overruns.values(), *simulator.overruns()),
+            *(*simulator.findings(), *self.copies.values(), *short, *self.left_over),
+        )
+
+
+_Finalizer: TypeAlias = "weakref.finalize[..., Any]"
+_FINALIZERS: list[_Finalizer] = []
+_TOLD: list[Diagnostic] = []
+"""What checked runs of this process have told."""
+
+
+def tell_at_end(owner: object, simulator: Simulator, own: Warnings, check: Check) -> _Finalizer:
+    """What tells of a run's warnings, once: when it is called, or its owner is gone."""
+    made = weakref.finalize(owner, _tell, simulator, own, check)
+    if check is Check.WARNING:
+        _FINALIZERS.append(made)
+    return made
+
+
+def has_told_of_mistakes() -> bool:
+    """Whether checked runs of this process have found mistakes; they are over."""
+    for finalizer in _FINALIZERS:
+        finalizer()
+    return bool(_TOLD)
+
+
+def mistakes(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """What is more than a note."""
+    return [one for one in found if one.severity is not Severity.NOTE]
+
+
+def as_errors(found: Iterable[Diagnostic]) -> OpenwaferError | None:
+    """The error that a run ends with where mistakes are errors; None where there are none."""
+    errors = [replace(one, severity=Severity.ERROR) for one in mistakes(found)]
+    return OpenwaferError(*errors) if errors else None
+
+
+def _tell(simulator: Simulator, own: Warnings, check: Check) -> None:
+    """Write the warnings of a run to the standard error."""
+    warnings = own.all_with(simulator)
+    if check is Check.WARNING:
+        _TOLD.extend(mistakes(warnings))
+    lines = [render(warning, color=wants_color(sys.stderr)) for warning in warnings[:MAX_TOLD]]
+    if len(warnings) > MAX_TOLD:
+        lines.append(f"and {len(warnings) - MAX_TOLD} more warnings; sim.log has all of them")
+    sys.stderr.writelines(f"{line}\n" for line in lines)

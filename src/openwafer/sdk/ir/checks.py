@@ -1,0 +1,248 @@
+"""Code that tells of mistakes of its program: instructions of the kind ``check`` before others.
+
+They take no time and change nothing but what the host is told, so that a checked program runs as it
+does otherwise. An image of a program that is not checked has none of them.
+
+=========  ===================================================  ===================================
+kind       operands                                             tells when
+=========  ===================================================  ===================================
+inside     address, a variable's begin and bytes, bytes taken   the access leaves the variable
+same       address, the pointer it was made of, bytes taken     they lie in different variables
+flight     address, bytes taken                                 an operation in flight uses them
+divisor    a number                                             it is zero
+stream     none                                                 the command stream is open
+width      descriptor; words: operation, operand's place        the variable's elements are wider,
+                                                                or narrower, than the operation's
+extent     base, extent, length; words: operation, place        always
+=========  ===================================================  ===================================
+
+The first three have ``read`` or ``write`` as another word. A variable is a global, or an array of a
+function; where a pointer comes from elsewhere, it leads into the variable that it points at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from openwafer.sdk.arch.generation import WORD_BYTES
+from openwafer.sdk.arch.vector_ops import MOVE_OF_ANY_WIDTH, VECTOR_OPS
+from openwafer.sdk.ir.function import (
+    Address,
+    Block,
+    Constant,
+    Function,
+    Instruction,
+    Module,
+    Register,
+    Resource,
+    Type,
+    Value,
+)
+from openwafer.sdk.ir.numbers import INTEGERS, WIDTHS
+from openwafer.sdk.ir.operations import FABRIC
+from openwafer.sdk.program.descriptor import (
+    KIND_MASK,
+    WORD_BASE,
+    WORD_EXTENT,
+    WORD_KIND,
+    DsdKind,
+)
+
+READ: Final = "read"
+WRITE: Final = "write"
+_MOST_EXTENT: Final = 0x7FFF
+_ENDING: Final = frozenset(
+    ("terminate_on_control", "control_activate", "control_unblock", "filter", "single_step")
+)
+"""Options of operations that may have fewer elements than their descriptors."""
+_POINTER_STEPS: Final = frozenset(("ptr_add", "byte_add"))
+
+
+def checked(module: Module, *, has_flight: bool = True) -> Module:
+    """The module with checks.
+
+    Args:
+        module: its time counted; a check takes over the cycles of what it stands before.
+        has_flight: operations may be in flight while code runs.
+    """
+    sizes = {one.name: WORD_BYTES * one.num_words for one in module.globals}
+    functions = {
+        name: _checked_function(function, sizes, has_flight)
+        for name, function in module.functions.items()
+    }
+    return replace(module, functions=functions)
+
+
+def _checked_function(function: Function, sizes: dict[str, int], has_flight: bool) -> Function:
+    own = tuple((name, sizes[name]) for name in sorted(function.once(_symbols, _symbols)))
+
+    def make(one: Function) -> Function:
+        writer = _Writer(one, dict(own), has_flight)
+        return replace(one, blocks=[writer.checked(block) for block in one.blocks])
+
+    return function.once((_checked_function, own, has_flight), make)
+
+
+def _symbols(function: Function) -> frozenset[str]:
+    args = (arg for block in function.blocks for one in block.instructions for arg in one.args)
+    return frozenset(arg.symbol for arg in args if isinstance(arg, Address))
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """What a pointer was made of: a global, or a memory slot of the function."""
+
+    name: str
+    is_slot: bool
+
+
+_Root: TypeAlias = _Variable | Value
+"""What a pointer was made of in its block; a value where that is no variable."""
+
+
+class _Writer:
+    """Writes the checks of one function; `sizes` of globals are in bytes, by name."""
+
+    def __init__(self, function: Function, sizes: dict[str, int], has_flight: bool) -> None:
+        self._sizes = sizes
+        self._slots = {one.name: WORD_BYTES * one.num_words for one in function.slots}
+        self._has_flight = has_flight
+        self._made: dict[int, Instruction] = {}
+        results = (one.result for block in function.blocks for one in block.instructions)
+        self._next = 1 + max(results, default=-1)
+        self._kept: dict[str, _Root] = {
+            slot.name: Constant(0, Type.PTR) for slot in function.parameters
+        }
+        for block in function.blocks:
+            self._keep(block)
+
+    def _keep(self, block: Block) -> None:
+        """Note of register slots which variable they lead into, as far as that is one alone."""
+        self._made = _values_of(block)
+        for one in block.instructions:
+            if one.op == "set" and one.args[0].type is Type.PTR:
+                root = self._root(one.args[0])
+                if self._kept.setdefault(one.names[0], root) != root:
+                    self._kept[one.names[0]] = Constant(0, Type.PTR)
+
+    def checked(self, block: Block) -> Block:
+        """The block with its checks."""
+        self._made = _values_of(block)
+        return replace(block, instructions=list(self._instructions(block)))
+
+    def _instructions(self, block: Block) -> Iterator[Instruction]:
+        for one in block.instructions:
+            cycles = one.cycles
+            for check in self._needed(one):
+                yield replace(check, place=one.place, cycles=cycles)
+                cycles = ()
+            yield replace(one, cycles=cycles)
+
+    def _needed(self, one: Instruction) -> Iterator[Instruction]:
+        match one.op:
+            case "load":
+                yield from self._access(one.args[0], _bytes_of(one.type), READ)
+            case "store":
+                yield from self._access(one.args[0], _bytes_of(one.args[1].type), WRITE)
+            case "copy":
+                target, source, length = one.args
+                yield from self._access(source, length, READ)
+                yield from self._access(target, length, WRITE)
+            case "div" | "rem" if one.type in INTEGERS and not _is_nonzero(one.args[1]):
+                yield Instruction("check", (one.args[1],), names=("divisor",))
+            case "open_stream":
+                yield Instruction("check", names=("stream",))
+            case "vector":
+                yield from _checks_of_operands(one)
+            case _:
+                pass
+
+    def _access(self, address: Value, length: Value, way: str) -> Iterator[Instruction]:
+        root = self._root(address)
+        if not isinstance(root, _Variable):
+            yield Instruction("check", (address, root, length), names=("same", way))
+        elif root.is_slot:
+            begin = Register(self._next, Type.PTR)
+            self._next += 1
+            yield Instruction("slot_address", (), begin.number, Type.PTR, (root.name,))
+            size = Constant(self._slots[root.name], Type.U16)
+            yield Instruction("check", (address, begin, size, length), names=("inside", way))
+        elif not _is_known_inside(address, self._sizes[root.name], length):
+            size = Constant(self._sizes[root.name], Type.U16)
+            args = address, Address(root.name), size, length
+            yield Instruction("check", args, names=("inside", way))
+        if self._has_flight and not (isinstance(root, _Variable) and root.is_slot):
+            yield Instruction("check", (address, length), names=("flight", way))
+
+    def _root(self, address: Value) -> _Root:
+        while isinstance(address, Register) and address.number in self._made:
+            made = self._made[address.number]
+            if made.op == "slot_address":
+                return _Variable(made.names[0], is_slot=True)
+            kept = self._kept.get(made.names[0]) if made.op == "get" else None
+            if isinstance(kept, _Variable):
+                return kept
+            if made.op not in _POINTER_STEPS:
+                break
+            address = made.args[0]
+        return _Variable(address.symbol, is_slot=False) if isinstance(address, Address) else address
+
+
+def _values_of(block: Block) -> dict[int, Instruction]:
+    return {one.result: one for one in block.instructions if one.result >= 0}
+
+
+def _bytes_of(kind: Type) -> Constant:
+    return Constant(-(-WIDTHS[kind] // 8), Type.U16)
+
+
+def _is_nonzero(value: Value) -> bool:
+    return isinstance(value, Constant) and value.value != 0
+
+
+def _checks_of_operands(one: Instruction) -> Iterator[Instruction]:
+    name = one.names[0]
+    if FABRIC not in one.names and name != MOVE_OF_ANY_WIDTH:
+        # The machine looks at those that it serves.
+        for place, arg in enumerate(one.args):
+            if arg.type is Type.DSD:
+                yield Instruction("check", (arg,), names=("width", name, str(place)))
+    known = {place: dsd for place, dsd in enumerate(map(_known_dsd, one.args)) if dsd is not None}
+    length = _known_length(one, known)
+    for place, dsd in known.items():
+        if length and _is_memory(dsd) and _extent(dsd) != length:
+            numbers = (dsd[WORD_BASE], _extent(dsd), length)
+            args = tuple(Constant(number & _MOST_EXTENT, Type.U16) for number in numbers)
+            yield Instruction("check", args, names=("extent", name, str(place)))
+
+
+def _known_length(one: Instruction, known: dict[int, tuple[int, ...]]) -> int:
+    """Elements that an operation has, as its first source says; 0 where that is not known."""
+    if not _ENDING.isdisjoint(one.names) or any(isinstance(arg, Resource) for arg in one.args):
+        return 0
+    for place in (*range(1, 1 + len(VECTOR_OPS[one.names[0]].sources)), 0):
+        if one.args[place].type in (Type.DSD, Type.DSD4):
+            return _extent(known[place]) if place in known else 0
+    return 0
+
+
+def _known_dsd(value: Value) -> tuple[int, ...] | None:
+    if isinstance(value, Constant) and isinstance(value.value, tuple):
+        return value.value if value.type is Type.DSD else None
+    return None
+
+
+def _is_memory(dsd: tuple[int, ...]) -> bool:
+    return dsd[WORD_KIND] & KIND_MASK == DsdKind.MEM1D
+
+
+def _extent(dsd: tuple[int, ...]) -> int:
+    return dsd[WORD_EXTENT] | dsd[WORD_EXTENT + 1] << 16
+
+
+def _is_known_inside(address: Value, size: int, length: Value) -> bool:
+    """Whether the compiler sees that an access stays inside of its variable."""
+    if not isinstance(address, Address) or not isinstance(length, Constant):
+        return False
+    assert isinstance(length.value, int)
+    return 0 <= address.offset <= size - length.value

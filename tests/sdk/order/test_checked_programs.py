@@ -1,0 +1,67 @@
+"""Random programs run with checks as they do without; both engines find the same mistakes."""
+
+from typing import Final
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openwafer.diagnostics import Diagnostic
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.program.program import Program
+from tests.sdk.order.pe_programs import (
+    FIRST,
+    IN_COLOR,
+    OUT_COLOR,
+    PROGRAMS,
+    SLICES,
+    STACK,
+    Statement,
+    Transfer,
+    num_received,
+    program_of,
+)
+
+BEGUN: Final = st.builds(Transfer, SLICES, st.booleans(), st.just(True))
+"""An operation that the other statements meet in flight."""
+_CYCLES: Final = 20_000
+_ANY: Final = settings(
+    deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True
+)
+
+
+def ran(program: Program, words: list[int], kind: EngineKind, *, is_checked: bool) -> Simulator:
+    engine = build_engine(program, kind, is_checked=is_checked)
+    options = SimulatorOptions(is_checked=is_checked)
+    simulator = Simulator(program, engine.run_address, engine.element_address, options)
+    simulator.inject(IN_COLOR, 0, 0, np.array(words, np.uint32))
+    simulator.start_command([0])
+    simulator.run_until_idle(_CYCLES)
+    return simulator
+
+
+def left_by(simulator: Simulator) -> tuple[int, list[int], list[int]]:
+    memory = simulator.read(0, 0, FIRST, STACK - FIRST).tolist()
+    num = simulator.num_collected(OUT_COLOR, 0, 0)
+    return simulator.cycle, memory, simulator.take(OUT_COLOR, 0, 0, num).tolist()
+
+
+def compare(statements: tuple[Statement, ...], arch: Arch) -> tuple[Diagnostic, ...]:
+    words = [1000 + 3 * k for k in range(num_received(statements))]
+    program = program_of(statements, arch)
+    native = ran(program, words, EngineKind.NATIVE, is_checked=True)
+    interpreted = ran(program, words, EngineKind.INTERPRETER, is_checked=True)
+    assert native.findings() == interpreted.findings()
+    plain = left_by(ran(program, words, EngineKind.NATIVE, is_checked=False))
+    assert left_by(native) == plain == left_by(interpreted)
+    return native.findings()
+
+
+@_ANY
+@given(first=BEGUN, statements=PROGRAMS, arch=st.sampled_from(list(Arch)))
+def test_checks_change_nothing_and_both_engines_find_the_same(
+    first: Statement, statements: tuple[Statement, ...], arch: Arch
+) -> None:
+    compare((first, *statements), arch)
