@@ -12,12 +12,16 @@ from openwafer.sdk.program.program import Program
 from tests.sdk.door.small_program import small_program
 from tests.sdk.library import rig
 
-DIVIDES = "var count: i16 = 0; fn main() void { count = 7 / count; finish(); }"
+STORES = """
+var places = @zeros([2]i16);
+var far: u16 = 5;
+fn main() void { places[far] = 1; finish(); }
+"""
 
 
 @pytest.fixture(scope="module")
-def dividing() -> Program:
-    return rig.compile_source(DIVIDES)
+def storing() -> Program:
+    return rig.compile_source(STORES)
 
 
 @pytest.fixture(scope="module")
@@ -51,28 +55,26 @@ def found_in_copies(program: Program, name: str, *lengths: int, bits: int = 32) 
 
 
 def test_warnings_are_told_once_and_the_run_goes_on(
-    dividing: Program, capsys: pytest.CaptureFixture[str]
+    storing: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (found,) = stopped(dividing).findings()
-    assert found.message == "PE (0, 0) divided an integer by zero"
-    assert capsys.readouterr().err.count("warning[check-division]") == 1
+    (found,) = stopped(storing).findings()
+    assert found.message == "PE (0, 0) wrote element 5 of 'places' ([2]i16), where no variable lies"
+    assert capsys.readouterr().err.count("warning[check-bounds]") == 1
 
 
-def test_errors_are_raised_when_the_run_stops(dividing: Program) -> None:
-    with pytest.raises(OpenwaferError, match=r"error\[check-division\]: PE \(0, 0\) divided"):
-        stopped(dividing, Check.ERROR)
+def test_errors_are_raised_when_the_run_stops(storing: Program) -> None:
+    with pytest.raises(OpenwaferError, match=r"error\[check-bounds\]: PE \(0, 0\) wrote element 5"):
+        stopped(storing, Check.ERROR)
 
 
-def test_without_checks_nothing_is_found(dividing: Program) -> None:
-    assert stopped(dividing, Check.OFF).findings() == ()
+def test_without_checks_nothing_is_found(storing: Program) -> None:
+    assert stopped(storing, Check.OFF).findings() == ()
 
 
-def test_the_environment_turns_checks_on(
-    dividing: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_turns_checks_on(storing: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENWAFER_CHECK", "error")
-    with pytest.raises(OpenwaferError, match="divided an integer by zero"):
-        stopped(dividing, None)
+    with pytest.raises(OpenwaferError, match="wrote element 5 of 'places'"):
+        stopped(storing, None)
 
 
 def test_a_word_that_is_none_of_the_three_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,13 +83,13 @@ def test_a_word_that_is_none_of_the_three_is_refused(monkeypatch: pytest.MonkeyP
         check_of_environment()
 
 
-def test_the_log_has_what_was_found(dividing: Program, tmp_path: Path) -> None:
-    runtime = Runtime(dividing, RuntimeOptions(log_folder=tmp_path, check=Check.WARNING))
+def test_the_log_has_what_was_found(storing: Program, tmp_path: Path) -> None:
+    runtime = Runtime(storing, RuntimeOptions(log_folder=tmp_path, check=Check.WARNING))
     runtime.load()
     runtime.run()
     runtime.launch("main")
     runtime.stop()
-    assert "warning[check-division]: PE (0, 0)" in (tmp_path / "sim.log").read_text()
+    assert "warning[check-bounds]: PE (0, 0)" in (tmp_path / "sim.log").read_text()
 
 
 def test_a_copy_of_narrower_elements_is_a_mistake(copied: Program) -> None:

@@ -45,7 +45,7 @@ class _ImageKind:
     Attributes:
         splits: by entry: whether its arguments are parts of one wavelet's 32 bits.
         reach: what the image has besides that moves data.
-        is_checked: the code tells of mistakes.
+        is_checked: single loads and stores are looked at.
     """
 
     splits: tuple[bool, ...]
@@ -105,7 +105,7 @@ def compile_images(
         arch: whose time is counted.
         effort: spent on code without loops; code with loops takes more.
         modules: of the images' code, where they are at hand.
-        is_checked: the code tells of mistakes.
+        is_checked: single loads and stores are looked at.
     """
     host = this_host()
     kinds = [_ImageKind(entry_splits(image), reach_of(image), is_checked) for image in images]

@@ -1,8 +1,8 @@
-"""Mistakes of a program that runs with checks: the compiled core's part.
+"""Mistakes of a program: the compiled core's part.
 
-Checked code tells of its own ones (:mod:`openwafer.sdk.ir.checks`). What an operation in flight
-uses is known here, so accesses meanwhile are looked at here, and so are operations that the machine
-serves. Each mistake is told once a band for each image, place and operand, as overruns are.
+Code tells of its own ones (:mod:`openwafer.sdk.ir.checks`). What an operation in flight uses is
+known here, so accesses meanwhile are looked at here, and so are operations that the machine serves.
+Each mistake is told once a band for each image, place and operand, as overruns are.
 
 An operation in flight uses all elements of its operands from its begin to its end, also those that
 it has moved already or not reached yet: when it reaches them is a matter of time. Two operations
@@ -154,7 +154,7 @@ def in_flight(s: State, pe: int, address: int, num_words: int, is_write: bool) -
 def look_from_code(
     s: State, mailbox: int, place: int, finding: int, first: int, second: int
 ) -> None:
-    """Take what checked code tells; see :mod:`openwafer.sdk.program.mailbox`."""
+    """Take what code tells; see :mod:`openwafer.sdk.program.mailbox`."""
     pe = overrun.pe_of(s, mailbox)
     detail = first | second << SLOT_SHIFT
     if finding in (READ_IN_FLIGHT, WRITE_IN_FLIGHT):

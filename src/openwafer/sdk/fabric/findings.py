@@ -1,4 +1,4 @@
-"""Mistakes that a run with checks found, as data and in words."""
+"""Mistakes that a run found, as data and in words."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _NUMBER: Final = 0xFFFF
 _CODES: Final = {
     Finding.READ_OUTSIDE: "check-bounds",
     Finding.WRITE_OUTSIDE: "check-bounds",
-    Finding.DIVISION_BY_ZERO: "check-division",
-    Finding.STREAM_OPENED_TWICE: "check-stream",
-    Finding.ELEMENT_WIDTH: "check-width",
-    Finding.EXTENTS: "check-extents",
+    Finding.DIVISION_BY_ZERO: "fabric-division",
+    Finding.STREAM_OPENED_TWICE: "fabric-stream",
+    Finding.ELEMENT_WIDTH: "fabric-width",
+    Finding.EXTENTS: "fabric-extents",
     Finding.READ_IN_FLIGHT: "check-in-flight",
     Finding.WRITE_IN_FLIGHT: "check-in-flight",
     Finding.OPERAND_IN_FLIGHT: "check-in-flight",
-    Finding.CONTROL_AS_DATA: "check-control",
+    Finding.CONTROL_AS_DATA: "fabric-control-as-data",
 }
 _WAIT: Final = (
     "wait for the operation's end before: let it activate or unblock a task, and go on there"

@@ -143,7 +143,7 @@ class Report:
         if not is_at_rest:
             is_idle = np.isin(self._tables.core[:, w.C_MAIN], (w.MAIN_IDLE, w.MAIN_REST)).all()
             circling = [(pe, self._circling(pe)) for pe in with_wavelet]
-            return self._told("check-circling", circling if is_idle else [], _CIRCLING)
+            return self._told("fabric-circling", circling if is_idle else [], _CIRCLING)
         stuck = [remark for pe in with_wavelet for remark in self._stuck_wavelets(pe)]
         causes = [remark for remark in stuck if not remark[1].endswith(_IS_FULL)]
         has_queued = (self._tables.core[:, w.C_IN] | self._tables.core[:, w.C_OUT]) & w.COUNTS
@@ -153,8 +153,8 @@ class Report:
             for note in waiting_wavelets(self._program, self._tables, pe)
         ]
         return [
-            *self._told("check-lost", self._lost_wavelets(), _LOST),
-            *self._told("check-left", [*(causes or stuck), *queued], _LEFT),
+            *self._told("fabric-lost", self._lost_wavelets(), _LOST),
+            *self._told("fabric-left", [*(causes or stuck), *queued], _LEFT),
         ]
 
     def _told(self, code: str, remarks: list[Remark], remedy: str) -> list[Diagnostic]:

@@ -18,6 +18,7 @@ from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.state import Array, Tables, events_of
 from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.mailbox import Finding
 from openwafer.sdk.program.program import Program
 
 LINK_LETTERS = "WESNR"
@@ -35,7 +36,7 @@ class SimulatorOptions:
         threads: bands of rows of PEs that are simulated side by side, at most one a row; results
             do not depend on it.
         stops_at_overrun: a vector operation that goes over the end of a variable is an error.
-        is_checked: look for mistakes; the code must be checked code to tell of its own.
+        is_checked: look also at what code and operations do to what is in flight.
     """
 
     landing_log: bool = False
@@ -262,8 +263,15 @@ class Simulator:
         return tuple(diagnostic(one, self._program, Severity.WARNING, num) for one, num in found)
 
     def findings(self) -> tuple[Diagnostic, ...]:
-        """A warning for each mistake that checks have found so far, by cycle."""
-        found = findings.by_place(self._found, self._program)
+        """A warning for each mistake that was found so far, by cycle.
+
+        Extents are passed over where an overrun at the same place tells more.
+        """
+        told = {one.place for one in self._overruns}
+        news = [
+            one for one in self._found if one.kind is not Finding.EXTENTS or one.place not in told
+        ]
+        found = findings.by_place(news, self._program)
         return tuple(findings.diagnostic(one, self._program, num) for one, num in found)
 
     def left_over(self, *, is_at_rest: bool) -> tuple[Diagnostic, ...]:

@@ -94,8 +94,8 @@ def start(s: State, pe: int) -> int:
         for k in range(w.JOB_WORDS):
             s[job_row(chosen) + k] = s[job_row(thread) + k]
     s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
+    check.check_widths(s, pe, slot)
     if s[w.G_IS_CHECKED]:
-        check.check_widths(s, pe, slot)
         check.check_flight(s, pe, slot)
     if not takes_time:
         has_elements = s[job_row(thread) + w.J_OPTIONS] & vector.SINGLE_STEP == 0
@@ -229,7 +229,7 @@ def run_beat(s: State, element: Element, pe: int, slot: int, num: int) -> None:
     if s[job_row(thread) + w.J_CONTROL_SEEN]:
         if vector.ends_on_control(s, thread):
             s[thread + w.T_LEFT] = 0
-        elif s[w.G_IS_CHECKED]:
+        else:
             check.check_control(s, pe, thread, slot)
 
 

@@ -371,7 +371,7 @@ E_OVERRUN: Final = 5
 """A vector operation went over the end of a variable; :mod:`~openwafer.sdk.fabric.overrun` packs
 it."""
 E_FINDING: Final = 6
-"""A mistake of a program that runs with checks; :mod:`~openwafer.sdk.fabric.check` packs it."""
+"""A mistake of the program; :mod:`~openwafer.sdk.fabric.check` packs it."""
 EVENT_WORDS: Final = 6
 
 # Errors that stop the machine.

@@ -1,4 +1,4 @@
-"""Whether a run looks for mistakes, and what becomes of those it finds."""
+"""Whether a run looks for all mistakes, and what becomes of those it finds."""
 
 import os
 import sys
@@ -31,11 +31,11 @@ class Check(StrEnum):
     """What a run does about mistakes of its program."""
 
     OFF = "off"
-    """It does not look for them, and is as fast as it can be."""
+    """It tells of those that cost nothing to find, and its exit code is the script's own."""
     WARNING = "warning"
-    """Stopping writes them to the standard error; `cs_python` then ends with exit code 1."""
+    """It looks at every access; with mistakes `cs_python` ends with an exit code of its own."""
     ERROR = "error"
-    """Stopping raises them."""
+    """It looks at every access, and stopping raises mistakes."""
 
 
 def check_of_environment() -> Check:
@@ -84,9 +84,10 @@ class Warnings:
         else:
             self.short_copies.setdefault(variable.name, short)
 
-    def all_with(self, simulator: Simulator) -> tuple[Diagnostic, ...]:
-        """Those of the machine as well; without checks there are only overruns."""
-        short = (d for name, d in self.short_copies.items() if name not in self.whole_copies)
+    def all_with(self, simulator: Simulator, check: Check) -> tuple[Diagnostic, ...]:
+        """Those of the machine as well; notes only where the run is checked."""
+        notes = self.short_copies if check is not Check.OFF else {}
+        short = (one for name, one in notes.items() if name not in self.whole_copies)
         return (
             *(*self.overruns.values(), *simulator.overruns()),
             *(*simulator.findings(), *self.copies.values(), *short, *self.left_over),
@@ -127,7 +128,7 @@ def as_errors(found: Iterable[Diagnostic]) -> OpenwaferError | None:
 
 def _tell(simulator: Simulator, own: Warnings, check: Check) -> None:
     """Write the warnings of a run to the standard error."""
-    warnings = own.all_with(simulator)
+    warnings = own.all_with(simulator, check)
     if check is Check.WARNING:
         _TOLD.extend(mistakes(warnings))
     lines = [render(warning, color=wants_color(sys.stderr)) for warning in warnings[:MAX_TOLD]]

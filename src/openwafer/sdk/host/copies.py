@@ -122,7 +122,7 @@ def width_of_copy(variable: HostName, data_type: DataType) -> Diagnostic | None:
         return None
     return Diagnostic(
         Severity.WARNING,
-        "check-copy",
+        "host-width",
         f"a copy of '{variable.name}' moves elements of {own} bits, and its type {variable.type}"
         f" has elements of {bits}",
         help=f"give the copy the data type MEMCPY_{bits}BIT",

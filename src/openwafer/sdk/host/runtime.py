@@ -192,8 +192,8 @@ class Runtime:
         return (*self._warnings.overruns.values(), *self._loaded().overruns())
 
     def findings(self) -> tuple[Diagnostic, ...]:
-        """A warning for each mistake that was found; without checks, for each overrun."""
-        return self._warnings.all_with(self._loaded())
+        """A warning for each mistake that was found; in checked runs also notes of short copies."""
+        return self._warnings.all_with(self._loaded(), self._check)
 
     def get_id(self, name: str) -> int:
         """Return the id of an exported name; the program need not be loaded."""
@@ -415,8 +415,7 @@ class Runtime:
             raise OpenwaferError(replace(found, severity=Severity.ERROR))
         if found is not None:
             self._warnings.overruns.setdefault(found.message, found)
-        if self._check is not Check.OFF:
-            self._warnings.note_copy(self.symbols, memory, variable, data_type)
+        self._warnings.note_copy(self.symbols, memory, variable, data_type)
         return memory
 
     def _launch(self, function: HostName, arguments: tuple[int, ...], nonblock: bool) -> Task:
@@ -463,8 +462,7 @@ class Runtime:
 
     def _come_to_rest(self, limit: int | None) -> None:
         is_at_rest = self._loaded().run_until_idle(limit)
-        if self._check is not Check.OFF:
-            self._warnings.left_over = self._loaded().left_over(is_at_rest=is_at_rest)
+        self._warnings.left_over = self._loaded().left_over(is_at_rest=is_at_rest)
 
     def _settle(self) -> Simulator:
         simulator = self._started()

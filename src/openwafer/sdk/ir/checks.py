@@ -1,7 +1,7 @@
 """Code that tells of mistakes of its program: instructions of the kind ``check`` before others.
 
-They take no time and change nothing but what the host is told, so that a checked program runs as it
-does otherwise. An image of a program that is not checked has none of them.
+They take no time and change nothing but what the host is told. Those of single loads and stores,
+the first three, are only in code of checked runs; the others cost next to nothing and are in all.
 
 =========  ===================================================  ===================================
 kind       operands                                             tells when
@@ -58,29 +58,42 @@ _ENDING: Final = frozenset(
 _POINTER_STEPS: Final = frozenset(("ptr_add", "byte_add"))
 
 
-def checked(module: Module, *, has_flight: bool = True) -> Module:
+@dataclass(frozen=True)
+class Accesses:
+    """What is looked at of single loads and stores.
+
+    Attributes:
+        are_checked: they are looked at.
+        has_flight: operations may be in flight meanwhile.
+    """
+
+    are_checked: bool = False
+    has_flight: bool = True
+
+
+def checked(module: Module, accesses: Accesses = Accesses()) -> Module:
     """The module with checks.
 
     Args:
         module: its time counted; a check takes over the cycles of what it stands before.
-        has_flight: operations may be in flight while code runs.
+        accesses: what is looked at of them.
     """
     sizes = {one.name: WORD_BYTES * one.num_words for one in module.globals}
     functions = {
-        name: _checked_function(function, sizes, has_flight)
+        name: _checked_function(function, sizes, accesses)
         for name, function in module.functions.items()
     }
     return replace(module, functions=functions)
 
 
-def _checked_function(function: Function, sizes: dict[str, int], has_flight: bool) -> Function:
+def _checked_function(function: Function, sizes: dict[str, int], accesses: Accesses) -> Function:
+    if not accesses.are_checked:
+        return function.once(_checked_function, lambda one: _Writer(one, {}, accesses).function())
     own = tuple((name, sizes[name]) for name in sorted(function.once(_symbols, _symbols)))
 
-    def make(one: Function) -> Function:
-        writer = _Writer(one, dict(own), has_flight)
-        return replace(one, blocks=[writer.checked(block) for block in one.blocks])
-
-    return function.once((_checked_function, own, has_flight), make)
+    return function.once(
+        (_checked_function, own, accesses), lambda one: _Writer(one, dict(own), accesses).function()
+    )
 
 
 def _symbols(function: Function) -> frozenset[str]:
@@ -103,10 +116,11 @@ _Root: TypeAlias = _Variable | Value
 class _Writer:
     """Writes the checks of one function; `sizes` of globals are in bytes, by name."""
 
-    def __init__(self, function: Function, sizes: dict[str, int], has_flight: bool) -> None:
+    def __init__(self, function: Function, sizes: dict[str, int], accesses: Accesses) -> None:
+        self._function = function
+        self._accesses = accesses
         self._sizes = sizes
         self._slots = {one.name: WORD_BYTES * one.num_words for one in function.slots}
-        self._has_flight = has_flight
         self._made: dict[int, Instruction] = {}
         results = (one.result for block in function.blocks for one in block.instructions)
         self._next = 1 + max(results, default=-1)
@@ -115,6 +129,13 @@ class _Writer:
         }
         for block in function.blocks:
             self._keep(block)
+
+    def function(self) -> Function:
+        """The function with its checks; itself where it needs none."""
+        blocks = [self._checked(block) for block in self._function.blocks]
+        if all(new is old for new, old in zip(blocks, self._function.blocks, strict=True)):
+            return self._function
+        return replace(self._function, blocks=blocks)
 
     def _keep(self, block: Block) -> None:
         """Note of register slots which variable they lead into, as far as that is one alone."""
@@ -125,10 +146,11 @@ class _Writer:
                 if self._kept.setdefault(one.names[0], root) != root:
                     self._kept[one.names[0]] = Constant(0, Type.PTR)
 
-    def checked(self, block: Block) -> Block:
-        """The block with its checks."""
+    def _checked(self, block: Block) -> Block:
         self._made = _values_of(block)
-        return replace(block, instructions=list(self._instructions(block)))
+        instructions = list(self._instructions(block))
+        has_checks = len(instructions) > len(block.instructions)
+        return replace(block, instructions=instructions) if has_checks else block
 
     def _instructions(self, block: Block) -> Iterator[Instruction]:
         for one in block.instructions:
@@ -136,7 +158,7 @@ class _Writer:
             for check in self._needed(one):
                 yield replace(check, place=one.place, cycles=cycles)
                 cycles = ()
-            yield replace(one, cycles=cycles)
+            yield one if cycles == one.cycles else replace(one, cycles=cycles)
 
     def _needed(self, one: Instruction) -> Iterator[Instruction]:
         match one.op:
@@ -158,6 +180,8 @@ class _Writer:
                 pass
 
     def _access(self, address: Value, length: Value, way: str) -> Iterator[Instruction]:
+        if not self._accesses.are_checked:
+            return
         root = self._root(address)
         if not isinstance(root, _Variable):
             yield Instruction("check", (address, root, length), names=("same", way))
@@ -171,7 +195,7 @@ class _Writer:
             size = Constant(self._sizes[root.name], Type.U16)
             args = address, Address(root.name), size, length
             yield Instruction("check", args, names=("inside", way))
-        if self._has_flight and not (isinstance(root, _Variable) and root.is_slot):
+        if self._accesses.has_flight and not (isinstance(root, _Variable) and root.is_slot):
             yield Instruction("check", (address, length), names=("flight", way))
 
     def _root(self, address: Value) -> _Root:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir import arithmetic
 from openwafer.sdk.ir.checking import run_check
-from openwafer.sdk.ir.checks import checked
+from openwafer.sdk.ir.checks import Accesses, checked
 from openwafer.sdk.ir.cost import REQUEST_CYCLES, timed
 from openwafer.sdk.ir.function import (
     Address,
@@ -52,7 +52,7 @@ class Interpreter:
         module: verified.
         splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
         generation: whose time is counted.
-        is_checked: tell of mistakes of the code.
+        is_checked: single loads and stores are looked at.
     """
 
     def __init__(
@@ -63,8 +63,7 @@ class Interpreter:
         *,
         is_checked: bool = False,
     ) -> None:
-        whole = timed(module, generation)
-        self._module = checked(whole) if is_checked else whole
+        self._module = checked(timed(module, generation), Accesses(is_checked))
         self._generation = generation
         self._splits_wavelet = splits_wavelet
         self._addresses = {variable.name: variable.address for variable in module.globals}

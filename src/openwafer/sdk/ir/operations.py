@@ -7,8 +7,8 @@ descriptor, ``*`` more values of any type, ``.`` nothing.
 Names are the immediate words of an instruction. `vector` takes the operation's name, then the word
 ``fabric`` when an operand is a fabric or FIFO or mem4d descriptor or a DSR, then options;
 `load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`). `sync` and the word ``ordered``
-of `vector` stand only in code whose time is counted (:mod:`openwafer.sdk.ir.order`), `check` only
-in code that is checked (:mod:`openwafer.sdk.ir.checks`).
+of `vector` stand only in code whose time is counted (:mod:`openwafer.sdk.ir.order`), so does
+`check` (:mod:`openwafer.sdk.ir.checks`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -33,9 +33,8 @@ be shown, too), before the first element::
 address of ``look`` and, from byte 8 on, for each word of memory the number of its variable, 16
 bits; :data:`NO_VARIABLE` is none.
 
-Checked code (:mod:`openwafer.sdk.ir.checks`) calls ``look`` also for the mistakes that it finds:
-then ``operand`` is that of :func:`finding_of`, and ``first`` and ``last`` are what :class:`Finding`
-says.
+Code (:mod:`openwafer.sdk.ir.checks`) calls ``look`` also for the mistakes that it finds: then
+``operand`` is that of :func:`finding_of`, ``first`` and ``last`` are what :class:`Finding` says.
 """
 
 from enum import IntEnum, IntFlag
@@ -134,7 +133,7 @@ OTHER_SHIFT: Final = 16
 
 
 class Finding(IntEnum):
-    """A mistake that checked code, or the machine, finds; addresses are in bytes."""
+    """A mistake that code, or the machine, finds; addresses are in bytes."""
 
     READ_OUTSIDE = 1
     """The address, and one in the variable that the access began in."""
