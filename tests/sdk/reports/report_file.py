@@ -20,6 +20,7 @@ from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.host import Check, Region, Runtime, RuntimeOptions
 from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.program.program import Program
 
 FOLDER = Path(__file__).parent / "programs"
 _CYCLE = re.compile(r"\bcycle \d+")
@@ -78,31 +79,35 @@ class ReportFile:
         """Replace the report by what is reported now."""
         self.path.write_text(self.program + _HEADING + self.reported(), encoding="utf-8")
 
-    def _option(self, name: str, default: str) -> str:
+    def option(self, name: str, default: str) -> str:
+        """What stands behind an option's name."""
         found = [line.removeprefix(name) for line in self.options if line.startswith(name)]
         return found[0].strip() if found else default
 
-    def _run(self, engine: EngineKind) -> tuple[Diagnostic, ...]:
+    def compiled(self) -> Program:
+        """The program with its layout; raises OpenwaferError where it is wrong."""
         layout = _LAYOUT.format(
-            width=self._option("width", "2"),
+            width=self.option("width", "2"),
             name=self.path.name,
             lines="\n  ".join(line for line in self.options if line.startswith("@")),
         )
-        arch = Arch(self._option("arch", "wse3"))
+        arch = Arch(self.option("arch", "wse3"))
         # The report names files as they are seen from the working folder.
         with TemporaryDirectory() as folder, chdir(folder):
             Path(self.path.name).write_text(self.program + _TAIL, encoding="utf-8")
             Path("layout.csl").write_text(layout, encoding="utf-8")
-            program = build_program(Path("layout.csl"), CompileOptions(arch=arch, is_memcpy=True))
-        stops = self._option("overruns", "warning") == "error"
+            return build_program(Path("layout.csl"), CompileOptions(arch=arch, is_memcpy=True))
+
+    def _run(self, engine: EngineKind) -> tuple[Diagnostic, ...]:
+        stops = self.option("overruns", "warning") == "error"
         check = Check.WARNING if self.is_checked else Check.OFF
         options = RuntimeOptions(
             engine=engine, log_folder=None, stops_at_overrun=stops, check=check
         )
-        runtime = Runtime(program, options)
+        runtime = Runtime(self.compiled(), options)
         runtime.load()
         runtime.run()
-        match self._option("host", "launch"):
+        match self.option("host", "launch"):
             case "receive":
                 runtime.receive(lambda _: None, 4, _CORNER)
             case "send and launch":
