@@ -110,7 +110,10 @@ def _convert(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Lo
         case Comptime(kind, FunctionValue() as function), Pointer(element=pointed):
             return Comptime(target, PointerValue(function)) if kind == pointed else None
         case _, Pointer():
-            return _pointer(loaded, target)
+            converted = _pointer(loaded, target)
+            if converted is not None:
+                _check_rank(analysis, loaded.type, target, span)
+            return converted
         case _, Struct() if isinstance(loaded.type, Struct) and not loaded.type.origin:
             return _struct(analysis, loaded, target, span)
         case _, Array() if isinstance(loaded.type, Struct) and loaded.type.is_tuple:
@@ -220,6 +223,22 @@ def _pointer(loaded: Loaded, target: Pointer) -> Loaded | None:
             return _retyped(loaded, target, ())
         case _:
             return None
+
+
+def _check_rank(analysis: Analysis, have: Type, want: Pointer, span: Span) -> None:
+    """A pointer to elements in a row is documented for arrays of one dim.
+
+    Official programs have it for others, so without `--strict` it is no matter.
+    """
+    array = have.element if isinstance(have, Pointer) else None
+    is_forbidden = want.is_many and isinstance(array, Array) and len(array.dims) > 1
+    if is_forbidden and analysis.options.is_strict:
+        analysis.fail(
+            "pointer-rank",
+            f"'{have}' points to an array of several dims, '{want}' to elements in a row",
+            span,
+            help=f"change the pointer's type with @ptrcast({want}, ...)",
+        )
 
 
 def _one(pointer: Pointer, element: Type) -> Pointer:

@@ -84,6 +84,11 @@ def function_type(sema: Sema, function: FunctionValue) -> Function:
 def _written_type(sema: Sema, node: ast.Function, module: Module) -> Function:
     with sema.in_module(module):
         parameters = tuple(sema.type_of_node(p.type) for p in node.parameters)
+        if node.result is None:
+            message = f"'{node.name.text}' says no result type"
+            sema.forbid(
+                "no-result-type", message, node.name.span, "write void behind its parameters"
+            )
         result = types.VOID if node.result is None else sema.type_of_node(node.result)
         return Function(parameters, result)
 

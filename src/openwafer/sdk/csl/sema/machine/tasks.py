@@ -63,6 +63,10 @@ def _check_parameters(sema: Sema, kind: TaskKind, task: FunctionValue, span: Spa
     if not task.is_task:
         message = f"'{task}' is a function, not a task"
         sema.fail("not-a-task", message, span, help="declare it with 'task'")
+    result = function_type(sema, task).result
+    if result != t.VOID:
+        message = f"task '{task}' returns a value of type '{result}', which nothing takes"
+        sema.forbid("task-result", message, span, "make its result void")
     num_parameters = len(task.declaration.parameters)
     for parameter in function_type(sema, task).parameters:
         if parameter is not None:

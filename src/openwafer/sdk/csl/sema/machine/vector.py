@@ -9,6 +9,7 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.operand_forms import check_form
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
 from openwafer.sdk.csl.sema.machine.register_options import without_own
 from openwafer.sdk.csl.sema.machine.words import (
@@ -58,6 +59,7 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
         _source(sema, node, kind) for node, kind in zip(source_nodes, op.sources, strict=True)
     ]
     operands = [target, *sources]
+    check_form(sema, call, operands)
     node = nodes[num_operands] if len(nodes) > num_operands else None
     options = operation_options(sema, node, call.span)
     without_own(sema, operands, _registers(operands), options, call.span)
