@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import OpenwaferError, Severity, counted, error, render
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, counted, error, render
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.csl.sema.doubts import unbound_queues
+from openwafer.sdk.csl.route_check import Code, doubtful_routes
+from openwafer.sdk.csl.sema.doubts import RESERVED, unbound_queues
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, run_layout
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Rectangle, Surroundings
 from openwafer.sdk.csl.tile_images import ImagesOfTiles, images_of
@@ -52,7 +53,7 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     state = LayoutState()
     warnings = list(run_layout(path, command_line_params(options), options, imports, state))
     rectangle = _complete(layout_file, state)
-    surroundings = Surroundings(rectangle, state.names)
+    surroundings = Surroundings(rectangle, state.names, has_memcpy=state.has_memcpy)
 
     def analyse(path: Path, params: dict[str, Comptime], group: Group) -> ImageResult:
         return analyze_image(path, params, options, imports, surroundings, group)
@@ -61,9 +62,13 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     warnings.extend(warning for warning in found.warnings if warning not in warnings)
     warnings.extend(unbound_queues(surroundings))
     _check_overlap(state, found)
+    image_of = found.image_of.reshape(rectangle.size[::-1])
+    code = Code(found.images, found.traffic, image_of)
+    warnings.extend(doubtful_routes(state, code, is_strict=options.is_strict))
     routes, routes_of = _routes(state)
-    if options.are_warnings_errors and warnings:
-        raise OpenwaferError(*(replace(w, severity=Severity.ERROR) for w in warnings))
+    refused = [w for w in warnings if options.are_warnings_errors or _is_refused(w, options)]
+    if refused:
+        raise OpenwaferError(*(replace(w, severity=Severity.ERROR) for w in refused))
     width, height = rectangle.size
     program = Program(
         arch=options.arch,
@@ -84,6 +89,11 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
         places=tuple(Place(*place) for place in surroundings.places),
     )
     return Built(program, found.modules)
+
+
+def _is_refused(warning: Diagnostic, options: CompileOptions) -> bool:
+    """Whether it is about what the vendor forbids, where that is an error."""
+    return options.is_strict and warning.code == RESERVED
 
 
 def command_line_params(options: CompileOptions) -> dict[str, Comptime]:

@@ -20,6 +20,7 @@ from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.image import ImageResult
 from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Tiles
+from openwafer.sdk.csl.traffic import Traffic, traffic_of
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image
@@ -42,6 +43,7 @@ class ImagesOfTiles:
         parameters: shape (PEs, n): each PE's own values.
         printed: lines of `@comptime_print`.
         warnings: of all images, each once.
+        traffic: of each image, the colors that its code sends and reads.
     """
 
     images: tuple[Image, ...]
@@ -50,6 +52,7 @@ class ImagesOfTiles:
     parameters: Numbers
     printed: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
+    traffic: tuple[Traffic, ...]
 
 
 def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> ImagesOfTiles:
@@ -74,6 +77,7 @@ def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> 
         parameters=parameters,
         printed=tuple(making.printed),
         warnings=tuple(making.warnings),
+        traffic=tuple(making.traffic),
     )
 
 
@@ -88,19 +92,21 @@ class _Making:
         self.image_of = image_of
         self.images: list[Image] = []
         self.modules: list[Module] = []
+        self.traffic: list[Traffic] = []
         self.parameters: list[tuple[Numbers, Numbers]] = []
         self.printed: list[str] = []
         self.warnings: list[Diagnostic] = []
         self.findings: list[Diagnostic] = []
         self.numbers: dict[Image, int] = {}
 
-    def number_of(self, image: Image, module: Module) -> int:
+    def number_of(self, image: Image, module: Module, traffic: Traffic) -> int:
         """Number of an image, whose name tells nothing apart."""
         key = replace(image, name="")
         if key not in self.numbers:
             self.numbers[key] = len(self.images)
             self.images.append(image)
             self.modules.append(module)
+            self.traffic.append(traffic)
         return self.numbers[key]
 
 
@@ -143,12 +149,12 @@ def _analyse_family(making: _Making, family: _Family) -> None:
             iter([Lanes(group, row) if (row != row[0]).any() else int(row[0]) for row in rows]),
         )
         try:
-            image, module, values = _analyse(making, family.path, params, group)
+            image, module, values, traffic = _analyse(making, family.path, params, group)
         except OpenwaferError as failure:
             making.findings.extend(d for d in failure.diagnostics if d not in making.findings)
         else:
             chosen = group.active[row_of]
-            making.image_of[family.pes[chosen]] = making.number_of(image, module)
+            making.image_of[family.pes[chosen]] = making.number_of(image, module, traffic)
             if values.size:
                 making.parameters.append((family.pes[chosen], values[row_of[chosen]]))
         left &= ~group.active
@@ -156,15 +162,19 @@ def _analyse_family(making: _Making, family: _Family) -> None:
 
 def _analyse(
     making: _Making, path: Path, params: dict[str, Comptime], group: Group
-) -> tuple[Image, Module, Numbers]:
-    """An image, its module and, by row, its parameters; `group` keeps the rows that share them."""
+) -> tuple[Image, Module, Numbers, Traffic]:
+    """An image, its module, its parameters by row, and its traffic.
+
+    `group` keeps the rows that share them.
+    """
     result = making.analyse(path, params, group)
     image = settled(finished_image("", result, making.options.arch))
     making.warnings.extend(w for w in result.warnings if w not in making.warnings)
     making.printed.extend(result.printed)
     columns = [value.numbers.astype(np.int64) for value, _ in result.state.parameters]
     values = np.stack(columns, axis=1) if columns else np.zeros((group.active.size, 0), np.int64)
-    return replace(image, name=_name(path, params)), result.module, values
+    traffic = traffic_of(result.module, result.state, making.options.arch)
+    return replace(image, name=_name(path, params)), result.module, values, traffic
 
 
 def _name(path: Path, params: dict[str, Comptime]) -> str:

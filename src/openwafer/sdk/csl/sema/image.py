@@ -13,7 +13,11 @@ from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
-from openwafer.sdk.csl.sema.doubts import shared_queues, unset_variables
+from openwafer.sdk.csl.sema.doubts import (
+    reserved_ids,
+    shared_queues,
+    unset_variables,
+)
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.families import FAMILIES
 from openwafer.sdk.csl.sema.functions import function_name
@@ -22,6 +26,7 @@ from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.machine.register_options import ignored_options
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
+from openwafer.sdk.csl.sema.microthreads import shared_microthreads
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
 from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
@@ -183,6 +188,8 @@ def _assembled(sema: Sema) -> ImageResult:
 
 def _doubts(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
     yield from unset_variables(state)
+    yield from shared_microthreads(state)
+    yield from reserved_ids(state, arch)
     yield from ignored_options(state.machine.loaded_options, state.machine.vain_options)
     if arch is Arch.WSE2:
         yield from shared_queues(state)

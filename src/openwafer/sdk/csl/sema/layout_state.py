@@ -66,6 +66,7 @@ class Surroundings:
         plans: of the image that was analysed last, by its file.
         named_queues: of WSE-3 that some image uses, by direction and number, with the first place.
         bound_queues: those that some image binds to a color.
+        has_memcpy: the memcpy library is configured.
     """
 
     rectangle: Rectangle
@@ -75,6 +76,7 @@ class Surroundings:
     plans: dict[Path, MemoryPlan] = field(default_factory=dict)
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     bound_queues: set[tuple[bool, int]] = field(default_factory=set)
+    has_memcpy: bool = False
 
     def note_queues(
         self, named: Mapping[tuple[bool, int], Span], bound: Iterable[tuple[bool, int]]

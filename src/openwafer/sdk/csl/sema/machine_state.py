@@ -65,6 +65,10 @@ class MachineState:
         used_queues: colors that descriptors use each input queue with.
         queueless_colors: colors of fabric inputs that name no queue, as WSE-2 programs may, each
             with its first place.
+        input_queue_places: first place of each input queue that the program names.
+        asynchronous: places of asynchronous operations.
+        sent_colors: colors of fabric outputs of WSE-2, each with its first place.
+        has_open_color: run time chooses the color of some fabric input or output of WSE-2.
         named_queues: those that descriptors name, by direction and number, with the first place.
         loaded_options: what loads give a register.
         vain_options: what operations on registers say themselves, by the operation's place.
@@ -82,6 +86,10 @@ class MachineState:
     queues: dict[tuple[bool, int], QueueBinding | None] = field(default_factory=dict)
     used_queues: dict[int, set[int]] = field(default_factory=dict)
     queueless_colors: dict[int, Span] = field(default_factory=dict)
+    input_queue_places: dict[int, Span] = field(default_factory=dict)
+    asynchronous: list[Span] = field(default_factory=list)
+    sent_colors: dict[int, Span] = field(default_factory=dict)
+    has_open_color: bool = False
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     loaded_options: dict[Register, set[tuple[str, str]]] = field(default_factory=dict)
     vain_options: dict[Span, tuple[tuple[Register, ...], RegisterOptions]] = field(

@@ -7,6 +7,7 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.lanes import lanes_of
 from openwafer.sdk.csl.sema.coercion import mismatch
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
@@ -332,12 +333,17 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
 def _note_queue(sema: Sema, color: Word, queue: Word, span: Span, *, is_input: bool) -> None:
     """The compiler of WSE-2 programs binds input queues to the colors that descriptors name."""
     if not isinstance(queue, int):
+        sema.ask(_Color(None, span))
         return
     if sema.arch is Arch.WSE3:
         if queue != NO_QUEUE:
             sema.ask(_UseOfQueue(is_input, int(queue), span))
     elif is_input and isinstance(color, int) and color != NO_COLOR:
         sema.ask(_QueueOf(int(color), int(queue), span))
+    elif not isinstance(color, int) or lanes_of(color) is not None:
+        sema.ask(_Color(None, span))
+    elif color != NO_COLOR:
+        sema.ask(_Color(color, span))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +361,22 @@ class _QueueOf(Question):
             machine.queueless_colors.setdefault(self.color, self.span)
         else:
             machine.used_queues.setdefault(self.queue, set()).add(self.color)
+            machine.input_queue_places.setdefault(self.queue, self.span)
+
+
+@dataclass(frozen=True, slots=True)
+class _Color(Question):
+    """The question for the color that wavelets leave with; None is for one of run time."""
+
+    color: int | None
+    span: Span
+
+    def answer(self, sema: Sema) -> None:
+        """None: who sends what is known at the end."""
+        if self.color is None:
+            sema.image.machine.has_open_color = True
+        else:
+            sema.image.machine.sent_colors.setdefault(self.color, self.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +389,10 @@ class _UseOfQueue(Question):
 
     def answer(self, sema: Sema) -> None:
         """None: whether it was bound is known at the end."""
-        sema.image.machine.named_queues.setdefault((self.is_input, self.queue), self.span)
+        machine = sema.image.machine
+        machine.named_queues.setdefault((self.is_input, self.queue), self.span)
+        if self.is_input:
+            machine.input_queue_places.setdefault(self.queue, self.span)
 
 
 def _output_flags(options: Options) -> int:

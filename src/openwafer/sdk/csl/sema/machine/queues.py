@@ -35,6 +35,8 @@ def _initialize_queue(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
         sema.fail("queue-twice", message, call.span)
     options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)
     queues[is_input, number] = _binding(sema, options, number, is_input=is_input)
+    if is_input:
+        sema.image.machine.input_queue_places.setdefault(number, call.span)
     if "ctrl_table_id" in options and (sema.arch is Arch.WSE2 or not is_input):
         message = "'ctrl_table_id' is for input queues of WSE-3"
         sema.fail("wrong-architecture", message, options.span)

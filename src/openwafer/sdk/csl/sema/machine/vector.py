@@ -1,5 +1,6 @@
 """The vector operations: `@fadds`, `@mov32` and the rest of the table in `arch.vector_ops`."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from openwafer.diagnostics import counted
@@ -21,10 +22,16 @@ from openwafer.sdk.csl.sema.machine.words import (
     word_of,
 )
 from openwafer.sdk.csl.sema.machine_state import Register
+from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
-from openwafer.sdk.program.descriptor import DSD_WORDS, WORD_BASE, WORD_KIND, DsdFlag
+from openwafer.sdk.program.descriptor import (
+    DSD_WORDS,
+    WORD_BASE,
+    WORD_KIND,
+    DsdFlag,
+)
 from openwafer.sdk.program.mailbox import DsrFile
 from openwafer.source import Span
 
@@ -63,6 +70,8 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     node = nodes[num_operands] if len(nodes) > num_operands else None
     options = operation_options(sema, node, call.span)
     without_own(sema, operands, _registers(operands), options, call.span)
+    if options.is_async:
+        sema.ask(_Asynchronous(call.span))
     is_fabric = any(_is_machine_operand(operand) for operand in operands)
     _check_operands(sema, call, operands, options, is_fabric=is_fabric)
     if not is_fabric:
@@ -140,6 +149,17 @@ def _element_types(sema: Sema, kind: str) -> tuple[t.Type, ...]:
     if kind == "f16":
         return (t.NAMED_TYPES[sema.options.fp16_format],)
     return _INTS.get(kind) or (t.NAMED_TYPES[kind],)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asynchronous(Question):
+    """The question for an asynchronous operation's place."""
+
+    span: Span
+
+    def answer(self, sema: Sema) -> None:
+        """None: which operations share a microthread is known at the end."""
+        sema.image.machine.asynchronous.append(self.span)
 
 
 def _registers(operands: list[Loaded]) -> list[Register]:
