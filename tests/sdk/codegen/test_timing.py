@@ -168,7 +168,7 @@ def test_what_all_ways_to_a_place_know_is_not_loaded_again(stored: str, cycles: 
 
 def test_a_float_division_takes_the_machines_cycles() -> None:
     text = "  %0 = load f32 @x !0\n  %1 = div f32 %0, %0 !0\n  store @x, %1 !0"
-    assert cycles_of(text) == 4 + WSE2.divide_cycles + 1
+    assert cycles_of(text) == 4 + WSE2.timing.divide_cycles + 1
 
 
 def test_a_copy_takes_a_load_and_a_store_for_each_32_bits() -> None:
@@ -178,8 +178,10 @@ def test_a_copy_takes_a_load_and_a_store_for_each_32_bits() -> None:
 @pytest.mark.parametrize("count", [0, 1, 10])
 def test_a_loop_costs_its_back_edge_once_an_iteration(count: int) -> None:
     trail = run_native(Native(read_module(_LOOP)), arguments=[count])
-    an_iteration = 7 + WSE2.loop_cycles - 1  # the counter's step fits into a wait of the body
-    assert trail.box[mailbox.CYCLE] == count * an_iteration + 1 + WSE2.branch_cycles[1]
+    an_iteration = (
+        7 + WSE2.timing.loop_cycles - 1
+    )  # the counter's step fits into a wait of the body
+    assert trail.box[mailbox.CYCLE] == count * an_iteration + 1 + WSE2.timing.branch_cycles[1]
 
 
 def test_a_stepped_loop_takes_only_its_loads_and_body() -> None:
@@ -213,11 +215,11 @@ def switched(value: int) -> Trail:
 
 def test_a_later_case_of_a_switch_takes_longer() -> None:
     one, two = (int(switched(value).box[mailbox.CYCLE]) for value in (1, 2))
-    assert two == one + 1 + WSE2.branch_cycles[0]
+    assert two == one + 1 + WSE2.timing.branch_cycles[0]
 
 
 def test_interpreter_and_native_code_agree_on_the_default_case() -> None:
-    assert switched(9).box[mailbox.CYCLE] == 2 * (1 + WSE2.branch_cycles[0])
+    assert switched(9).box[mailbox.CYCLE] == 2 * (1 + WSE2.timing.branch_cycles[0])
 
 
 def test_what_a_parameter_decides_takes_no_time() -> None:

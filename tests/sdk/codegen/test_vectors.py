@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import WSE2, WSE3, Arch
+from openwafer.sdk.arch.pace import VectorShape, shares_port, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
-from openwafer.sdk.ir.timing import VectorShape, shares_port, vector_cycles
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
 from tests.sdk.codegen.oracle import (
@@ -147,7 +147,7 @@ def test_the_clock_advances_by_the_rate_and_bank_conflicts(arch: Arch, distance:
     sources = [_dsd(start, 2, length, 2) for start in (0, distance)]
     text = _program("fmuls", [_dsd(1000, 2, length, 2), *sources])
     trail = run_native(Native(read_module(text), arch=arch))
-    shape = VectorShape(has_conflict=shares_port(0, distance))
+    shape = VectorShape(has_conflict=shares_port(0, distance, WSE2.timing.port_banks))
     expected = vector_cycles(VECTOR_OPS["fmuls"], length, generation, shape)
     assert trail.box[mailbox.CYCLE] == expected
 

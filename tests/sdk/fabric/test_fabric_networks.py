@@ -82,7 +82,7 @@ def test_a_link_carries_at_most_one_wavelet_a_cycle(seed: int, arch: Arch) -> No
 @given(seed=SEEDS, arch=ARCHS)
 def test_a_hop_takes_at_least_its_cycles(seed: int, arch: Arch) -> None:
     network, _, landings = run(seed, arch)
-    hop = GENERATIONS[arch].hop_cycles
+    hop = GENERATIONS[arch].timing.hop_cycles
     for tree in network.trees:
         for place, before in tree.links:
             pairs = zip(landings[before, tree.color], landings[place, tree.color], strict=True)

@@ -79,7 +79,7 @@ class Pe:
         generation = GENERATIONS[self.arch]
         depth = generation.input_queue_words[self.in_queue]
         if self.words and len(self._arrived) < depth:
-            ready = self.now + generation.arrival_cycles - generation.hop_cycles
+            ready = self.now + generation.timing.arrival_cycles - generation.timing.hop_cycles
             self._arrived.append((ready, self.words.popleft()))
 
     def _beat(self) -> None:
@@ -115,7 +115,7 @@ class Pe:
     def _has_space(self) -> bool:
         generation = GENERATIONS[self.arch]
         before = len(self._sent_at) - generation.output_queue_words[self.out_queue]
-        turn_round = generation.ramp_cycles + generation.place_known_cycles
+        turn_round = generation.timing.ramp_cycles + generation.timing.place_known_cycles
         return before < 0 or self._sent_at[before] + turn_round <= self.now
 
     def _element(self, one: Operation) -> None:
@@ -300,7 +300,7 @@ class Walk:
             return Operation(name, operands, length, 1, turns, now + load + FABRIC_START)
         op, generation = VECTOR_OPS[name], GENERATIONS[self._pe.arch]
         has_number = any(operand.kind == "number" for operand in operands)
-        start = generation.vector_start_cycles
+        start = generation.timing.vector_start_cycles
         if load:
             start = op.start(self._pe.arch, has_scalar=has_number)
         width = op.rates[self._pe.arch]

@@ -9,6 +9,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from openwafer.sdk.arch.timing import WSE2_TIMING, WSE3_TIMING, Timing
+
 NUM_COLORS: Final = 24
 NUM_TASK_IDS: Final = 64
 NUM_MICROTHREADS: Final = 8
@@ -39,14 +41,7 @@ class Generation:
         output_queue_words: depth of each output queue, in wavelets.
         first_local_task_id: lowest id that a local task may have.
         switch_colors: colors that may have switch positions.
-        hop_cycles: from landing at one router to landing at the next.
-        ramp_cycles: from a core to the landing at its router.
-        place_known_cycles: from that landing until the core may use the place in the output queue.
-        arrival_cycles: from the landing at a router to what its core does with the wavelet.
-        branch_cycles: cost of a branch that is not taken, and of one that is.
-        loop_cycles: cost of a loop's back edge.
-        divide_cycles: cost of a 32-bit float division.
-        vector_start_cycles: constant cycles of a vector operation on registers that are loaded.
+        timing: its parameters of time.
         max_fabric: columns and rows of the usable fabric.
         clock_hertz: cycles a second.
     """
@@ -56,14 +51,7 @@ class Generation:
     output_queue_words: tuple[int, ...]
     first_local_task_id: int
     switch_colors: frozenset[int]
-    hop_cycles: int
-    ramp_cycles: int
-    place_known_cycles: int
-    arrival_cycles: int
-    branch_cycles: tuple[int, int]
-    loop_cycles: int
-    divide_cycles: int
-    vector_start_cycles: int
+    timing: Timing
     max_fabric: tuple[int, int]
     clock_hertz: float
 
@@ -74,14 +62,7 @@ WSE2: Final = Generation(
     output_queue_words=(2, 2, 6, 6, 2, 2),
     first_local_task_id=0,
     switch_colors=frozenset(range(NUM_COLORS)),
-    hop_cycles=1,
-    ramp_cycles=2,
-    place_known_cycles=3,
-    arrival_cycles=3,
-    branch_cycles=(3, 6),
-    loop_cycles=9,
-    divide_cycles=50,
-    vector_start_cycles=6,
+    timing=WSE2_TIMING,
     max_fabric=(757, 996),
     clock_hertz=0.85e9,
 )
@@ -91,14 +72,7 @@ WSE3: Final = Generation(
     output_queue_words=(8,) * 8,
     first_local_task_id=8,
     switch_colors=frozenset((*range(10), 12, 13, 16, 17, 20, 21)),
-    hop_cycles=2,
-    ramp_cycles=2,
-    place_known_cycles=3,
-    arrival_cycles=3,
-    branch_cycles=(3, 6),
-    loop_cycles=9,
-    divide_cycles=50,
-    vector_start_cycles=2,
+    timing=WSE3_TIMING,
     max_fabric=(762, 1176),
     clock_hertz=0.875e9,
 )

@@ -10,16 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from openwafer.sdk.arch.generation import Arch, Generation
+from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.pace import STRIDES, gap_table, waits_for_itself
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.codegen.elements import element, width_of
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, trap, word_address, write
 from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import Body
-from openwafer.sdk.ir.cost import REQUEST_CYCLES
 from openwafer.sdk.ir.function import Instruction, Register, Type, Value
-from openwafer.sdk.ir.timing import BANKS_THAT_CONFLICT, STRIDE_WIDTHS, cycles_an_element
 from openwafer.sdk.program import descriptor, mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
@@ -203,7 +202,9 @@ class _KernelWriter:
         request = Instruction("vector", args, names=(self._op.name,))
         fill_request(body, request, lambda arg: names[arg])
         write(body, mailbox.PLACE, "%place")
-        now = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {REQUEST_CYCLES}")
+        now = body.value(
+            f"add i64 {read(body, mailbox.CYCLE)}, {self._generation.timing.request_cycles}"
+        )
         write(body, mailbox.CYCLE, now)
         body.do(f"ret i32 {Outcome.SUSPENDED.value}")
         body.begin(runs)
@@ -342,13 +343,13 @@ class _KernelWriter:
         return body.value(f"getelementptr i16, ptr {start}, i64 {way}")
 
     def _add_cycles(self, length: str) -> None:
-        """Add what :func:`~openwafer.sdk.ir.timing.vector_cycles` says."""
+        """Add what :func:`~openwafer.sdk.arch.pace.vector_cycles` says."""
         body = self._body
         sources = [dsd for place, dsd in self._dsds.items() if place > 0]
         cycles = self._paced_cycles(length)
         if len(sources) > 1:
             distance = body.value(f"sub i64 {sources[0].base}, {sources[1].base}")
-            rest = body.value(f"and i64 {distance}, {BANKS_THAT_CONFLICT - 1}")
+            rest = body.value(f"and i64 {distance}, {self._generation.timing.port_banks - 1}")
             turns = body.value(f"zext i1 {body.value(f'icmp eq i64 {rest}, 0')} to i64")
             cycles = body.value(f"shl i64 {cycles}, {turns}")
         start = self._op.start(self._generation.arch, has_scalar="s" in self._form[1:])
@@ -357,38 +358,28 @@ class _KernelWriter:
         write(body, mailbox.CYCLE, body.value(f"add i64 {now}, {total}"))
 
     def _paced_cycles(self, length: str) -> str:
-        body = self._body
-        pace = cycles_an_element(self._op, self._generation, accumulates=self._accumulates)
-        if pace >= 1:
-            return body.value(f"mul i64 {length}, {pace.numerator}")
-        steps = [
-            body.value(f"sdiv i64 {dsd.stride}, {dsd.element_words}") for dsd in self._dsds.values()
-        ]
-        if self._generation.arch is Arch.WSE3:
-            return self._stretched_cycles(length, steps, pace.denominator)
-        width = str(pace.denominator)
-        for step in steps:
-            own = self._width(step, pace.denominator)
-            width = body.value(f"call i64 @llvm.umin.i64(i64 {width}, i64 {own})")
-        raised = body.value(f"add i64 {length}, {body.value(f'sub i64 {width}, 1')}")
+        """As :func:`~openwafer.sdk.arch.pace.paced_cycles` has it."""
+        body, width = self._body, self._op.rates[self._generation.arch]
+        if waits_for_itself(self._op, accumulates=self._accumulates):
+            return body.value(f"mul i64 {length}, {self._generation.timing.float_latency}")
+        if width == 1:
+            return length
+        gap = "1"
+        for dsd in self._dsds.values():
+            step = body.value(f"sdiv i64 {dsd.stride}, {dsd.element_words}")
+            gap = body.value(f"call i64 @llvm.umax.i64(i64 {gap}, i64 {self._gap(step, width)})")
+        raised = body.value(f"add i64 {body.value(f'mul i64 {length}, {gap}')}, {width - 1}")
         return body.value(f"udiv i64 {raised}, {width}")
 
-    def _stretched_cycles(self, length: str, steps: list[str], width: int) -> str:
-        """What lies between elements is read in vain, until each cycle brings one."""
-        body, stride = self._body, "1"
-        for step in steps:
-            distance = body.value(f"call i64 @llvm.abs.i64(i64 {step}, i1 false)")
-            stride = body.value(f"call i64 @llvm.umax.i64(i64 {stride}, i64 {distance})")
-        raised = body.value(f"add i64 {body.value(f'mul i64 {length}, {stride}')}, {width - 1}")
-        cycles = body.value(f"udiv i64 {raised}, {width}")
-        return body.value(f"call i64 @llvm.umin.i64(i64 {cycles}, i64 {length})")
-
-    def _width(self, step: str, width: int) -> str:
-        """Elements a cycle by the documented table of strides."""
-        body = self._body
-        rest, chosen = body.value(f"and i64 {step}, 7"), str(width)
-        for remainder, limit in STRIDE_WIDTHS.items():
-            is_it = body.value(f"icmp eq i64 {rest}, {remainder}")
-            chosen = body.select(is_it, "i64", str(min(width, limit)), chosen)
-        is_plain = body.value(f"icmp ult i64 {step}, 2")
-        return body.select(is_plain, "i64", str(width), chosen)
+    def _gap(self, step: str, width: int) -> str:
+        """Cycles in which `width` elements pass, four bits a stride of a constant."""
+        body, gaps = self._body, gap_table(width, self._generation)
+        beyond = body.value(f"or i64 {body.value(f'and i64 {step}, 7')}, 8")
+        at = body.value(f"sub i64 {step}, {STRIDES.start}")
+        is_there = body.value(f"icmp ult i64 {at}, {len(gaps)}")
+        other = body.value(f"sub i64 {beyond}, {STRIDES.start}")
+        place = body.value(f"shl i64 {body.select(is_there, 'i64', at, other)}, 2")
+        packed = sum(gap << 4 * index for index, gap in enumerate(gaps))
+        wide = body.value(f"zext i64 {place} to i128")
+        found = body.value(f"trunc i128 {body.value(f'lshr i128 {packed}, {wide}')} to i64")
+        return body.value(f"and i64 {found}, 15")

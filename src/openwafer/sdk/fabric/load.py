@@ -12,6 +12,7 @@ from openwafer.sdk.arch.generation import (
     NUM_TASK_IDS,
     Arch,
 )
+from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import channel, engine, route
 from openwafer.sdk.fabric import words as w
@@ -91,10 +92,7 @@ def _colors_of(program: Program, image: int, routes: int) -> list[tuple[int, Col
 
 def _fill_globals(state: Array, program: Program) -> None:
     g, generation = state, GENERATIONS[program.arch]
-    g[w.G_HOP] = generation.hop_cycles
-    g[w.G_RAMP_IN] = generation.arrival_cycles - generation.hop_cycles
-    g[w.G_RAMP_OUT] = generation.ramp_cycles
-    g[w.G_PLACE_KNOWN] = generation.place_known_cycles
+    _fill_timing(g, generation.timing)
     g[w.G_IS_WSE3] = program.arch is Arch.WSE3
     for queue, depth in enumerate(generation.input_queue_words):
         g[w.G_DEPTHS + queue] = depth
@@ -104,6 +102,22 @@ def _fill_globals(state: Array, program: Program) -> None:
     for slot, color in enumerate(dict.fromkeys(to_host)):
         g[w.G_SINK_COLORS] |= 1 << color
         g[w.G_SINK_SLOT + color] = slot
+
+
+def _fill_timing(g: Array, timing: Timing) -> None:
+    g[w.G_HOP] = timing.hop_cycles
+    g[w.G_RAMP_IN] = timing.arrival_cycles - timing.hop_cycles
+    g[w.G_RAMP_OUT] = timing.ramp_cycles
+    g[w.G_PLACE_KNOWN] = timing.place_known_cycles
+    g[w.G_TASK] = timing.task_cycles
+    g[w.G_COMMAND] = timing.command_cycles
+    g[w.G_VECTOR_START] = timing.vector_start_cycles
+    g[w.G_FABRIC_START] = timing.fabric_start_cycles
+    g[w.G_RESUME] = timing.resume_cycles
+    g[w.G_LOAD] = timing.load_latency
+    g[w.G_FLOAT] = timing.float_latency
+    g[w.G_PORT_BANKS] = timing.port_banks
+    g[w.G_STRIDE_WIDTHS] = timing.stride_widths
 
 
 def _fill_vector_ops(tables: Tables, arch: Arch) -> None:

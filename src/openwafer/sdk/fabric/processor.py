@@ -25,10 +25,6 @@ from openwafer.sdk.fabric.rows import (
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
-TASK_CYCLES: Final = 15
-"""From the end of a task to the first instruction of one that waits for it."""
-COMMAND_CYCLES: Final = 110
-"""How much later than a task a command of the host begins; time starts with the first one."""
 VECTOR: Final = int(mb.Request.VECTOR)
 FINISHED: Final = int(mb.Outcome.FINISHED)
 TRAPPED: Final = int(mb.Outcome.TRAPPED)
@@ -71,7 +67,7 @@ def start_entry(s: State, pe: int, entry: int) -> None:
     core = core_row(pe)
     begin = s[w.G_NOW]
     if s[processor_row(pe) + w.P_TASKS_RUN]:
-        begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + TASK_CYCLES)
+        begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + s[w.G_TASK])
     s[processor_row(pe) + w.P_TASKS_RUN] += 1
     s[processor_row(pe) + w.P_ENTRY] = entry
     s[sleep_row(pe) + w.Z_UNTIL] = begin
@@ -271,7 +267,7 @@ def start_task(s: State, pe: int) -> bool:
     is_first = s[processor_row(pe) + w.P_TASKS_RUN] == 0
     start_entry(s, pe, entry)
     if place == COMMAND_PLACE and not is_first:
-        s[sleep_row(pe) + w.Z_UNTIL] += COMMAND_CYCLES
+        s[sleep_row(pe) + w.Z_UNTIL] += s[w.G_COMMAND]
     return True
 
 
@@ -318,7 +314,7 @@ def step_main(s: State, run: Run, pe: int) -> bool:
         return step_request(s, run, pe)
     if s[core + w.C_MAIN] == w.MAIN_RESUME:
         s[mailbox_row(pe) + mb.RESULT] = s[processor_row(pe) + w.P_RESULT]
-        resume(s, run, pe, vector.RESUME_CYCLES)
+        resume(s, run, pe, s[w.G_RESUME])
         return True
     has_chosen = s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe)
     if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]:

@@ -3,13 +3,13 @@
 The length is the extent of the first source that is a descriptor and not empty, else that of the
 destination, else 1; a length that was set for a FIFO limits it. With a fabric or FIFO operand a
 beat is one element (two in SIMD mode); without, as many as the operation's rate and its strides
-allow, as :mod:`openwafer.sdk.ir.timing` says. A control wavelet that ends an operation is its last
+allow, as :mod:`openwafer.sdk.arch.pace` says. A control wavelet that ends an operation is its last
 element on WSE-3; on WSE-2 it stays in the queue for who reads it next.
 """
 
 from typing import Final
 
-from openwafer.sdk.arch.generation import WSE2, WSE3
+from openwafer.sdk.arch import pace
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.fabric import control, fifo, operand, queues
 from openwafer.sdk.fabric import words as w
@@ -29,19 +29,7 @@ from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 
-FABRIC_START_CYCLES: Final = 4
-"""From the cycle after issue to the first beat of an operation with the fabric."""
-RESUME_CYCLES: Final = 1
-"""From the last beat of an operation that the main thread waits for to the next instruction."""
-LOAD_TO_USE_CYCLES: Final = 4
-"""From the load of a register with a descriptor to an operation on it."""
-FLOAT_CYCLES: Final = 2
-"""Of an element of a sum, which needs the one before."""
 FIRST_FLOAT: Final = VECTOR_OPS["faddh"].code
-BANKS_THAT_CONFLICT: Final = 4
-"""Reads whose word addresses are equal modulo this take turns."""
-WSE2_START: Final = WSE2.vector_start_cycles
-WSE3_START: Final = WSE3.vector_start_cycles
 GIVEN_DSD: Final = int(mb.OperandKind.DSD)
 FLAG_CONTROL: Final = int(dsd.DsdFlag.CONTROL)
 FLAG_SIMD: Final = int(dsd.DsdFlag.SIMD)
@@ -58,6 +46,11 @@ HAS_INDEX: Final = int(mb.Option.HAS_INDEX)
 FILTER: Final = int(mb.Option.FILTER)
 TRANSFORM_MARK: Final = 3 << 30
 NUM_OPTIONS: Final = 6
+
+
+stride_gap = compiled(pace.stride_gap)
+paced_cycles = compiled(pace.paced_cycles)
+shares_port = compiled(pace.shares_port)
 
 
 @compiled
@@ -169,7 +162,7 @@ def load_delay(s: State, pe: int) -> int:
     num = 0
     for place in range(mb.NUM_OPERANDS):
         num += s[mailbox_row(pe) + mb.OPERANDS + place * mb.OPERAND_WORDS] == GIVEN_DSD
-    return num + LOAD_TO_USE_CYCLES - 1 if num else 0
+    return num + s[w.G_LOAD] - 1 if num else 0
 
 
 @compiled
@@ -200,7 +193,7 @@ def set_speed(s: State, pe: int, thread: int) -> None:
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
         s[job_row(thread) + w.J_WIDTH] = 2 if num_fabric and is_simd else 1
         s[thread + w.T_GAP] = turns
-        s[thread + w.T_NEXT] = s[w.G_NOW] + load_delay(s, pe) + FABRIC_START_CYCLES
+        s[thread + w.T_NEXT] = s[w.G_NOW] + load_delay(s, pe) + s[w.G_FABRIC_START]
     else:
         set_memory_speed(s, pe, thread, turns)
 
@@ -213,16 +206,17 @@ def set_memory_speed(s: State, pe: int, thread: int, turns: int) -> None:
     is_first_scalar = s[operand_row(thread, 1) + w.O_KIND] == w.SCALAR
     is_sum = s[operand_row(thread, 0) + w.O_KIND] == w.POINTER and s[row + w.V_SOURCES] > 1
     if is_sum and is_first_scalar and s[thread + w.T_OP] >= FIRST_FLOAT:
-        width, gap = 1, FLOAT_CYCLES
-    elif width > 1 and s[w.G_IS_WSE3]:
-        gap = min(width, longest_stride(s, thread))
-    elif width > 1:
-        width = strided_width(s, thread, width)
-    cycles = -(-num * gap // width) * turns
+        width, gap = 1, s[w.G_FLOAT]
+    else:
+        gap = longest_gap(s, thread, width)
+    if s[w.G_STRIDE_WIDTHS]:
+        # Elements that go one by one keep their pace; others go in narrower beats.
+        width, gap = (width // gap, 1) if width > 1 else (width, gap)
+    cycles = paced_cycles(num, gap, width) * turns
     gap *= turns
     s[job_row(thread) + w.J_WIDTH] = width
     s[thread + w.T_GAP] = gap
-    first = cycles - max(0, -(-num // width) - 1) * gap - RESUME_CYCLES - 1
+    first = cycles - max(0, -(-num // width) - 1) * gap - s[w.G_RESUME] - 1
     s[thread + w.T_NEXT] = s[w.G_NOW] + max(0, vector_start(s, pe, thread) + first)
 
 
@@ -231,7 +225,7 @@ def vector_start(s: State, pe: int, thread: int) -> int:
     """Constant cycles of an operation on memory."""
     row = vector_row(s[thread + w.T_OP])
     if load_delay(s, pe) == 0 and not is_given(s, thread):
-        return WSE3_START if s[w.G_IS_WSE3] else WSE2_START
+        return s[w.G_VECTOR_START]
     has_scalar = first_of(s, thread, w.SCALAR) >= 0
     return s[row + w.V_SCALAR_START] if has_scalar else s[row + w.V_START]
 
@@ -244,7 +238,7 @@ def has_conflict(s: State, thread: int) -> bool:
         row = operand_row(thread, place)
         if s[row + w.O_KIND] == w.MEMORY:
             if first >= 0:
-                return (s[row + w.O_ADDRESS] - first) % BANKS_THAT_CONFLICT == 0
+                return shares_port(s[row + w.O_ADDRESS], first, s[w.G_PORT_BANKS])
             first = s[row + w.O_ADDRESS]
     return False
 
@@ -259,25 +253,13 @@ def element_stride(s: State, thread: int, place: int) -> int:
 
 
 @compiled
-def longest_stride(s: State, thread: int) -> int:
-    """The largest distance of elements, at least 1."""
-    longest = 1
-    for place in range(mb.NUM_OPERANDS):
-        longest = max(longest, abs(element_stride(s, thread, place)))
-    return longest
-
-
-@compiled
-def strided_width(s: State, thread: int, width: int) -> int:
-    """Elements a cycle by the documented table of strides modulo 8."""
+def longest_gap(s: State, thread: int, width: int) -> int:
+    """Cycles in which `width` elements of all operands pass."""
+    gap = 1
     for place in range(mb.NUM_OPERANDS):
         stride = element_stride(s, thread, place)
-        rest = stride % 8
-        if stride != 0 and rest == 0:
-            width = 1
-        elif stride != 1 and rest in (1, 4, 7):
-            width = min(width, 2)
-    return width
+        gap = max(gap, stride_gap(stride, width, s[w.G_STRIDE_WIDTHS]))
+    return gap
 
 
 @compiled

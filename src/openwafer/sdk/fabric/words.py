@@ -301,6 +301,16 @@ G_STOPS_AT_OVERRUN: Final = 14
 G_IS_CHECKED: Final = 15
 G_STEPS: Final = 16
 """By direction: how far away the next PE's number is."""
+# Of the generation's time, see :mod:`openwafer.sdk.arch.timing`.
+G_TASK: Final = 21
+G_COMMAND: Final = 22
+G_VECTOR_START: Final = 23
+G_FABRIC_START: Final = 24
+G_RESUME: Final = 25
+G_LOAD: Final = 26
+G_FLOAT: Final = 27
+G_PORT_BANKS: Final = 28
+G_STRIDE_WIDTHS: Final = 29
 G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48

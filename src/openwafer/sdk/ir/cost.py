@@ -33,7 +33,6 @@ from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.operations import OPERATIONS
 from openwafer.sdk.ir.prices import (
     FREE,
-    LOAD_LATENCY,
     ONE,
     Price,
     accesses,
@@ -51,8 +50,6 @@ Number: TypeAlias = int
 Place: TypeAlias = tuple[Number, int]
 """An address: a value and a constant offset in words."""
 
-# Jump, link and a register move on the way in, a jump on the way back.
-_CALL: Final = 12
 _DSDS: Final = (Type.DSD, Type.DSD4)
 _PURE: Final = frozenset(
     name
@@ -64,8 +61,6 @@ _STOPS: Final = frozenset(
 ) | {"copy", "call", "call_indirect", "timestamp", "timestamp_control"}
 _FORGETS: Final = frozenset(("copy", "call", "call_indirect", "vector"))
 _HIGH_EXTENT: Final = WORD_EXTENT + 1
-REQUEST_CYCLES: Final = 1
-"""From an instruction to the request that it makes."""
 
 
 def timed(module: Module, generation: Generation) -> Module:
@@ -189,6 +184,7 @@ class _Walk:
         self.known = known
         self._numbers = numbers
         self._generation = generation
+        self._timing = generation.timing
         self._inlined = inlined
         self._is_stepped = is_stepped
         self._values: dict[int, Number] = {}
@@ -244,14 +240,14 @@ class _Walk:
         cycles = self._stop(args)
         is_inlined = one.op == "call" and one.names[0] in self._inlined
         if one.op in ("call", "call_indirect") and not is_inlined:
-            cycles += _CALL + len(args)
+            cycles += self._timing.call_cycles + len(args)
         if one.op in _FORGETS:
             self.known.memory.clear()
         if one.result >= 0:
             self._values[one.result] = self._numbers.fresh()
         if one.op in ("timestamp", "timestamp_control"):
             self._add(ONE, ())
-        return cycles + REQUEST_CYCLES * is_request(one)
+        return cycles + self._timing.request_cycles * is_request(one)
 
     def _stop(self, awaited: Iterable[Number]) -> int:
         """End the run, with all stores in memory; gives its cycles.
@@ -376,7 +372,7 @@ class _Walk:
         if kind in _DSDS:
             self._numbers.dsds[number] = _Dsd(place, {})
         else:
-            latency = 1 if self._is_stepped else LOAD_LATENCY
+            latency = 1 if self._is_stepped else self._timing.load_latency
             node = self._add(Price(accesses(num_words(kind)), latency), (pointer,))
             self._done[number] = (node,)
         return number
@@ -424,7 +420,7 @@ class _Walk:
         dsd = self._numbers.dsds.get(number) or _Dsd(None, {})
         if word in dsd.words:
             return dsd.words[word]
-        cost = FREE if word == _HIGH_EXTENT else Price(1, LOAD_LATENCY)
+        cost = FREE if word == _HIGH_EXTENT else Price(1, self._timing.load_latency)
         return self._issue(self._numbers.of(("dsd_get", number, word)), cost, ())
 
     def _materialise(self, number: Number) -> None:
@@ -442,7 +438,7 @@ class _Walk:
         stores = self._write_back()
         file, register = map(int, one.names[:2])
         dsr = self._numbers.of(("dsr", file << 8 | register))
-        node = self._run.add(1, LOAD_LATENCY, stores)
+        node = self._run.add(1, self._timing.load_latency, stores)
         self._done[dsr] = (node,)
         self._num_requests += 1
 

@@ -15,7 +15,7 @@ from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir import arithmetic
 from openwafer.sdk.ir.checking import run_check
 from openwafer.sdk.ir.checks import Accesses, checked
-from openwafer.sdk.ir.cost import REQUEST_CYCLES, timed
+from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -270,7 +270,7 @@ class Frame:
             return True
         if self.machine.box[mailbox.IN_FLIGHT] == 0:
             return False
-        self._pass(REQUEST_CYCLES)
+        self._pass(self._interpreter.generation.timing.request_cycles)
         return True
 
     def _call(self, instruction: Instruction) -> Run:

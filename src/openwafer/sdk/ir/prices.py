@@ -9,10 +9,10 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
+from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.ir.function import Constant, Function, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import FLOATS, SIGNED, num_words
 from openwafer.sdk.ir.suspension import calls, recursive_functions
-from openwafer.sdk.ir.timing import FLOAT_LATENCY
 
 
 class Price(NamedTuple):
@@ -22,21 +22,14 @@ class Price(NamedTuple):
     latency: int
 
 
-LOAD_LATENCY: Final = 4
 FREE: Final = Price(0, 0)
 ONE: Final = Price(1, 1)
-# Integer division and most functions of the numbers are routines, not instructions: a step for each
-# bit of the quotient, and a polynomial of about twenty dependent steps with its reduction.
-_CYCLES_A_QUOTIENT_BIT: Final = 3
-_POLYNOMIAL: Final = Price(100, 100)
-# Without the sign bit; two conversions, a comparison and a difference, each of which waits.
-_ROUNDING: Final = Price(4, 4 * FLOAT_LATENCY)
-_MATH: Final = {"abs": ONE, "floor": _ROUNDING, "ceil": _ROUNDING, "trunc": _ROUNDING}
+# Two conversions, a comparison and a difference, each of which waits for the one before.
+_ROUNDING_STEPS: Final = 4
 # A signed number is rounded toward zero: its sign, masked, is added before the shift.
 _SIGNED_SHIFT: Final = 4
 # A function of this length is taken to be inlined, as one with a single call is.
 _INLINED_INSTRUCTIONS: Final = 30
-_CONVERSION: Final = Price(1, FLOAT_LATENCY)
 _WITHIN_THE_WORD: Final = frozenset(("bitcast", "slot_address", "parameter", "assert"))
 
 
@@ -44,30 +37,43 @@ def price(instruction: Instruction, generation: Generation) -> Price:
     """Price of what is neither memory access, descriptor, call nor the end of a block."""
     kind = instruction.args[0].type if instruction.args else instruction.type
     words = num_words(kind) if kind not in (Type.VOID, Type.DSD, Type.DSD4) else 1
+    timing = generation.timing
     match instruction.op:
         case op if op in _WITHIN_THE_WORD:
             return FREE
         case "div" | "rem":
-            cycles = generation.divide_cycles if kind in FLOATS else _quotient_cycles(instruction)
+            is_float = kind in FLOATS
+            cycles = timing.divide_cycles if is_float else _quotient_cycles(instruction, timing)
             return Price(cycles, cycles)
         case "math":
-            return _MATH.get(instruction.names[0], _POLYNOMIAL)
+            return _math(instruction.names[0], timing)
         case "cast":
-            return _cast(kind, instruction.type)
+            return _cast(kind, instruction.type, timing)
         case "mul" if kind not in FLOATS:
             return Price(words**2, words**2)
         case _ if kind in FLOATS:
-            return _CONVERSION
+            return Price(1, timing.float_latency)
         case _:
             return Price(words, words)
 
 
-def _quotient_cycles(instruction: Instruction) -> int:
+def _math(name: str, timing: Timing) -> Price:
+    """Of a function of the numbers; `abs` only takes the sign bit away."""
+    match name:
+        case "abs":
+            return ONE
+        case "floor" | "ceil" | "trunc":
+            return Price(_ROUNDING_STEPS, _ROUNDING_STEPS * timing.float_latency)
+        case _:
+            return Price(timing.function_cycles, timing.function_cycles)
+
+
+def _quotient_cycles(instruction: Instruction, timing: Timing) -> int:
     """Of an integer division: a shift or a mask, a multiplication, or a routine."""
     kind, divisor = instruction.type, instruction.args[1]
     words = num_words(kind)
     if not isinstance(divisor, Constant) or not isinstance(divisor.value, int):
-        return _CYCLES_A_QUOTIENT_BIT * 16 * words
+        return timing.quotient_bit_cycles * 16 * words
     if abs(divisor.value).bit_count() == 1:
         return words if kind not in SIGNED else _SIGNED_SHIFT * words
     # High half of the product with the divisor's inverse, shifted; the rest is one more product.
@@ -75,9 +81,9 @@ def _quotient_cycles(instruction: Instruction) -> int:
     return quotient if instruction.op == "div" else quotient + words**2 + words
 
 
-def _cast(source: Type, target: Type) -> Price:
+def _cast(source: Type, target: Type, timing: Timing) -> Price:
     if source in FLOATS or target in FLOATS:
-        return _CONVERSION
+        return Price(1, timing.float_latency)
     if num_words(target) > num_words(source):
         return ONE
     return FREE
@@ -111,7 +117,8 @@ def edge_cycles(
     """
     block = function.blocks[index]
     last = block.instructions[-1]
-    not_taken, taken = generation.branch_cycles
+    timing = generation.timing
+    not_taken, taken = timing.branch_cycles
     behind = function.blocks[index + 1].label if index + 1 < len(function.blocks) else ""
     stepped = {one.label for one in function.blocks if one.is_stepped}
     if block.is_stepped or (block.is_loop_end and last.names[0] in stepped):
@@ -120,12 +127,12 @@ def edge_cycles(
         case "jump" if block.is_loop_end:
             # A loop's cycles hold a comparison and a step, which stand in its blocks, and the test
             # that a compiler puts at the end, which here is the head's branch.
-            return (generation.loop_cycles - not_taken - 2,)
+            return (timing.loop_cycles - not_taken - 2,)
         case "jump":
             target = ways[last.names[0]]
             return (0 if target in ("", ways.get(behind)) else taken,)
         case "branch":
-            first = generation.loop_cycles - 2 if block.is_loop_end else not_taken
+            first = timing.loop_cycles - 2 if block.is_loop_end else not_taken
             return (first, taken)
         case "switch":
             before = (not_taken + 1) * (len(last.names) - 1)

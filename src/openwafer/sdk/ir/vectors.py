@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.arch.pace import VectorShape, shares_port, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.machine import Machine
 from openwafer.sdk.ir.numbers import decode
 from openwafer.sdk.ir.operations import ROLES
-from openwafer.sdk.ir.timing import VectorShape, shares_port, vector_cycles
 from openwafer.sdk.program import descriptor as words
 from openwafer.sdk.program import mailbox
 
@@ -56,7 +56,7 @@ def run_inline(
             machine.store(2 * _address(target, index, sizes[0]), _BY_WORDS[sizes[0]], result)
     if not isinstance(target, tuple) and length:
         machine.store(target & ~1, _BY_WORDS[sizes[0]], result)
-    shape = _shape(op, [bits for _, bits in operands])
+    shape = _shape(op, [bits for _, bits in operands], generation.timing.port_banks)
     return vector_cycles(op, length, generation, shape)
 
 
@@ -87,12 +87,12 @@ def show_streams(
             machine.show(role, begin, begin + (length - 1) * _step(dsd, size))
 
 
-def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]]) -> VectorShape:
+def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]], port_banks: int) -> VectorShape:
     dsds = {place: bits for place, bits in enumerate(operands) if isinstance(bits, tuple)}
     bases = [bits[words.WORD_BASE] for place, bits in dsds.items() if place]
     return VectorShape(
         strides=tuple(_stride(op, place, bits) for place, bits in dsds.items()),
-        has_conflict=len(bases) > 1 and shares_port(bases[0], bases[1]),
+        has_conflict=len(bases) > 1 and shares_port(bases[0], bases[1], port_banks),
         accumulates=0 not in dsds and 1 not in dsds and len(op.sources) > 1,
         has_scalar=len(dsds) - (0 in dsds) < len(op.sources),
     )

@@ -1,0 +1,170 @@
+"""Every parameter of time of the machine, and where each comes from.
+
+What takes how long follows from these alone: the compiler's estimate of scalar code, native code,
+the interpreter and the simulator read them from here. docs/design/timing.md shows what they give.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A generation's time, in cycles where nothing else is said.
+
+    Attributes:
+        hop_cycles: from landing at one router to landing at the next.
+        ramp_cycles: from a core to the landing at its router.
+        place_known_cycles: from that landing until the core may use the place in the output queue.
+        arrival_cycles: from the landing at a router to what its core does with the wavelet.
+        load_latency: from a load, of memory or of a DSR, to the use of what was loaded.
+        float_latency: from a float operation to one that needs its result.
+        branch_cycles: of a branch that is not taken, and of one that is.
+        loop_cycles: of a loop's iteration with its comparison and step.
+        call_cycles: of a call, without its arguments.
+        divide_cycles: of a 32-bit float division.
+        quotient_bit_cycles: of an integer division by what is not known, for each bit.
+        function_cycles: of a function of the numbers that is a routine.
+        task_cycles: from the end of a task to the first instruction of one that waits.
+        command_cycles: how much later than a task a further command of the host begins.
+        request_cycles: from an instruction to the vector operation that it starts.
+        vector_start_cycles: constant part of a vector operation on registers that are loaded.
+        fabric_start_cycles: from the cycle behind the issue of an operation with the fabric to its
+            first beat.
+        resume_cycles: from the last beat of an operation to the next instruction.
+        port_banks: reads whose word addresses are equal modulo this take turns.
+        stride_widths: elements a cycle by the stride modulo 8, a hexadecimal digit each, the lowest
+            for 0; 0 where elements between are read in vain until each cycle brings one.
+    """
+
+    hop_cycles: int
+    ramp_cycles: int
+    place_known_cycles: int
+    arrival_cycles: int
+    load_latency: int
+    float_latency: int
+    branch_cycles: tuple[int, int]
+    loop_cycles: int
+    call_cycles: int
+    divide_cycles: int
+    quotient_bit_cycles: int
+    function_cycles: int
+    task_cycles: int
+    command_cycles: int
+    request_cycles: int
+    vector_start_cycles: int
+    fabric_start_cycles: int
+    resume_cycles: int
+    port_banks: int
+    stride_widths: int
+
+
+WSE2_TIMING: Final = Timing(
+    hop_cycles=1,
+    ramp_cycles=2,
+    place_known_cycles=3,
+    arrival_cycles=3,
+    load_latency=4,
+    float_latency=2,
+    branch_cycles=(3, 6),
+    loop_cycles=9,
+    call_cycles=12,
+    divide_cycles=50,
+    quotient_bit_cycles=3,
+    function_cycles=100,
+    task_cycles=15,
+    command_cycles=110,
+    request_cycles=1,
+    vector_start_cycles=6,
+    fabric_start_cycles=4,
+    resume_cycles=1,
+    port_banks=4,
+    stride_widths=0x28828821,
+)
+WSE3_TIMING: Final = replace(WSE2_TIMING, hop_cycles=2, vector_start_cycles=2, stride_widths=0)
+
+
+class Source(StrEnum):
+    """What a figure rests on."""
+
+    DOC = "doc"
+    SIM = "sim"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a parameter comes from.
+
+    Attributes:
+        source: the vendor's documentation, figures of its simulator that others published, or us.
+        reason: in words.
+        fitted: names of rows of the table of cycles that it was chosen by; such a row confirms
+            nothing.
+    """
+
+    source: Source
+    reason: str
+    fitted: tuple[str, ...] = ()
+
+
+_SIM, _DOC, _CHOICE = Source.SIM, Source.DOC, Source.CHOICE
+ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
+    {
+        "hop_cycles": Origin(_SIM, "thousands of landings in published logs", ("hop",)),
+        "ramp_cycles": Origin(_SIM, "published models of collectives", ("chain sum, a PE",)),
+        "place_known_cycles": Origin(
+            _SIM,
+            "queues of depth 2 and 6",
+            ("196 words from output queue 2", "196 words from output queue 4"),
+        ),
+        "arrival_cycles": Origin(_SIM, "from arrival to execution 3"),
+        "load_latency": Origin(_SIM, "register load to use 4", ("load, load, add, store",)),
+        "float_latency": Origin(
+            _SIM, "dependent operations 2 apart", ("dependent f32 operation", "reduction f32")
+        ),
+        "branch_cycles": Origin(
+            _SIM, "3 not taken, 6 taken", ("branch not taken, a store", "branch taken")
+        ),
+        "loop_cycles": Origin(_SIM, "back edge 9 to 10", ("empty loop, an iteration",)),
+        "call_cycles": Origin(_CHOICE, "jump, link and register move in, jump out"),
+        "divide_cycles": Origin(_SIM, "about 50", ("f32 divide",)),
+        "quotient_bit_cycles": Origin(_CHOICE, "a routine with a step for each bit"),
+        "function_cycles": Origin(_CHOICE, "a polynomial of about twenty dependent steps"),
+        "task_cycles": Origin(_SIM, "31 to 32 a wavelet of a data task", ("data task, a wavelet",)),
+        "command_cycles": Origin(
+            _SIM,
+            "what two published programs leave over",
+            (
+                *("7pt-stencil-spmv, own clock", "7pt-stencil-spmv, 60 layers, own clock"),
+                *("7pt-stencil-spmv, one block, own clock", "power-method, own clock"),
+            ),
+        ),
+        "request_cycles": Origin(_SIM, "dispatch to first wavelet 7, with the ramp and the start"),
+        "vector_start_cycles": Origin(
+            _SIM,
+            "N + 6 of WSE-2; one program of WSE-3",
+            (
+                *("mul f32, registers loaded, aligned", "single-tile-matvec, own clock"),
+                "fma f32, registers loaded, bank conflict",
+            ),
+        ),
+        "fabric_start_cycles": Origin(
+            _SIM,
+            "dispatch to first wavelet 7",
+            (
+                *("store and forward of 10 words, a hop", "store and forward of 50 words, a hop"),
+                *(f"ramp loop-back of {n} words, registers loaded" for n in (1, 2)),
+            ),
+        ),
+        "resume_cycles": Origin(_SIM, "completion task 3 after the last wavelet"),
+        "port_banks": Origin(_DOC, "banks of two reads have to differ modulo 4"),
+        "stride_widths": Origin(
+            _DOC, "the table of strides; of WSE-3 a row", ("read 16-bit, stride 4",)
+        ),
+    }
+)
+"""By name of the parameter."""
