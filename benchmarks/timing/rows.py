@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.timing.snippets import NOTHING, SNIPPETS, WSE2, WSE3
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.timing import ORIGINS, RULES
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.fabric import Simulator
@@ -31,8 +32,8 @@ class Row:
     """A figure: ours against the published one.
 
     Attributes:
-        kind: ``operation`` and ``fabric`` are held to 2 cycles or 2%, ``program``, a whole one that
-            measures itself, to 10%; ``scalar`` is told.
+        kind: what it is held to (:data:`TOLERANCES`). ``open`` is held to nothing: a published
+            figure whose program is known in outline only, or whose cause is not known.
     """
 
     name: str
@@ -47,18 +48,27 @@ class Row:
         return self.ours / self.published
 
     @property
-    def is_close(self) -> bool:
-        """Whether it is as near as its kind asks."""
-        if self.kind == "program":
-            return abs(self.ratio - 1) <= 0.1
-        return abs(self.ours - self.published) <= max(2.0, 0.02 * self.published)
+    def fitted(self) -> tuple[str, ...]:
+        """Parameters and rules that were chosen by this row, which then confirms nothing."""
+        chosen = {**{name: origin.fitted for name, origin in ORIGINS.items()}, **RULES}
+        names = {self.name, f"{self.name}, {self.arch}"}
+        return tuple(what for what, rows in chosen.items() if names.intersection(rows))
 
     @property
-    def verdict(self) -> str:
-        """In a word."""
-        if self.kind == "scalar":
-            return "told"
-        return "close" if self.is_close else "off"
+    def is_close(self) -> bool:
+        """Whether it is as near as its kind asks, in cycles or in parts of the published figure."""
+        if self.kind not in TOLERANCES:
+            return True
+        cycles, part = TOLERANCES[self.kind]
+        return abs(self.ours - self.published) <= max(cycles, part * self.published)
+
+
+TOLERANCES: Final = {
+    "operation": (2.0, 0.02),
+    "fabric": (2.0, 0.02),
+    "scalar": (1.0, 0.05),
+    "program": (0.0, 0.1),
+}
 
 
 @dataclass(frozen=True)
@@ -68,19 +78,26 @@ class Device:
     simulator: Simulator
     symbols: HostSymbols
     engine: Engine
+    arch: Arch
 
-    def words(self, name: str, x: int = 0) -> NDArray[np.uint16]:
-        """Words of the array that an exported pointer of PE (x, 0) shows."""
-        pointer = self.symbols.symbol(name, x, 0)
-        return self.simulator.read(x, 0, pointer.address, pointer.num_words)
+    def words(self, name: str, x: int = 0, y: int = 0) -> NDArray[np.uint16]:
+        """Words of the array that an exported pointer of a PE shows."""
+        pointer = self.symbols.symbol(name, x, y)
+        return self.simulator.read(x, y, pointer.address, pointer.num_words)
+
+    def note(self, place: int, x: int = 0, y: int = 0) -> int:
+        """What a PE noted of its clock at a place in its stamps."""
+        words = self.words("stamps", x, y)
+        return int(words[place]) | int(words[place + 1]) << 16
 
     def elapsed(self, start: tuple[int, int] = (0, 0), end: tuple[int, int] = (0, 2)) -> int:
-        """Cycles between two notes, each a PE's column and the place in its stamps."""
-        first, last = (
-            int(self.words("stamps", x)[place]) | int(self.words("stamps", x)[place + 1]) << 16
-            for x, place in (start, end)
-        )
-        return last - first
+        """Cycles between two notes, each a PE's column and the place in its stamps.
+
+        A PE's clock begins with the command, which each column gets a hop later.
+        """
+        (first_x, first), (last_x, last) = start, end
+        later = GENERATIONS[self.arch].timing.hop_cycles * (last_x - first_x)
+        return self.note(last, last_x) - self.note(first, first_x) + later
 
 
 def run(
@@ -121,7 +138,7 @@ def run_files(
     simulator.start_command(symbols.entries(symbols.named("main")))
     simulator.run_until_command_done()
     simulator.run_until_idle(100_000)
-    return Device(simulator, symbols, code)
+    return Device(simulator, symbols, code, arch)
 
 
 def one_pe_rows(arch: Arch) -> Iterator[Row]:
@@ -141,20 +158,22 @@ def one_pe_rows(arch: Arch) -> Iterator[Row]:
     cycles = dict(zip((one.name for one in chosen), map(int, device.words("cycles")), strict=False))
     for one in chosen:
         if one.kind:
-            ours = (cycles[one.name] - cycles[one.less]) / one.times
+            ours = (cycles[one.name] - cycles.get(one.less, 0)) / one.times
             yield Row(one.name, arch, one.kind, ours, one.published)
 
 
 def fabric_rows(arch: Arch) -> Iterator[Row]:
     """Hops, links, ramps, tasks and chains."""
     yield from _link_rows(arch)
-    task = [run("loop_back", arch, extent=n, has_task=True).elapsed() for n in (10, 20)]
+    yield from _stencil_rows(arch)
     if arch is WSE3:
-        yield Row("data task, a wavelet", arch, "fabric", (task[1] - task[0]) / 10, 31.5)
+        task = [run("loop_back", arch, extent=n, has_task=True).elapsed() for n in (10, 20)]
+        yield Row("data task that notes the time", arch, "open", (task[1] - task[0]) / 10, 31.5)
         for extent in (10, 50):
             ours = _a_hop(arch, extent, is_sum=False)
             name = f"store and forward of {extent} words, a hop"
             yield Row(name, arch, "fabric", ours, 1.001 * extent + 16.1)
+        yield from _relay_rows()
     else:
         yield Row("chain sum, a PE", arch, "fabric", _a_hop(arch, 20, is_sum=True), 6)
         for queue, published in _SENDING:
@@ -163,12 +182,48 @@ def fabric_rows(arch: Arch) -> Iterator[Row]:
             yield Row(name, arch, "fabric", own[-1] - own[0], published)
         for num, published in _LOOP_BACK:
             ours = run("loop_back", arch, extent=num, has_task=False).elapsed()
-            name = f"ramp loop-back of {num} words, registers loaded"
-            yield Row(name, arch, "fabric", ours, published)
+            yield Row(f"ramp loop-back of {num} words", arch, "open", ours, published)
 
 
 _SENDING: Final = ((2, 195), (4, 487))
-_LOOP_BACK: Final = ((1, 34), (2, 36), (10, 66), (50, 209), (100, 387), (1000, 3537))
+_LOOP_BACK: Final = (
+    *((1, 34), (2, 36), (5, 51), (10, 66), (20, 101), (50, 209)),
+    *((100, 387), (200, 737), (500, 1787), (1000, 3537), (2000, 7037)),
+)
+_STENCIL: Final = {WSE2: ((3, 12), (4, 15), (5, 16)), WSE3: ((3, 17), (4, 21), (5, 23))}
+_STEPS: Final = 50
+_RELAY: Final = (46, 76, 107, 138, 169)
+_ROWS: Final = ((4, 28), (8, 28), (16, 28), (32, 28))
+_CORNERS: Final = ((4, 67), (8, 75), (16, 91))
+
+
+def _stencil_rows(arch: Arch) -> Iterator[Row]:
+    """A step of a stencil with a cell a PE, at the PE in the middle."""
+    kind = "fabric" if arch is WSE2 else "open"
+    for size, published in _STENCIL[arch]:
+        middle = size // 2
+        short, long = (
+            run("stencil", arch, size=size, steps=steps).note(2, middle, middle)
+            for steps in (_STEPS, 2 * _STEPS)
+        )
+        name = f"one-cell stencil, {size} x {size}, a step"
+        yield Row(name, arch, kind, (long - short) / _STEPS, published)
+
+
+def _relay_rows() -> Iterator[Row]:
+    """A word goes from PE to PE by tasks, along a row, and to a row and its columns."""
+    device = run("relay", WSE3, width=len(_RELAY) + 1, height=1, has_tasks=True)
+    yield Row("first look at the clock", WSE3, "scalar", device.note(0), 5)
+    for x, published in enumerate(_RELAY, 1):
+        yield Row(f"chain of tasks, PE {x}", WSE3, "open", device.note(2, x), published)
+    for width, published in _ROWS:
+        device = run("relay", WSE3, width=width, height=1, has_tasks=False)
+        ours = device.note(2, width - 1)
+        yield Row(f"broadcast along {width} PEs", WSE3, "open", ours, published)
+    for size, published in _CORNERS:
+        device = run("relay", WSE3, width=size, height=size, has_tasks=False)
+        ours = device.note(2, size - 1, size - 1)
+        yield Row(f"broadcast to {size} x {size} PEs", WSE3, "fabric", ours, published)
 
 
 def _link_rows(arch: Arch) -> Iterator[Row]:
@@ -187,14 +242,14 @@ def _landings(arch: Arch, *, extent: int, out_queue: int) -> tuple[list[int], li
 
 
 def _a_hop(arch: Arch, extent: int, *, is_sum: bool) -> float:
-    """What a PE more adds to a chain."""
+    """What a PE more adds to a chain; a sum's is published in one time for all PEs."""
     short, long = (
-        run("chain", arch, width=width, extent=extent, is_sum=is_sum, out_queue=_QUEUE).elapsed(
-            (0, 0), (width - 1, 2)
-        )
+        run("chain", arch, width=width, extent=extent, is_sum=is_sum, out_queue=_QUEUE)
         for width in (5, 9)
     )
-    return (long - short) / 4
+    if is_sum:
+        return (long.elapsed((0, 0), (8, 2)) - short.elapsed((0, 0), (4, 2))) / 4
+    return (long.note(2, 8) - short.note(2, 4)) / 4
 
 
 def chain_reduction(num_pes: int, num_elements: int) -> Row:

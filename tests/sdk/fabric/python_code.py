@@ -120,7 +120,7 @@ class Pe:
         row[mb.ACTIVATE : mb.PRIORITY + 1] = -1
         for name, value in given.items():
             row[getattr(mb, name.upper())] = value
-        row[mb.OPERANDS :] = 0
+        row[mb.OPERANDS : mb.MAP_STATE] = 0
         for place, operand in enumerate(operands):
             kind_number, words = encoded(operand)
             start = mb.OPERANDS + place * mb.OPERAND_WORDS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import WSE2, Arch
 from openwafer.sdk.fabric import Simulator, registers
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import QueueBinding, RegisterWrite, Start, TaskBinding, TaskKind
@@ -75,7 +75,8 @@ def test_the_next_command_begins_as_much_later_as_the_host_needs() -> None:
         simulator.start_command([0])
         simulator.run_until_command_done()
         ends.append(simulator.cycle)
-    assert 625 <= ends[1] - ends[0] < 630
+    waits = WSE2.timing.switch_cycles + WSE2.timing.command_cycles
+    assert 500 + waits <= ends[1] - ends[0] < 505 + waits
 
 
 def test_an_activated_task_runs_once() -> None:

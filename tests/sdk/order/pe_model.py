@@ -26,7 +26,8 @@ from openwafer.sdk.program.mailbox import BlockKind
 
 MAIN = 8
 FIRST_CYCLE = 1
-FABRIC_START, LOAD_TO_USE, AFTER_LAST_BEAT, REQUEST = 4, 4, 1, 1
+LOAD_TO_USE, BEAT = 4, 5
+DRAIN = {Arch.WSE2: 3, Arch.WSE3: 6}
 NUM_SLOTS, BANKS, PATIENCE = 8, 4, 3000
 
 
@@ -163,6 +164,7 @@ class Walk:
         self._slots: dict[str, int] = {}
         self._registers: dict[int, tuple[int, ...]] = {}
         self._clock = FIRST_CYCLE
+        self._drained = 0
         self._zero = 0
 
     def run(self) -> None:
@@ -215,6 +217,8 @@ class Walk:
                 self._zero = self._clock
             case "timestamp":
                 self._values[one.result] = self._clock - self._zero & 0xFFFF
+            case "drain":
+                self._clock = max(self._clock, self._drained)
             case "open_stream":
                 pass
             case _:
@@ -249,9 +253,6 @@ class Walk:
         num = 1 + len(VECTOR_OPS[name].sources)
         words = [self._words(arg) for arg in one.args[:num]]
         numbers = [self._number(arg) for arg in one.args[num:]]
-        if not options:
-            self._clock += REQUEST
-            self._pe.advance(self._clock)
         num_given = sum(isinstance(arg, Constant) and arg.type is Type.DSD for arg in one.args)
         load = num_given + LOAD_TO_USE - 1 if num_given else 0
         slot, priority = MAIN, 0
@@ -260,19 +261,26 @@ class Walk:
         elif "async" in options:
             slot = next(w[4] for w in words if isinstance(w, tuple) and w[0] in (2, 3))
         self._wait(slot)
-        operation = self._operation(name, words, load)
+        self._clock += load
+        operation = self._operation(name, words)
         operation.priority = priority
         self._pe.running[slot] = operation
-        self._clock = self._pe.now + load
-        if slot == MAIN:
-            self._wait(MAIN)
-            self._clock = self._pe.now + AFTER_LAST_BEAT
+        if slot != MAIN:
+            self._clock += 1
+            return
+        self._wait(MAIN)
+        # The last beat was this long behind its issue, and the next instruction is one behind that.
+        self._clock = self._pe.now - BEAT + 1
+        is_read = any(operand.kind == "memory" for operand in operation.operands[1:])
+        drain = DRAIN[self._pe.arch]
+        self._drained = self._clock + (drain if is_read else max(0, drain - LOAD_TO_USE))
 
     def _wait(self, slot: int) -> None:
         for _ in range(PATIENCE):
             if slot not in self._pe.running:
                 return
             self._pe.advance(self._pe.now + 1)
+            self._clock = max(self._clock, self._pe.now)
         raise StuckError
 
     def _words(self, arg: Value) -> tuple[int, ...] | Operand:
@@ -286,25 +294,16 @@ class Walk:
             case _:
                 return Operand("number", self._number(arg))
 
-    def _operation(
-        self, name: str, words: Sequence[tuple[int, ...] | Operand], load: int
-    ) -> Operation:
+    def _operation(self, name: str, words: Sequence[tuple[int, ...] | Operand]) -> Operation:
         kinds = {1: "memory", 2: "in", 3: "out"}
         operands = [w if isinstance(w, Operand) else Operand(kinds[w[0]], w[1]) for w in words]
-        (target, *sources), now = words, self._pe.now
+        (target, *sources), first = words, self._clock + BEAT
         length = next(w[2] for w in (*sources, target) if isinstance(w, tuple))
         turns = 1
         if len([w for w in sources if isinstance(w, tuple) and w[0] == 1]) == 2:
             turns += (operands[1].value - operands[2].value) % BANKS == 0
         if any(operand.kind in ("in", "out") for operand in operands):
-            return Operation(name, operands, length, 1, turns, now + load + FABRIC_START)
-        op, generation = VECTOR_OPS[name], GENERATIONS[self._pe.arch]
-        has_number = any(operand.kind == "number" for operand in operands)
-        start = generation.timing.vector_start_cycles
-        if load:
-            start = op.start(self._pe.arch, has_scalar=has_number)
-        width = op.rates[self._pe.arch]
-        # The end is a cycle behind the last beat; the constant counts from before the request.
-        first = now + start + turns - AFTER_LAST_BEAT - REQUEST
+            return Operation(name, operands, length, 1, turns, first)
+        width = VECTOR_OPS[name].rates[self._pe.arch]
         total = next((w.value for w in words[1:] if isinstance(w, Operand)), 0)
-        return Operation(name, operands, length, width, turns, max(first, now), total=total)
+        return Operation(name, operands, length, width, turns, first + turns - 1, total=total)

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.timing.rows import Row, chain_reduction, fabric_rows, one_pe_rows, run
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.timing import ORIGINS, RULES
 from openwafer.sdk.host.engine import EngineKind
 
 BOTH = pytest.mark.parametrize("arch", list(Arch))
@@ -17,17 +18,18 @@ def rows(arch: Arch) -> tuple[Row, ...]:
 
 
 @BOTH
-@pytest.mark.parametrize("kind", ["operation", "fabric"])
-def test_rows_bound_by_operations_and_the_fabric_are_close(arch: Arch, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["operation", "fabric", "scalar"])
+def test_rows_are_as_close_as_their_kind_asks(arch: Arch, kind: str) -> None:
     chosen = [row for row in rows(arch) if row.kind == kind]
     assert chosen
     assert [row for row in chosen if not row.is_close] == []
 
 
-@BOTH
-def test_scalar_rows_are_within_a_twentieth_or_a_cycle(arch: Arch) -> None:
-    scalar = [row for row in rows(arch) if row.kind == "scalar"]
-    assert [row for row in scalar if abs(row.ours - row.published) > max(1, row.ours / 20)] == []
+def test_rows_that_a_parameter_was_fitted_to_are_in_the_table_or_are_whole_programs() -> None:
+    names = {name for a in Arch for row in rows(a) for name in (row.name, f"{row.name}, {a}")}
+    fitted = {name for origin in ORIGINS.values() for name in origin.fitted}
+    assert {name for name in fitted - names if not name.endswith("own clock")} == set()
+    assert {name for rule in RULES.values() for name in rule} <= names
 
 
 @pytest.mark.slow

@@ -24,13 +24,15 @@ class VectorShape:
         strides: distances of the elements of its operands in memory, in elements.
         has_conflict: two sources in memory share a read port (:func:`shares_port`).
         accumulates: each result is an operand of the next element.
-        has_scalar: a source is a scalar.
+        num_registers: descriptors that have to be loaded into registers.
+        reads_memory: a source lies in memory.
     """
 
     strides: tuple[int, ...] = ()
     has_conflict: bool = False
     accumulates: bool = False
-    has_scalar: bool = False
+    num_registers: int = 0
+    reads_memory: bool = True
 
 
 def stride_gap(stride: int, width: int, stride_widths: int) -> int:
@@ -69,14 +71,30 @@ def gap_table(width: int, generation: Generation) -> tuple[int, ...]:
     return tuple(stride_gap(stride, width, widths) for stride in STRIDES)
 
 
+def load_cycles(num_registers: int, load_latency: int) -> int:
+    """From the load of the first of some registers to the use of the last."""
+    return num_registers + load_latency - 1 if num_registers else 0
+
+
+def drain_cycles(drain: int, load_latency: int, reads_memory: bool) -> int:
+    """From the end of an operation's issue until its results can be used.
+
+    Args:
+        drain: of :class:`~openwafer.sdk.arch.timing.Timing`.
+        load_latency: of the same.
+        reads_memory: a source lies in memory; without, what reads it is not waited for.
+    """
+    return drain if reads_memory else max(0, drain - load_latency)
+
+
 def vector_cycles(
     op: VectorOp, num_elements: int, generation: Generation, shape: VectorShape = VectorShape()
 ) -> int:
-    """Cycles of an operation on descriptors of memory."""
+    """Cycles from an operation on descriptors of memory to the issue of the next instruction."""
     width, timing = op.rates[generation.arch], generation.timing
     gap = max((stride_gap(one, width, timing.stride_widths) for one in shape.strides), default=1)
     if waits_for_itself(op, accumulates=shape.accumulates):
         width, gap = 1, timing.float_latency
     cycles = paced_cycles(num_elements, gap, width)
-    start = op.start(generation.arch, has_scalar=shape.has_scalar)
+    start = load_cycles(shape.num_registers, timing.load_latency)
     return start + cycles * (2 if shape.has_conflict else 1)

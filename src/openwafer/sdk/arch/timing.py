@@ -28,13 +28,14 @@ class Timing:
         divide_cycles: of a 32-bit float division.
         quotient_bit_cycles: of an integer division by what is not known, for each bit.
         function_cycles: of a function of the numbers that is a routine.
-        task_cycles: from the end of a task to the first instruction of one that waits.
+        task_cycles: from what starts a task of an idle core to its first instruction.
+        switch_cycles: from the end of the task before to that, at least.
         command_cycles: how much later than a task a further command of the host begins.
-        request_cycles: from an instruction to the vector operation that it starts.
-        vector_start_cycles: constant part of a vector operation on registers that are loaded.
-        fabric_start_cycles: from the cycle behind the issue of an operation with the fabric to its
-            first beat.
-        resume_cycles: from the last beat of an operation to the next instruction.
+        request_cycles: of an instruction that is neither computed nor a vector operation.
+        beat_cycles: from the issue of a vector operation to its first beat. What follows is issued
+            meanwhile, in order.
+        drain_cycles: from the end of a vector operation's issue to that of an instruction which
+            needs what it wrote, or looks at the clock.
         port_banks: reads whose word addresses are equal modulo this take turns.
         stride_widths: elements a cycle by the stride modulo 8, a hexadecimal digit each, the lowest
             for 0; 0 where elements between are read in vain until each cycle brings one.
@@ -53,11 +54,11 @@ class Timing:
     quotient_bit_cycles: int
     function_cycles: int
     task_cycles: int
+    switch_cycles: int
     command_cycles: int
     request_cycles: int
-    vector_start_cycles: int
-    fabric_start_cycles: int
-    resume_cycles: int
+    beat_cycles: int
+    drain_cycles: int
     port_banks: int
     stride_widths: int
 
@@ -70,21 +71,23 @@ WSE2_TIMING: Final = Timing(
     load_latency=4,
     float_latency=2,
     branch_cycles=(3, 6),
-    loop_cycles=9,
+    loop_cycles=6,
     call_cycles=12,
     divide_cycles=50,
     quotient_bit_cycles=3,
     function_cycles=100,
-    task_cycles=15,
-    command_cycles=110,
+    task_cycles=3,
+    switch_cycles=9,
+    command_cycles=165,
     request_cycles=1,
-    vector_start_cycles=6,
-    fabric_start_cycles=4,
-    resume_cycles=1,
+    beat_cycles=5,
+    drain_cycles=3,
     port_banks=4,
     stride_widths=0x28828821,
 )
-WSE3_TIMING: Final = replace(WSE2_TIMING, hop_cycles=2, vector_start_cycles=2, stride_widths=0)
+WSE3_TIMING: Final = replace(
+    WSE2_TIMING, hop_cycles=2, loop_cycles=9, switch_cycles=12, drain_cycles=6, stride_widths=0
+)
 
 
 class Source(StrEnum):
@@ -102,8 +105,8 @@ class Origin:
     Attributes:
         source: the vendor's documentation, figures of its simulator that others published, or us.
         reason: in words.
-        fitted: names of rows of the table of cycles that it was chosen by; such a row confirms
-            nothing.
+        fitted: names of rows of the table of cycles that it was chosen by, with the generation
+            behind a comma where it is one of both; such a row confirms nothing.
     """
 
     source: Source
@@ -129,12 +132,28 @@ ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
         "branch_cycles": Origin(
             _SIM, "3 not taken, 6 taken", ("branch not taken, a store", "branch taken")
         ),
-        "loop_cycles": Origin(_SIM, "back edge 9 to 10", ("empty loop, an iteration",)),
+        "loop_cycles": Origin(
+            _SIM,
+            "back edge 9 to 10 of WSE-3; six operations and the loop of WSE-2 in 12",
+            ("empty loop, an iteration", "one-cell stencil, 3 x 3, a step, wse2"),
+        ),
         "call_cycles": Origin(_CHOICE, "jump, link and register move in, jump out"),
         "divide_cycles": Origin(_SIM, "about 50", ("f32 divide",)),
         "quotient_bit_cycles": Origin(_CHOICE, "a routine with a step for each bit"),
         "function_cycles": Origin(_CHOICE, "a polynomial of about twenty dependent steps"),
-        "task_cycles": Origin(_SIM, "31 to 32 a wavelet of a data task", ("data task, a wavelet",)),
+        "task_cycles": Origin(
+            _SIM,
+            "what a PE adds to a chain",
+            (
+                *(f"chain of tasks, PE {x}" for x in range(1, 6)),
+                *(f"store and forward of {n} words, a hop" for n in (10, 50)),
+            ),
+        ),
+        "switch_cycles": Origin(
+            _SIM,
+            "a loop of tasks on the device; of WSE-2 a public program's data task of 36 cycles",
+            ("power-method on the device, 10 steps, own clock",),
+        ),
         "command_cycles": Origin(
             _SIM,
             "what two published programs leave over",
@@ -143,24 +162,21 @@ ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
                 *("7pt-stencil-spmv, one block, own clock", "power-method, own clock"),
             ),
         ),
-        "request_cycles": Origin(_SIM, "dispatch to first wavelet 7, with the ramp and the start"),
-        "vector_start_cycles": Origin(
+        "request_cycles": Origin(_CHOICE, "one instruction"),
+        "beat_cycles": Origin(
             _SIM,
-            "N + 6 of WSE-2; one program of WSE-3",
+            "dispatch to first wavelet 7, with the ramp",
+            ("store and forward of 10 words, a hop", "store and forward of 50 words, a hop"),
+        ),
+        "drain_cycles": Origin(
+            _SIM,
+            "what constants of operations leave beside loads of registers and the clock",
             (
-                *("mul f32, registers loaded, aligned", "single-tile-matvec, own clock"),
-                "fma f32, registers loaded, bank conflict",
+                *("copy f16", "scale f16", "add f16", "triad f16", "copy f32", "scale f32"),
+                *("triad f32", "mul f32, registers loaded, aligned", "fma f16, bank conflict"),
+                *("fma f32, bank conflict", "fill 16-bit"),
             ),
         ),
-        "fabric_start_cycles": Origin(
-            _SIM,
-            "dispatch to first wavelet 7",
-            (
-                *("store and forward of 10 words, a hop", "store and forward of 50 words, a hop"),
-                *(f"ramp loop-back of {n} words, registers loaded" for n in (1, 2)),
-            ),
-        ),
-        "resume_cycles": Origin(_SIM, "completion task 3 after the last wavelet"),
         "port_banks": Origin(_DOC, "banks of two reads have to differ modulo 4"),
         "stride_widths": Origin(
             _DOC, "the table of strides; of WSE-3 a row", ("read 16-bit, stride 4",)
@@ -168,3 +184,16 @@ ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
     }
 )
 """By name of the parameter."""
+
+RULES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "addresses first": ("loop of SAXPY", "loop of prefix sums", "loop of a dot product"),
+        "selects": ("loop of a maximum",),
+        "clock's control": ("first look at the clock",),
+        "launch": (
+            *(f"broadcast along {n} PEs" for n in (4, 8, 16, 32)),
+            *(f"broadcast to {n} x {n} PEs" for n in (4, 8, 16)),
+        ),
+    }
+)
+"""Rules without a parameter, and the rows that they were found by, which confirm them as little."""

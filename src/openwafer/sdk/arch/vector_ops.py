@@ -1,14 +1,13 @@
 """The vector operations: what they read and write, element by element, and how fast.
 
 An operation computes ``destination[i] = f(source0[i], source1[i], source2[i])``. Sources follow the
-order in which CSL writes them. Rates come from the documentation, the constant cycles of one
-operation from published measurements (docs/design/timing.md).
+order in which CSL writes them. Rates come from the documentation (docs/design/timing.md).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
 
@@ -27,8 +26,6 @@ class VectorOp:
             take every type of that width.
         sources: element types of the sources.
         rates: elements a cycle by generation, for neighbours in memory and without bank conflicts.
-        starts: constant cycles on descriptors by generation: with all sources in memory, and with
-            one that is a scalar. On registers that were loaded before, it is the generation's.
     """
 
     name: str
@@ -36,39 +33,18 @@ class VectorOp:
     destination: str
     sources: tuple[str, ...]
     rates: Mapping[Arch, int]
-    starts: Mapping[Arch, tuple[int, int]]
-
-    def start(self, arch: Arch, *, has_scalar: bool) -> int:
-        """Constant cycles on descriptors."""
-        return self.starts[arch][has_scalar]
 
 
-_Starts: TypeAlias = Mapping[Arch, tuple[int, int]]
-
-
-def _starts(wse2: tuple[int, int], wse3: tuple[int, int]) -> _Starts:
+def _speed(wse2: int, wse3: int) -> Mapping[Arch, int]:
     return MappingProxyType({Arch.WSE2: wse2, Arch.WSE3: wse3})
 
 
-def _speed(wse2: int, wse3: int, starts: _Starts) -> tuple[Mapping[Arch, int], _Starts]:
-    return MappingProxyType({Arch.WSE2: wse2, Arch.WSE3: wse3}), starts
-
-
-# Measured are, of WSE-2: moves, additions of f16; fmulh, fmach, fmuls and fmacs with a scalar; one
-# descriptor more or less is one load of a register, so one cycle. Of WSE-3: moves, fills,
-# additions, fmach and fmacs, fmach with a scalar; the others follow from the differences.
-_MOVE: Final = _starts((10, 9), (15, 8))
-_TWO: Final = _starts((12, 11), (9, 8))
-_MULTIPLY: Final = _starts((12, 11), (15, 12))
-_FMA16: Final = _starts((14, 13), (16, 13))
-_FMA32: Final = _starts((13, 12), (17, 14))
-
-_MOVE16 = _speed(4, 8, _MOVE)
-_MOVE32 = _speed(2, 4, _MOVE)
-_TWO16 = _speed(4, 8, _TWO)
-_TWO32 = _speed(2, 4, _TWO)
-_SHIFT = _speed(1, 4, _TWO)
-_ONE_BY_ONE = _speed(1, 1, _MOVE)
+_MOVE16 = _speed(4, 8)
+_MOVE32 = _speed(2, 4)
+_TWO16 = _speed(4, 8)
+_TWO32 = _speed(2, 4)
+_SHIFT = _speed(1, 4)
+_ONE_BY_ONE = _speed(1, 1)
 
 _TABLE = (
     ("mov16", 1, _ANY16, (_ANY16,), _MOVE16),
@@ -91,29 +67,29 @@ _TABLE = (
     ("faddhs", 19, "f32", ("f32", "f16"), _TWO32),
     ("fsubh", 20, "f16", ("f16", "f16"), _TWO16),
     ("fsubs", 21, "f32", ("f32", "f32"), _TWO32),
-    ("fmulh", 22, "f16", ("f16", "f16"), _speed(4, 8, _MULTIPLY)),
-    ("fmuls", 23, "f32", ("f32", "f32"), _speed(1, 1, _MULTIPLY)),
-    ("fmach", 24, "f16", ("f16", "f16", "f16"), _speed(4, 8, _FMA16)),
-    ("fmacs", 25, "f32", ("f32", "f32", "f32"), _speed(1, 1, _FMA32)),
-    ("fmachs", 26, "f32", ("f32", "f16", "f16"), _speed(2, 4, _FMA16)),
-    ("fmaxh", 27, "f16", ("f16", "f16"), _speed(1, 8, _TWO)),
-    ("fmaxs", 28, "f32", ("f32", "f32"), _speed(1, 4, _TWO)),
+    ("fmulh", 22, "f16", ("f16", "f16"), _speed(4, 8)),
+    ("fmuls", 23, "f32", ("f32", "f32"), _speed(1, 1)),
+    ("fmach", 24, "f16", ("f16", "f16", "f16"), _speed(4, 8)),
+    ("fmacs", 25, "f32", ("f32", "f32", "f32"), _speed(1, 1)),
+    ("fmachs", 26, "f32", ("f32", "f16", "f16"), _speed(2, 4)),
+    ("fmaxh", 27, "f16", ("f16", "f16"), _speed(1, 8)),
+    ("fmaxs", 28, "f32", ("f32", "f32"), _speed(1, 4)),
     ("fnegh", 29, "f16", ("f16",), _MOVE16),
     ("fnegs", 30, "f32", ("f32",), _MOVE32),
     ("fabsh", 31, "f16", ("f16",), _MOVE16),
     ("fabss", 32, "f32", ("f32",), _MOVE32),
-    ("fh2s", 33, "f32", ("f16",), _speed(1, 4, _MOVE)),
-    ("fs2h", 34, "f16", ("f32",), _speed(1, 4, _MOVE)),
-    ("fh2xp16", 35, "i16", ("f16",), _speed(1, 8, _MOVE)),
-    ("fs2xp16", 36, "i16", ("f32",), _speed(1, 4, _MOVE)),
-    ("xp162fh", 37, "f16", ("i16",), _speed(1, 8, _MOVE)),
-    ("xp162fs", 38, "f32", ("i16",), _speed(1, 4, _MOVE)),
-    ("fscaleh", 41, "f16", ("f16", "i16"), _speed(4, 8, _TWO)),
-    ("fscales", 42, "f32", ("f32", "i16"), _speed(2, 4, _TWO)),
+    ("fh2s", 33, "f32", ("f16",), _speed(1, 4)),
+    ("fs2h", 34, "f16", ("f32",), _speed(1, 4)),
+    ("fh2xp16", 35, "i16", ("f16",), _speed(1, 8)),
+    ("fs2xp16", 36, "i16", ("f32",), _speed(1, 4)),
+    ("xp162fh", 37, "f16", ("i16",), _speed(1, 8)),
+    ("xp162fs", 38, "f32", ("i16",), _speed(1, 4)),
+    ("fscaleh", 41, "f16", ("f16", "i16"), _speed(4, 8)),
+    ("fscales", 42, "f32", ("f32", "i16"), _speed(2, 4)),
 )
 
 VECTOR_OPS: Final[Mapping[str, VectorOp]] = MappingProxyType(
-    {name: VectorOp(name, code, to, of, *speed) for name, code, to, of, speed in _TABLE}
+    {name: VectorOp(name, code, to, of, speed) for name, code, to, of, speed in _TABLE}
 )
 """Every operation by name."""
 

@@ -202,6 +202,12 @@ class FunctionWriter:
         """Take the clock from the mailbox again."""
         self.body.do(f"store i64 {read(self.body, mailbox.CYCLE)}, ptr {self._cycles}")
 
+    def drain(self) -> None:
+        """Bring the clock to where results of vector operations can be used."""
+        now, drained = self.cycles(), read(self.body, mailbox.DRAINED)
+        later = self.body.value(f"call i64 @llvm.smax.i64(i64 {now}, i64 {drained})")
+        self.body.do(f"store i64 {later}, ptr {self._cycles}")
+
     def frame_address(self, offset: int, base: str = "%fp") -> str:
         """Native address of a word of the frame that begins at `base`."""
         return word_address(self.body, self.body.value(f"add i32 {base}, {offset}"), "i32")

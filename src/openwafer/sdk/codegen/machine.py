@@ -224,6 +224,12 @@ def open_stream(writer: FunctionWriter, _instruction: Instruction) -> str:
     return ""
 
 
+def drain(writer: FunctionWriter, _instruction: Instruction) -> str:
+    """``drain``"""
+    writer.drain()
+    return ""
+
+
 def check(writer: FunctionWriter, instruction: Instruction) -> str:
     """``assert``"""
     condition = writer.spell(instruction.args[0])
@@ -251,5 +257,6 @@ MACHINE: Final[dict[str, Callable[[FunctionWriter, Instruction], str]]] = {
     "parameter": parameter,
     "open_stream": open_stream,
     "assert": check,
+    "drain": drain,
 }
 """Every operation of this module; each gives the value that it defines, or nothing."""

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.arch.generation import Generation
-from openwafer.sdk.arch.pace import STRIDES, gap_table, waits_for_itself
+from openwafer.sdk.arch.pace import (
+    STRIDES,
+    drain_cycles,
+    gap_table,
+    load_cycles,
+    waits_for_itself,
+)
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.codegen.elements import element, width_of
 from openwafer.sdk.codegen.floats import Floats
@@ -202,10 +208,6 @@ class _KernelWriter:
         request = Instruction("vector", args, names=(self._op.name,))
         fill_request(body, request, lambda arg: names[arg])
         write(body, mailbox.PLACE, "%place")
-        now = body.value(
-            f"add i64 {read(body, mailbox.CYCLE)}, {self._generation.timing.request_cycles}"
-        )
-        write(body, mailbox.CYCLE, now)
         body.do(f"ret i32 {Outcome.SUSPENDED.value}")
         body.begin(runs)
 
@@ -352,10 +354,13 @@ class _KernelWriter:
             rest = body.value(f"and i64 {distance}, {self._generation.timing.port_banks - 1}")
             turns = body.value(f"zext i1 {body.value(f'icmp eq i64 {rest}, 0')} to i64")
             cycles = body.value(f"shl i64 {cycles}, {turns}")
-        start = self._op.start(self._generation.arch, has_scalar="s" in self._form[1:])
+        timing = self._generation.timing
+        start = load_cycles(len(self._dsds), timing.load_latency)
+        drain = drain_cycles(timing.drain_cycles, timing.load_latency, bool(sources))
         total = body.value(f"add i64 {cycles}, {start}")
-        now = read(body, mailbox.CYCLE)
-        write(body, mailbox.CYCLE, body.value(f"add i64 {now}, {total}"))
+        now = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {total}")
+        write(body, mailbox.CYCLE, now)
+        write(body, mailbox.DRAINED, body.value(f"add i64 {now}, {drain}"))
 
     def _paced_cycles(self, length: str) -> str:
         """As :func:`~openwafer.sdk.arch.pace.paced_cycles` has it."""

@@ -110,10 +110,10 @@ def _fill_timing(g: Array, timing: Timing) -> None:
     g[w.G_RAMP_OUT] = timing.ramp_cycles
     g[w.G_PLACE_KNOWN] = timing.place_known_cycles
     g[w.G_TASK] = timing.task_cycles
+    g[w.G_SWITCH] = timing.switch_cycles
     g[w.G_COMMAND] = timing.command_cycles
-    g[w.G_VECTOR_START] = timing.vector_start_cycles
-    g[w.G_FABRIC_START] = timing.fabric_start_cycles
-    g[w.G_RESUME] = timing.resume_cycles
+    g[w.G_BEAT] = timing.beat_cycles
+    g[w.G_DRAIN] = timing.drain_cycles
     g[w.G_LOAD] = timing.load_latency
     g[w.G_FLOAT] = timing.float_latency
     g[w.G_PORT_BANKS] = timing.port_banks
@@ -128,7 +128,6 @@ def _fill_vector_ops(tables: Tables, arch: Arch) -> None:
         for number, source in enumerate(op.sources):
             row[w.V_SOURCE_WORDS + number] = element_words(source)
         row[w.V_WIDTH] = op.rates[arch]
-        row[w.V_START], row[w.V_SCALAR_START] = op.starts[arch]
 
 
 def _fill_tables(row: Array, image: Image) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.arch.generation import NO_TASK
-from openwafer.sdk.fabric import control, queues, request, thread, vector
+from openwafer.sdk.fabric import control, queues, request, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -27,6 +27,7 @@ from openwafer.sdk.program import mailbox as mb
 
 VECTOR: Final = int(mb.Request.VECTOR)
 FINISHED: Final = int(mb.Outcome.FINISHED)
+SUSPENDED: Final = int(mb.Outcome.SUSPENDED)
 TRAPPED: Final = int(mb.Outcome.TRAPPED)
 RING: Final = 73
 FIRST_LOCAL: Final = 8
@@ -48,6 +49,9 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     s[processor_row(pe) + w.P_OUTCOME] = run(
         s[processor_row(pe) + w.P_IMAGE], mailbox_address, memory_address, entry, is_resume
     )
+    if s[processor_row(pe) + w.P_OUTCOME] == FINISHED:
+        drained = s[mailbox_row(pe) + mb.DRAINED]
+        s[mailbox_row(pe) + mb.CYCLE] = max(s[mailbox_row(pe) + mb.CYCLE], drained)
     s[sleep_row(pe) + w.Z_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
     s[processor_row(pe) + w.P_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
     s[core + w.C_MAIN] = w.MAIN_BUSY
@@ -65,9 +69,9 @@ def start_entry(s: State, pe: int, entry: int) -> None:
     A task that was chosen may be activated again, and microthreads go on until its code begins.
     """
     core = core_row(pe)
-    begin = s[w.G_NOW]
+    begin = s[w.G_NOW] + s[w.G_TASK]
     if s[processor_row(pe) + w.P_TASKS_RUN]:
-        begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + s[w.G_TASK])
+        begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + s[w.G_SWITCH])
     s[processor_row(pe) + w.P_TASKS_RUN] += 1
     s[processor_row(pe) + w.P_ENTRY] = entry
     s[sleep_row(pe) + w.Z_UNTIL] = begin
@@ -75,9 +79,8 @@ def start_entry(s: State, pe: int, entry: int) -> None:
 
 
 @compiled
-def resume(s: State, run: Run, pe: int, cycles: int) -> None:
-    """Go on behind a request."""
-    s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW] + cycles
+def resume(s: State, run: Run, pe: int) -> None:
+    """Go on behind a request, at the mailbox's cycle, which may be past: see G_BEAT."""
     execute(s, run, pe, s[processor_row(pe) + w.P_ENTRY], 1)
 
 
@@ -114,6 +117,12 @@ def queue_entry(s: State, pe: int, queue: int) -> int:
     return 0
 
 
+@inlined
+def launched_at(s: State, pe: int) -> int:
+    """When a command of the host reaches a PE: it enters in the west and goes hop by hop."""
+    return s[w.G_LAUNCHED] + s[w.G_HOP] * (s[mailbox_row(pe) + mb.COORDINATES] & 0xFFFF)
+
+
 @compiled
 def candidate_entry(s: State, pe: int, place: int) -> int:
     """Entry + 1 of a place in the ring when it can start now, else 0."""
@@ -128,6 +137,7 @@ def candidate_entry(s: State, pe: int, place: int) -> int:
     is_waiting = (
         s[processor_row(pe) + w.P_COMMAND] == w.COMMAND_WAITS
         and s[mailbox_row(pe) + mb.STREAM_OPEN]
+        and launched_at(s, pe) <= s[w.G_NOW]
     )
     return s[tables + w.I_COMMAND] if is_waiting else 0
 
@@ -266,8 +276,9 @@ def start_task(s: State, pe: int) -> bool:
         s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
     is_first = s[processor_row(pe) + w.P_TASKS_RUN] == 0
     start_entry(s, pe, entry)
-    if place == COMMAND_PLACE and not is_first:
-        s[sleep_row(pe) + w.Z_UNTIL] += s[w.G_COMMAND]
+    if place == COMMAND_PLACE:
+        # Time begins with the first command.
+        s[sleep_row(pe) + w.Z_UNTIL] += -s[w.G_TASK] if is_first else s[w.G_COMMAND]
     return True
 
 
@@ -293,15 +304,25 @@ def step_request(s: State, run: Run, pe: int) -> bool:
     """Serve the main thread's request; whether something happened."""
     answer = request.serve(s, pe)
     if answer == 0:
+        s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW] + 1
         return False
     if answer < 0:
         queues.fail(s, w.ERROR_BAD_OPERAND, pe, s[mailbox_row(pe) + mb.REQUEST], 0)
     elif answer == 1:
-        is_vector = s[mailbox_row(pe) + mb.REQUEST] == VECTOR
-        resume(s, run, pe, vector.load_delay(s, pe) if is_vector else 0)
+        resume(s, run, pe)
     elif s[core_row(pe) + w.C_MAIN] != w.MAIN_RESUME:
         s[core_row(pe) + w.C_MAIN] = w.MAIN_VECTOR
     return True
+
+
+@compiled
+def is_next_operation(s: State, pe: int) -> bool:
+    """Whether code that was resumed asks for an operation whose first beat may be the next one."""
+    if s[processor_row(pe) + w.P_OUTCOME] != SUSPENDED:
+        return False
+    if s[mailbox_row(pe) + mb.REQUEST] != VECTOR:
+        return False
+    return s[mailbox_row(pe) + mb.CYCLE] + s[w.G_BEAT] <= s[w.G_NOW] + 1
 
 
 @compiled
@@ -314,7 +335,10 @@ def step_main(s: State, run: Run, pe: int) -> bool:
         return step_request(s, run, pe)
     if s[core + w.C_MAIN] == w.MAIN_RESUME:
         s[mailbox_row(pe) + mb.RESULT] = s[processor_row(pe) + w.P_RESULT]
-        resume(s, run, pe, s[w.G_RESUME])
+        resume(s, run, pe)
+        if is_next_operation(s, pe):
+            end_run(s, pe)
+            step_request(s, run, pe)
         return True
     has_chosen = s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe)
     if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]:
@@ -373,4 +397,7 @@ def next_cycle(s: State, pe: int) -> int:
     main = s[core_row(pe) + w.C_MAIN]
     if main in (w.MAIN_BUSY, w.MAIN_DISPATCH):
         soonest = min(soonest, s[sleep_row(pe) + w.Z_UNTIL])
+    elif main == w.MAIN_IDLE and s[processor_row(pe) + w.P_COMMAND] == w.COMMAND_WAITS:
+        at = launched_at(s, pe)
+        soonest = min(soonest, at) if at > s[w.G_NOW] else soonest
     return soonest

@@ -165,7 +165,8 @@ class Simulator:
     def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int] = ()) -> None:
         """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
 
-        Each PE begins once it is idle and its command stream is open.
+        The command goes from column to column, hop by hop. Each PE begins once it is idle and its
+        command stream is open.
         """
         state = self._state
         if not self.is_command_done():
@@ -181,6 +182,7 @@ class Simulator:
         resting = started[core[started, w.C_MAIN] == w.MAIN_REST]
         core[resting, w.C_MAIN] = w.MAIN_IDLE
         state[w.G_COMMANDS] = started.size
+        state[w.G_LAUNCHED] = state[w.G_NOW]
         self._wake(started)
 
     def is_command_done(self) -> bool:

@@ -78,8 +78,8 @@ def start(s: State, pe: int) -> int:
         return -1
     vector.take_priority(s, pe, thread)
     s[thread + w.T_LEFT] = vector.length(s, pe, thread)
-    vector.set_speed(s, pe, thread)
-    takes_time = s[thread + w.T_LEFT] != 0 or vector.is_given(s, thread)
+    issue = s[mailbox_row(pe) + mb.CYCLE] + vector.load_delay(s, pe)
+    vector.set_speed(s, thread, issue + s[w.G_BEAT])
     s[thread + w.T_PLAN] = planned.plan_of(s, thread) if s[thread + w.T_LEFT] else w.PLAN_ANY
     slot = w.MAIN_SLOT
     if s[job_row(thread) + w.J_OPTIONS] & vector.ASYNC:
@@ -94,10 +94,11 @@ def start(s: State, pe: int) -> int:
         for k in range(w.JOB_WORDS):
             s[job_row(chosen) + k] = s[job_row(thread) + k]
     s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
+    s[mailbox_row(pe) + mb.CYCLE] = issue + int(slot < w.MAIN_SLOT)
     check.check_widths(s, pe, slot)
     if s[w.G_IS_CHECKED]:
         check.check_flight(s, pe, slot)
-    if not takes_time:
+    if s[thread + w.T_LEFT] == 0:
         has_elements = s[job_row(thread) + w.J_OPTIONS] & vector.SINGLE_STEP == 0
         finish(s, pe, slot, int(has_elements))
     return 1 if slot < w.MAIN_SLOT else 2
@@ -124,6 +125,9 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
             unblock(s, pe, s[job_row(thread) + w.J_CONTROL_UNBLOCK])
     s[core_row(pe) + w.C_THREADS] &= ~((1 if slot == w.MAIN_SLOT else ALL_LEVELS) << slot)
     if slot == w.MAIN_SLOT:
+        issued = s[w.G_NOW] + 1 - s[w.G_BEAT]
+        s[mailbox_row(pe) + mb.CYCLE] = max(s[mailbox_row(pe) + mb.CYCLE], issued)
+        s[mailbox_row(pe) + mb.DRAINED] = vector.drained_at(s, pe, thread)
         s[core_row(pe) + w.C_MAIN] = w.MAIN_RESUME
         s[processor_row(pe) + w.P_RESULT] = result
 

@@ -51,6 +51,8 @@ NUM_OPTIONS: Final = 6
 stride_gap = compiled(pace.stride_gap)
 paced_cycles = compiled(pace.paced_cycles)
 shares_port = compiled(pace.shares_port)
+load_cycles = compiled(pace.load_cycles)
+drain_cycles = compiled(pace.drain_cycles)
 
 
 @compiled
@@ -162,15 +164,22 @@ def load_delay(s: State, pe: int) -> int:
     num = 0
     for place in range(mb.NUM_OPERANDS):
         num += s[mailbox_row(pe) + mb.OPERANDS + place * mb.OPERAND_WORDS] == GIVEN_DSD
-    return num + s[w.G_LOAD] - 1 if num else 0
+    return load_cycles(num, s[w.G_LOAD])
+
+
+@compiled
+def drained_at(s: State, pe: int, thread: int) -> int:
+    """When the results of the main thread's operation can be used, whose issue has ended."""
+    reads_memory = False
+    for place in range(1, mb.NUM_OPERANDS):
+        reads_memory = reads_memory or s[operand_row(thread, place) + w.O_KIND] == w.MEMORY
+    drain = drain_cycles(s[w.G_DRAIN], s[w.G_LOAD], reads_memory)
+    return s[mailbox_row(pe) + mb.CYCLE] + drain
 
 
 @compiled
 def is_given(s: State, thread: int) -> bool:
-    """Whether a request names memory and scalars only, as code that runs an operation itself does.
-
-    Such an operation takes its constant cycles though it has no elements.
-    """
+    """Whether a request names memory and scalars only, as native code's own operations do."""
     for place in range(mb.NUM_OPERANDS):
         row = operand_row(thread, place)
         kind = s[row + w.O_KIND]
@@ -180,8 +189,11 @@ def is_given(s: State, thread: int) -> bool:
 
 
 @compiled
-def set_speed(s: State, pe: int, thread: int) -> None:
-    """Choose the first beat, elements a beat and cycles between beats."""
+def set_speed(s: State, thread: int, start: int) -> None:
+    """Choose the first beat, elements a beat and cycles between beats.
+
+    A beat of `start` is that of an operation on the fabric.
+    """
     num_fabric = 0
     is_simd = True
     for place in range(mb.NUM_OPERANDS):
@@ -193,13 +205,13 @@ def set_speed(s: State, pe: int, thread: int) -> None:
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
         s[job_row(thread) + w.J_WIDTH] = 2 if num_fabric and is_simd else 1
         s[thread + w.T_GAP] = turns
-        s[thread + w.T_NEXT] = s[w.G_NOW] + load_delay(s, pe) + s[w.G_FABRIC_START]
+        s[thread + w.T_NEXT] = start
     else:
-        set_memory_speed(s, pe, thread, turns)
+        set_memory_speed(s, thread, turns, start)
 
 
 @compiled
-def set_memory_speed(s: State, pe: int, thread: int, turns: int) -> None:
+def set_memory_speed(s: State, thread: int, turns: int, start: int) -> None:
     """The same for memory alone; the first beat is put so that the last one ends in time."""
     row = vector_row(s[thread + w.T_OP])
     width, gap, num = s[row + w.V_WIDTH], 1, s[thread + w.T_LEFT]
@@ -216,18 +228,7 @@ def set_memory_speed(s: State, pe: int, thread: int, turns: int) -> None:
     gap *= turns
     s[job_row(thread) + w.J_WIDTH] = width
     s[thread + w.T_GAP] = gap
-    first = cycles - max(0, -(-num // width) - 1) * gap - s[w.G_RESUME] - 1
-    s[thread + w.T_NEXT] = s[w.G_NOW] + max(0, vector_start(s, pe, thread) + first)
-
-
-@compiled
-def vector_start(s: State, pe: int, thread: int) -> int:
-    """Constant cycles of an operation on memory."""
-    row = vector_row(s[thread + w.T_OP])
-    if load_delay(s, pe) == 0 and not is_given(s, thread):
-        return s[w.G_VECTOR_START]
-    has_scalar = first_of(s, thread, w.SCALAR) >= 0
-    return s[row + w.V_SCALAR_START] if has_scalar else s[row + w.V_START]
+    s[thread + w.T_NEXT] = start + cycles - 1 - max(0, -(-num // width) - 1) * gap
 
 
 @compiled

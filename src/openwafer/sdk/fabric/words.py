@@ -266,8 +266,6 @@ V_SOURCES: Final = 0
 V_DESTINATION_WORDS: Final = 1
 V_SOURCE_WORDS: Final = 2
 V_WIDTH: Final = 5
-V_START: Final = 6
-V_SCALAR_START: Final = 7
 VECTOR_WORDS: Final = 8
 NUM_VECTOR_CODES: Final = 64
 LAST_MOVE: Final = 4
@@ -304,13 +302,15 @@ G_STEPS: Final = 16
 # Of the generation's time, see :mod:`openwafer.sdk.arch.timing`.
 G_TASK: Final = 21
 G_COMMAND: Final = 22
-G_VECTOR_START: Final = 23
-G_FABRIC_START: Final = 24
-G_RESUME: Final = 25
+G_BEAT: Final = 23
+G_DRAIN: Final = 24
 G_LOAD: Final = 26
 G_FLOAT: Final = 27
 G_PORT_BANKS: Final = 28
 G_STRIDE_WIDTHS: Final = 29
+G_SWITCH: Final = 25
+G_LAUNCHED: Final = 30
+"""When the host gave the last command to the PEs of the first column."""
 G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48

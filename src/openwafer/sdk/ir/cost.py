@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
+from openwafer.sdk.ir.diamonds import Diamond, diamonds
+from openwafer.sdk.ir.drains import drained
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -58,13 +60,16 @@ _PURE: Final = frozenset(
 ) - {"call", "call_indirect", "timestamp", "random"}
 _STOPS: Final = frozenset(
     name for name, operation in OPERATIONS.items() if operation.may_suspend and name != "load_dsr"
-) | {"copy", "call", "call_indirect", "timestamp", "timestamp_control"}
+) | {"copy", "call", "call_indirect", "timestamp_control"}
 _FORGETS: Final = frozenset(("copy", "call", "call_indirect", "vector"))
 _HIGH_EXTENT: Final = WORD_EXTENT + 1
+LOW_WORD: Final = "0"
+"""Of the timestamp counter; who reads it has the others as they are in that cycle."""
 
 
 def timed(module: Module, generation: Generation) -> Module:
-    """The module with the cycles of every instruction."""
+    """The module with the cycles of every instruction, and where it waits for vector operations."""
+    module = drained(module)
     inlined = inlined_functions(module)
     functions = {
         name: _timed_function(function, generation, inlined)
@@ -89,19 +94,33 @@ def _timed_blocks(
     ways, numbers = shortcuts(function), _Numbers()
     before = _predecessors(function)
     known: dict[str, _Known] = {}
+    chosen: dict[str, _Walk] = {}
+    passed: set[str] = set()
     for index, block in enumerate(function.blocks):
-        start = _agreed([known.get(label) for label in before[block.label]])
-        walk = _Walk(numbers, generation, inlined, start, is_stepped=block.is_stepped)
-        cycles = walk.cycles(block)
-        known[block.label] = walk.known
         *others, last = block.instructions
-        edges = edge_cycles(function, index, generation, ways)
-        if last.op in ("branch", "switch") and walk.is_constant(last.args[0]):
-            edges = (0,) * len(edges)
+        if block.label in passed:
+            yield replace(block, instructions=[*others, replace(last, cycles=(0,))])
+            continue
+        start = _agreed([known.get(label) for label in before[block.label]])
+        walk = chosen.get(block.label) or _Walk(
+            numbers, generation, inlined, start, is_stepped=block.is_stepped
+        )
+        cycles = walk.visit(block)
+        diamond = diamonds(function).get(block.label)
+        if diamond is not None and walk.chooses(diamond, last.args[0]):
+            passed.update(way.label for way in diamond.ways)
+            chosen[diamond.end] = walk
+            ends: tuple[int, ...] = (0, 0)
+        else:
+            edges = edge_cycles(function, index, generation, ways)
+            if last.op in ("branch", "switch") and walk.is_constant(last.args[0]):
+                edges = (0,) * len(edges)
+            end = walk.end(block)
+            ends = tuple(end + edge for edge in edges) or (end,)
+        known[block.label] = walk.known
         instructions = [
-            replace(one, cycles=(n,)) if n else one for one, n in zip(others, cycles, strict=False)
+            replace(one, cycles=(n,)) if n else one for one, n in zip(others, cycles, strict=True)
         ]
-        ends = tuple(cycles[-1] + edge for edge in edges) or (cycles[-1],)
         instructions.append(replace(last, cycles=ends))
         yield replace(block, instructions=instructions)
 
@@ -120,12 +139,13 @@ def _agreed(ends: Sequence["_Known | None"]) -> "_Known":
     first, *others = ends or [None]
     if first is None or None in others:
         return _Known()
-    memory, slots = dict(first.memory), dict(first.slots)
+    memory, slots, computed = dict(first.memory), dict(first.slots), set(first.computed)
     for other in others:
         assert other is not None
         memory = dict(memory.items() & other.memory.items())
         slots = dict(slots.items() & other.slots.items())
-    return _Known(memory, slots)
+        computed &= other.computed
+    return _Known(memory, slots, computed)
 
 
 @dataclass(slots=True)
@@ -138,10 +158,17 @@ class _Dsd:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of memory and variables at a point of a function."""
+    """What is known of memory and variables at a point of a function.
+
+    Attributes:
+        memory: values by the place that they were loaded from or stored to.
+        slots: values of variables.
+        computed: values that were computed and that the machine's compiler still has.
+    """
 
     memory: dict[tuple[Place, Type], Number] = field(default_factory=dict)
     slots: dict[str, Number] = field(default_factory=dict)
+    computed: set[Number] = field(default_factory=set)
 
 
 class _Numbers:
@@ -197,24 +224,61 @@ class _Walk:
         self._done: dict[Number, tuple[int, ...]] = {}
         self._num_requests = 0
 
-    def cycles(self, block: Block) -> list[int]:
-        """Cycles before each instruction; of the last one without its edges."""
+    def visit(self, block: Block) -> list[int]:
+        """Cycles before each instruction but the last."""
         used = _used(block.instructions)
-        cycles = []
-        for one in block.instructions[:-1]:
-            is_needed = _has_effect(one) or one.result in used
-            cycles.append(self._visit(one) if is_needed else 0)
-        last = block.instructions[-1]
-        return [*cycles, self._stop(map(self._number, last.args))]
+        return [
+            self._visit(one) if _has_effect(one) or one.result in used else 0
+            for one in block.instructions[:-1]
+        ]
+
+    def end(self, block: Block) -> int:
+        """Cycles before the last instruction of a block, without its edges."""
+        return self._stop(map(self._number, block.instructions[-1].args))
+
+    def chooses(self, diamond: Diamond, condition: Value) -> bool:
+        """Go through both ways and choose between their values, where that loads nothing."""
+        if self.is_constant(condition) or any(map(self._loads_in, diamond.ways)):
+            return False
+        before, sides = self.known.slots, []
+        for way in diamond.ways:
+            self.known.slots = dict(before)
+            self.visit(way)
+            sides.append(self.known.slots)
+        first, second = sides
+        self.known.slots = {**before, **second, **first}
+        for name in first.keys() | second.keys():
+            values = first.get(name), second.get(name)
+            if values[0] != values[1]:
+                operands = [value for value in values if value is not None]
+                number = self._numbers.fresh()
+                node = self._add(ONE, (self._number(condition), *operands))
+                self._done[number] = (node,)
+                self.known.slots[name] = number
+        return True
+
+    def _loads_in(self, way: Block) -> bool:
+        """Whether a way loads something that is not known."""
+        known = _Known(dict(self.known.memory), dict(self.known.slots), set(self.known.computed))
+        trial = _Walk(self._numbers, self._generation, self._inlined, known, is_stepped=False)
+        trial.visit(way)
+        return trial.has_loads
+
+    @property
+    def has_loads(self) -> bool:
+        """Whether the run loads anything."""
+        return self._run.has_loads
 
     def is_constant(self, value: Value) -> bool:
         """Whether a value is known when the machine's code is made; a PE's parameter is."""
         return self._number(value) in self._numbers.constants
 
     def _visit(self, one: Instruction) -> int:
-        if one.op in _STOPS:
+        if one.op in _STOPS or (one.op == "timestamp" and one.names[0] == LOW_WORD):
             return self._visit_stop(one)
         match one.op:
+            case "drain":
+                pass
             case "set":
                 self._set(one)
             case "store":
@@ -245,9 +309,11 @@ class _Walk:
             self.known.memory.clear()
         if one.result >= 0:
             self._values[one.result] = self._numbers.fresh()
-        if one.op in ("timestamp", "timestamp_control"):
-            self._add(ONE, ())
-        return cycles + self._timing.request_cycles * is_request(one)
+        if one.op == "timestamp_control":
+            # The control lies in memory, and what comes next waits until it is written.
+            self._add(Price(1 + self._timing.load_latency, 1), ())
+        is_scalar_request = is_request(one) and one.op != "vector"
+        return cycles + self._timing.request_cycles * is_scalar_request
 
     def _stop(self, awaited: Iterable[Number]) -> int:
         """End the run, with all stores in memory; gives its cycles.
@@ -264,16 +330,24 @@ class _Walk:
         operands = (node for number in args for node in self._done.get(number, ()))
         return self._run.add(cost.slots, cost.latency, operands)
 
-    def _issue(self, number: Number, cost: Price, args: Iterable[Number]) -> Number:
+    def _issue(
+        self, number: Number, cost: Price, args: Iterable[Number], *, is_address: bool = False
+    ) -> Number:
         """Issue what computes a value, unless that was computed before."""
         if number in self._done:
             return number
+        if number in self.known.computed:
+            self._done[number] = ()
+            return number
         args = tuple(args)
+        self.known.computed.add(number)
         if self._is_stepped or not cost.slots:
             nodes = (node for arg in args for node in self._done.get(arg, ()))
             self._done[number] = tuple(dict.fromkeys(nodes))
         else:
             self._done[number] = (self._add(cost, args),)
+            if is_address:
+                self._run.mark_address(self._done[number][0])
         return number
 
     def _number(self, value: Value) -> Number:
@@ -334,7 +408,9 @@ class _Walk:
                 args = tuple(map(self._number, one.args))
                 key = (one.op, one.names, one.type, args)
                 number = numbers.of(key) if one.op in _PURE else numbers.fresh()
-                return self._issue(number, self._price(one, number, args), args)
+                is_address = one.op in ("ptr_add", "byte_add")
+                cost = self._price(one, number, args)
+                return self._issue(number, cost, args, is_address=is_address)
 
     def _price(self, one: Instruction, number: Number, args: tuple[Number, ...]) -> Price:
         """Nothing where the machine's compiler computes."""
@@ -374,6 +450,7 @@ class _Walk:
         else:
             latency = 1 if self._is_stepped else self._timing.load_latency
             node = self._add(Price(accesses(num_words(kind)), latency), (pointer,))
+            self._run.mark_load(node)
             self._done[number] = (node,)
         return number
 

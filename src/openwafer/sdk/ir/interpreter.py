@@ -266,12 +266,7 @@ class Frame:
     def _is_request(self, instruction: Instruction) -> bool:
         if instruction.op != "vector":
             return False
-        if is_request(instruction):
-            return True
-        if self.machine.box[mailbox.IN_FLIGHT] == 0:
-            return False
-        self._pass(self._interpreter.generation.timing.request_cycles)
-        return True
+        return is_request(instruction) or bool(self.machine.box[mailbox.IN_FLIGHT] != 0)
 
     def _call(self, instruction: Instruction) -> Run:
         args = list(instruction.args)
@@ -294,11 +289,8 @@ class Frame:
             return arithmetic.compare(op, *sides, args[0].type)
         if op == "vector":
             operands = [(arg.type, self._bits(arg)) for arg in args]
-            self._pass(
-                run_inline(
-                    self.machine, instruction.names[0], operands, self._interpreter.generation
-                )
-            )
+            name = instruction.names[0]
+            run_inline(self.machine, name, operands, self._interpreter.generation)
             return 1
         return self._SIMPLE[op](self, instruction)
 
@@ -399,6 +391,8 @@ class Frame:
                 machine.seed(self._scalar(instruction.args[0]))
             case "open_stream":
                 machine.box[mailbox.STREAM_OPEN] = 1
+            case "drain":
+                machine.drain()
             case _:
                 if not self._scalar(instruction.args[0]):
                     raise TrapError(Trap.ASSERTION, 0)
@@ -413,6 +407,7 @@ class Frame:
             ("timestamp", "timestamp_control", "random", "coordinate", "parameter", "open_stream"),
             _of_the_machine,
         ),
+        "drain": _of_the_machine,
         "assert": _of_the_machine,
         "seed_random": _of_the_machine,
         "math": _function_of_numbers,

@@ -2,6 +2,7 @@
 
 The machine executes in order; its compiler puts instructions where their operands are ready. So a
 run is issued greedily: of those that are ready, the one with the longest way to the end goes first.
+Addresses that no load gives are computed ahead of all loads, as where they step through a loop.
 """
 
 import heapq
@@ -20,6 +21,21 @@ class Run:
     slots: list[int] = field(default_factory=list)
     latencies: list[int] = field(default_factory=list)
     operands: list[tuple[int, ...]] = field(default_factory=list)
+    _loads: list[int] = field(default_factory=list)
+    _addresses: list[int] = field(default_factory=list)
+
+    def mark_load(self, number: int) -> None:
+        """Say that an instruction loads from memory."""
+        self._loads.append(number)
+
+    @property
+    def has_loads(self) -> bool:
+        """Whether an instruction loads from memory."""
+        return bool(self._loads)
+
+    def mark_address(self, number: int) -> None:
+        """Say that an instruction computes an address."""
+        self._addresses.append(number)
 
     def add(self, slots: int, latency: int, operands: Iterable[int] = ()) -> int:
         """Append an instruction; gives its number."""
@@ -32,10 +48,22 @@ class Run:
         """Cycles until all are issued and the results of `awaited` are there."""
         if not self.slots:
             return 0
+        self._put_addresses_first()
         started = self._issue()
         ends = (start + slots for start, slots in zip(started, self.slots, strict=True))
         ready = (started[number] + self.latencies[number] for number in awaited)
         return max(*ends, *ready, 0)
+
+    def _put_addresses_first(self) -> None:
+        if not self._addresses or not self._loads:
+            return
+        loaded = set(self._loads)
+        for number, operands in enumerate(self.operands):
+            if not loaded.isdisjoint(operands):
+                loaded.add(number)
+        first = [number for number in self._addresses if number not in loaded]
+        for number in self._loads:
+            self.operands[number] = tuple({*self.operands[number], *first})
 
     def _issue(self) -> list[int]:
         """First cycle of each instruction."""
@@ -68,7 +96,18 @@ class Run:
     def _ways(self, users: list[list[int]]) -> list[int]:
         """Cycles from each instruction's start to the end of what needs it."""
         ways = [0] * len(users)
-        for number in reversed(range(len(users))):
+        for number in self._users_first(users):
             behind = max((ways[user] for user in users[number]), default=0)
             ways[number] = self.latencies[number] + behind
         return ways
+
+    def _users_first(self, users: list[list[int]]) -> list[int]:
+        """All instructions, each behind those that need it."""
+        missing = [len(own) for own in users]
+        ready = [number for number in range(len(users)) if not missing[number]]
+        for number in ready:
+            for operand in self.operands[number]:
+                missing[operand] -= 1
+                if not missing[operand]:
+                    ready.append(operand)
+        return ready

@@ -45,6 +45,10 @@ class Machine:
         in_flight = int(self.box[mailbox.IN_FLIGHT])
         return in_flight != 0 and int(self.box[mailbox.CYCLE]) >= in_flight
 
+    def drain(self) -> None:
+        """Wait until what vector operations wrote can be used."""
+        self.box[mailbox.CYCLE] = max(self.box[mailbox.CYCLE], self.box[mailbox.DRAINED])
+
     def load(self, address: int, kind: Type) -> int | tuple[int, ...]:
         """Bits of a value at a byte address; traps where none can lie."""
         if kind in NARROW:

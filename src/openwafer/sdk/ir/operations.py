@@ -6,9 +6,10 @@ descriptor, ``*`` more values of any type, ``.`` nothing.
 
 Names are the immediate words of an instruction. `vector` takes the operation's name, then the word
 ``fabric`` when an operand is a fabric or FIFO or mem4d descriptor or a DSR, then options;
-`load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`). `sync` and the word ``ordered``
-of `vector` stand only in code whose time is counted (:mod:`openwafer.sdk.ir.order`), so does
-`check` (:mod:`openwafer.sdk.ir.checks`).
+`load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`). `drain`
+(:mod:`openwafer.sdk.ir.drains`), `sync` and the word ``ordered`` of `vector`
+(:mod:`openwafer.sdk.ir.order`) and `check` (:mod:`openwafer.sdk.ir.checks`) stand only in code
+whose time is counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -139,6 +140,7 @@ parameter          .    T  number               the PE's own value of a paramete
 open_stream        .    .  -                    the next host command may run
 print              PI   .  -                    write 16-bit characters to the simulation log
 assert             B    .  -                    stop the simulation when false
+drain              .    .  -                    what vector operations wrote can be used
 sync               .    .  -                    beats of operations in flight until now come first
 check              *    .  kind,*               tell of a mistake of the program
 jump               .    .  block                go on there

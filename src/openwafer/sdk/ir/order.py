@@ -295,7 +295,7 @@ def _ordered_block(
             yield Instruction("sync", place=one.place, cycles=one.cycles)
             yield replace(one, cycles=())
         else:
-            is_over &= one.op not in _CALLS and not is_request(one)
+            is_over &= one.op not in _CALLS and one.op != "drain" and not is_request(one)
             yield one
 
 

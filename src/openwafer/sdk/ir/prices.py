@@ -30,7 +30,8 @@ _ROUNDING_STEPS: Final = 4
 _SIGNED_SHIFT: Final = 4
 # A function of this length is taken to be inlined, as one with a single call is.
 _INLINED_INSTRUCTIONS: Final = 30
-_WITHIN_THE_WORD: Final = frozenset(("bitcast", "slot_address", "parameter", "assert"))
+# Words of the clock are operands of the instruction that stores them.
+_WITHIN_THE_WORD: Final = frozenset(("bitcast", "slot_address", "parameter", "assert", "timestamp"))
 
 
 def price(instruction: Instruction, generation: Generation) -> Price:
@@ -173,7 +174,9 @@ def inlined_functions(module: Module) -> frozenset[str]:
 
 
 def _num_instructions(function: Function) -> int:
-    return sum(one.op != "show" for block in function.blocks for one in block.instructions)
+    return sum(
+        one.op not in ("show", "drain") for block in function.blocks for one in block.instructions
+    )
 
 
 def _is_short(function: Function) -> bool:

@@ -60,7 +60,7 @@ def fill_request(
     box[mailbox.REQUEST] = REQUESTS[instruction.op]
     box[mailbox.OPTIONS] = 0
     box[mailbox.ACTIVATE : mailbox.RESULT] = -1
-    box[mailbox.OPERANDS :] = 0
+    box[mailbox.OPERANDS : mailbox.MAP_STATE] = 0
     kinds = [arg.type for arg in instruction.args]
     match instruction.op:
         case "vector":

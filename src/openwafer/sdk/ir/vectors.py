@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from openwafer.sdk.arch.generation import Generation
-from openwafer.sdk.arch.pace import VectorShape, shares_port, vector_cycles
+from openwafer.sdk.arch.pace import VectorShape, drain_cycles, shares_port, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.function import Type
@@ -21,8 +21,8 @@ def run_inline(
     name: str,
     operands: Sequence[tuple[Type, int | tuple[int, ...]]],
     generation: Generation,
-) -> int:
-    """Run an operation element by element, in order; gives its cycles.
+) -> None:
+    """Run an operation element by element, in order, and count its cycles.
 
     The length is the first source's that has one and is not empty, else the destination's; without
     any descriptor it is 1. With a pointer as destination, a scalar in the first source's place is
@@ -57,7 +57,10 @@ def run_inline(
     if not isinstance(target, tuple) and length:
         machine.store(target & ~1, _BY_WORDS[sizes[0]], result)
     shape = _shape(op, [bits for _, bits in operands], generation.timing.port_banks)
-    return vector_cycles(op, length, generation, shape)
+    timing = generation.timing
+    machine.box[mailbox.CYCLE] += vector_cycles(op, length, generation, shape)
+    drain = drain_cycles(timing.drain_cycles, timing.load_latency, shape.reads_memory)
+    machine.box[mailbox.DRAINED] = machine.box[mailbox.CYCLE] + drain
 
 
 def _show(
@@ -94,7 +97,8 @@ def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]], port_banks: 
         strides=tuple(_stride(op, place, bits) for place, bits in dsds.items()),
         has_conflict=len(bases) > 1 and shares_port(bases[0], bases[1], port_banks),
         accumulates=0 not in dsds and 1 not in dsds and len(op.sources) > 1,
-        has_scalar=len(dsds) - (0 in dsds) < len(op.sources),
+        num_registers=len(dsds),
+        reads_memory=bool(bases),
     )
 
 

@@ -71,8 +71,8 @@ PARAMS: Final = 13
 """Native address of the PE's record of run-time parameters (64-bit raw bits each)."""
 MAP: Final = 14
 """Native address of the memory's map; 0 is none."""
-MAP_STATE: Final = 15
-"""First argument of its ``look``."""
+DRAINED: Final = 15
+"""From this cycle on what the main thread's vector operations wrote can be used."""
 NO_VARIABLE: Final = 0xFFFF
 WIDTH_BITS: Final = 2
 """Low bits of a variable's number: words of its elements, 1 or 2; 0 where they are other ones."""
@@ -117,7 +117,9 @@ OPERAND_MASK: Final = (1 << OPERAND_SHIFT) - 1
 RANDOM_SEED: Final = 0xDEADBEEF
 RANDOM_STEPS: Final = 128
 """Shifts after each draw, which takes the low 16 bits."""
-MAILBOX_WORDS: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
+MAP_STATE: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
+"""First argument of the map's ``look``."""
+MAILBOX_WORDS: Final = 72
 
 
 def operand_of(operation: int, place: int) -> int:
