@@ -1,8 +1,8 @@
 """What checks cost: the same program with and without, run alternately in one process.
 
 One PE adds arrays by scalar code, by vector operations, and by scalar code while a microthread
-waits for words, which is when accesses are looked at by the machine. The figures are ratios of wall
-time, of the native engine, best of all rounds.
+waits for words, which is when accesses are looked at by the machine. The figures are seconds of the
+processor, of the native engine, best of all rounds.
 
     python benchmarks/bench_checks.py
 """
@@ -61,12 +61,12 @@ ROUNDS = {"scalars": 20_000, "vectors": 20_000, "in_flight": 4_000}
 
 
 def seconds(program: wafer.Compiled, function: str, check: Check) -> float:
-    """Wall time of one launch."""
+    """Processor time of one launch."""
     run = program.run(wafer.RuntimeOptions(log_folder=None, check=check))
-    begin = time.perf_counter()
+    begin = time.process_time()
     run.launch(function, ROUNDS[function])
     _ = run.cycles
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def main() -> None:

@@ -15,7 +15,8 @@ from tests.sdk.library import rig
 STORES = """
 var places = @zeros([2]i16);
 var far: u16 = 5;
-fn main() void { places[far] = 1; finish(); }
+fn store(values: [*]i16) void { values[far] = 1; }
+fn main() void { store(&places); finish(); }
 """
 
 
@@ -59,11 +60,13 @@ def test_warnings_are_told_once_and_the_run_goes_on(
 ) -> None:
     (found,) = stopped(storing).findings()
     assert found.message == "PE (0, 0) wrote element 5 of 'places' ([2]i16), where no variable lies"
-    assert capsys.readouterr().err.count("warning[check-bounds]") == 1
+    assert capsys.readouterr().err.count("warning[fabric-bounds]") == 1
 
 
 def test_errors_are_raised_when_the_run_stops(storing: Program) -> None:
-    with pytest.raises(OpenwaferError, match=r"error\[check-bounds\]: PE \(0, 0\) wrote element 5"):
+    with pytest.raises(
+        OpenwaferError, match=r"error\[fabric-bounds\]: PE \(0, 0\) wrote element 5"
+    ):
         stopped(storing, Check.ERROR)
 
 
@@ -89,7 +92,7 @@ def test_the_log_has_what_was_found(storing: Program, tmp_path: Path) -> None:
     runtime.run()
     runtime.launch("main")
     runtime.stop()
-    assert "warning[check-bounds]: PE (0, 0)" in (tmp_path / "sim.log").read_text()
+    assert "warning[fabric-bounds]: PE (0, 0)" in (tmp_path / "sim.log").read_text()
 
 
 def test_a_copy_of_narrower_elements_is_a_mistake(copied: Program) -> None:

@@ -8,14 +8,57 @@ from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
 from openwafer.sdk.codegen.floats import raw_bits
 from openwafer.sdk.codegen.functions import FunctionWriter
-from openwafer.sdk.codegen.mailboxes import read, write
-from openwafer.sdk.codegen.vectors import mapped, show
-from openwafer.sdk.ir.function import Instruction
+from openwafer.sdk.codegen.mailboxes import read
+from openwafer.sdk.codegen.vectors import mapped
+from openwafer.sdk.ir.function import Constant, Instruction, Type
 from openwafer.sdk.program import descriptor, mailbox
-from openwafer.sdk.program.mailbox import Finding, finding_of
+from openwafer.sdk.program.mailbox import Finding, Trap, finding_of
 
 _NUM_WIDTHS: Final = 3
 """The sum of both widths of elements, in words."""
+
+
+SUPPORT: Final = f"""\
+define internal void @tell(ptr %mailbox, i64 %place, i64 %finding, i64 %first, i64 %second,
+    i64 %now) cold noinline {{
+  %cycle = getelementptr i64, ptr %mailbox, i64 {mailbox.CYCLE}
+  store i64 %now, ptr %cycle
+  %map = getelementptr i64, ptr %mailbox, i64 {mailbox.MAP}
+  %head = load i64, ptr %map
+  %is_none = icmp eq i64 %head, 0
+  br i1 %is_none, label %end, label %some
+some:
+  %pointer = inttoptr i64 %head to ptr
+  %look = load ptr, ptr %pointer
+  %field = getelementptr i64, ptr %mailbox, i64 {mailbox.MAP_STATE}
+  %state = load i64, ptr %field
+  call void %look(i64 %state, ptr %mailbox, i64 %place, i64 %finding, i64 %first, i64 %second)
+  br label %end
+end:
+  ret void
+}}
+define internal i1 @outside(ptr %mailbox, i64 %place, i64 %finding, i64 %address, i64 %begin,
+    i64 %length, i64 %memory, i64 %now) cold noinline {{
+  call void @tell(ptr %mailbox, i64 %place, i64 %finding, i64 %address, i64 %begin, i64 %now)
+  %bit = and i64 %address, 1
+  %is_odd = icmp ne i64 %bit, 0
+  %is_wide = icmp ne i64 %length, 1
+  %is_misaligned = and i1 %is_odd, %is_wide
+  %end = add i64 %address, %length
+  %is_beyond = icmp ugt i64 %end, %memory
+  %traps = or i1 %is_misaligned, %is_beyond
+  br i1 %traps, label %wrong, label %good
+wrong:
+  %kind = select i1 %is_misaligned, i64 {Trap.MISALIGNED.value}, i64 {Trap.OUT_OF_BOUNDS.value}
+  %word = lshr i64 %address, 1
+  %value = select i1 %is_misaligned, i64 %address, i64 %word
+  call void @trap(ptr %mailbox, i64 %kind, i64 %value, i64 %place)
+  ret i1 true
+good:
+  ret i1 false
+}}
+"""
+"""What tells the host; of an access outside of its variable, whether it traps, too."""
 
 
 def check(writer: FunctionWriter, instruction: Instruction) -> str:
@@ -39,12 +82,9 @@ def _tell(
     writer: FunctionWriter, instruction: Instruction, condition: str, finding: int, *numbers: str
 ) -> None:
     """Tell the host of a finding, with two numbers of type i64, where a condition holds."""
-    now = writer.cycles()
     with _when(writer, condition):
-        write(writer.body, mailbox.CYCLE, now)
-        with mapped(writer.body) as head:
-            first, second = numbers
-            show(writer.body, head, str(instruction.place), finding, (first, second))
+        values = ", ".join(f"i64 {value}" for value in (instruction.place, finding, *numbers))
+        writer.body.do(f"call void @tell(ptr %mailbox, {values}, i64 {writer.cycles_so_far()})")
 
 
 def _wide(writer: FunctionWriter, instruction: Instruction) -> list[str]:
@@ -58,6 +98,34 @@ def _outside(instruction: Instruction) -> int:
 
 
 def _inside(writer: FunctionWriter, instruction: Instruction) -> None:
+    """What is inside of its variable is inside of memory, so the access needs no other check."""
+    body = writer.body
+    address, begin, size, length = instruction.args
+    if not isinstance(length, Constant) or not isinstance(size, Constant):
+        _copied_inside(writer, instruction)
+        return
+    assert isinstance(length.value, int)
+    assert isinstance(size.value, int)
+    offset = body.value(f"sub i16 {writer.spell(address)}, {writer.spell(begin)}")
+    last = size.value - length.value
+    if length.value > 1:
+        # Rotated, odd offsets come behind all memory, so that one comparison finds them, too.
+        offset = body.value(f"call i16 @llvm.fshr.i16(i16 {offset}, i16 {offset}, i16 1)")
+        last //= WORD_BYTES
+    good, bad = body.fresh_label(), body.fresh_label()
+    fits = body.value(f"icmp ule i16 {offset}, {last}") if last >= 0 else "false"
+    body.branch(fits, good, bad)
+    body.begin(bad)
+    memory = WORD_BYTES * writer.unit.module.memory_words
+    where = [raw_bits(body, writer.spell(arg), Type.PTR, 64) for arg in (address, begin)]
+    numbers = (instruction.place, _outside(instruction), *where, length.value, memory)
+    values = ", ".join(f"i64 {value}" for value in (*numbers, writer.cycles_so_far()))
+    body.branch(body.value(f"call i1 @outside(ptr %mailbox, {values})"), "trapped", good)
+    body.begin(good)
+    writer.inside.add((address, length.value))
+
+
+def _copied_inside(writer: FunctionWriter, instruction: Instruction) -> None:
     body = writer.body
     address, begin, size, length = _wide(writer, instruction)
     offset = body.value(f"and i64 {body.value(f'sub i64 {address}, {begin}')}, 65535")
@@ -72,16 +140,13 @@ def _same(writer: FunctionWriter, instruction: Instruction) -> None:
     far = body.value(f"call i64 @llvm.umax.i64(i64 {last}, i64 {root})")
     lies = body.value(f"icmp ult i64 {far}, {WORD_BYTES * MEMORY_WORDS}")
     some = body.value(f"icmp ne i64 {length}, 0")
-    now = writer.cycles()
     with _when(writer, body.value(f"and i1 {lies}, {some}")), mapped(body) as head:
         own, *ends = (_variable_at(writer, head, byte) for byte in (root, address, last))
         others = [body.value(f"icmp ne i16 {end}, {own}") for end in ends]
         is_other = body.value(f"or i1 {others[0]}, {others[1]}")
         is_known = body.value(f"icmp ne i16 {own}, {mailbox.NO_VARIABLE}")
-        with _when(writer, body.value(f"and i1 {is_other}, {is_known}")):
-            write(body, mailbox.CYCLE, now)
-            place = str(instruction.place)
-            show(body, head, place, _outside(instruction), (address, root))
+        is_wrong = body.value(f"and i1 {is_other}, {is_known}")
+        _tell(writer, instruction, is_wrong, _outside(instruction), address, root)
 
 
 def _variable_at(writer: FunctionWriter, head: str, byte: str) -> str:
@@ -118,19 +183,15 @@ def _width(writer: FunctionWriter, instruction: Instruction) -> None:
     word = body.value(f"extractelement <8 x i16> {dsd}, i64 {descriptor.WORD_BASE}")
     base = body.value(f"zext i16 {word} to i64")
     lies = body.value(f"icmp ult i64 {base}, {MEMORY_WORDS}")
-    now = writer.cycles()
     with _when(writer, lies), mapped(body) as head:
         variable = _variable_at(writer, head, body.value(f"shl i64 {base}, 1"))
         own = body.value(f"and i16 {variable}, {mailbox.WIDTH_MASK}")
         # One of the two widths, and not the wanted one; that of no variable is neither.
         is_other = body.value(f"icmp eq i16 {own}, {_NUM_WIDTHS - wanted}")
-        with _when(writer, is_other):
-            write(body, mailbox.CYCLE, now)
-            shifted = body.value(f"shl i64 {base}, {mailbox.OTHER_SHIFT}")
-            first = body.value(f"or i64 {shifted}, {op.code}")
-            finding = finding_of(Finding.ELEMENT_WIDTH, int(place))
-            second = str(_NUM_WIDTHS - wanted)
-            show(body, head, str(instruction.place), finding, (first, second))
+        shifted = body.value(f"shl i64 {base}, {mailbox.OTHER_SHIFT}")
+        first = body.value(f"or i64 {shifted}, {op.code}")
+        finding = finding_of(Finding.ELEMENT_WIDTH, int(place))
+        _tell(writer, instruction, is_other, finding, first, str(_NUM_WIDTHS - wanted))
 
 
 def _extent(writer: FunctionWriter, instruction: Instruction) -> None:

@@ -106,6 +106,8 @@ class FunctionWriter:
         self.values: dict[int, str] = {}
         self.slots: dict[str, str] = {}
         self.pending_cycles = 0
+        self.inside: set[tuple[Value, int]] = set()
+        """Addresses, and how many bytes behind them are known to lie in memory."""
         self._kinds = {slot.name: slot.type for slot in function.slots}
         self._order = {block.label: index for index, block in enumerate(function.blocks)}
         self._live = live_slots(function) if self.may_suspend else {}
@@ -193,6 +195,11 @@ class FunctionWriter:
             self.body.do(f"store i64 {now}, ptr {self._cycles}")
             self.pending_cycles = 0
         return now
+
+    def cycles_so_far(self) -> str:
+        """The same for a way that the code rarely takes: nothing is written."""
+        now = self.body.value(f"load i64, ptr {self._cycles}")
+        return self.body.value(f"add i64 {now}, {self.pending_cycles}")
 
     def flush_cycles(self) -> None:
         """Bring the mailbox's clock up to date."""

@@ -41,6 +41,9 @@ def _checked(writer: FunctionWriter, address: Value, kind: Type, place: int) -> 
     words = writer.unit.module.memory_words
     # Globals lie in memory; so does what the compiler addresses inside of them.
     is_known = isinstance(address, Address)
+    num_bytes = 1 if kind in NARROW else WORD_BYTES * num_words(kind)
+    if (address, num_bytes) in writer.inside:
+        return byte_address(body, spelled, "i16")
     if kind in NARROW:
         last = WORD_BYTES * words - 1
         if not (is_known and int(spelled) <= last):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from openwafer.sdk.arch.generation import Generation
+from openwafer.sdk.codegen import checks, mailboxes, scalars, vectors
 from openwafer.sdk.codegen import floats as floats_module
-from openwafer.sdk.codegen import mailboxes, scalars, vectors
 from openwafer.sdk.codegen.elements import element_function
 from openwafer.sdk.codegen.floats import Floats, from_raw_bits
 from openwafer.sdk.codegen.frames import (
@@ -40,7 +40,13 @@ from openwafer.sdk.ir.suspension import (
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
-SUPPORT: Final = scalars.DECLARATIONS + floats_module.SUPPORT + mailboxes.SUPPORT + vectors.METADATA
+SUPPORT: Final = (
+    scalars.DECLARATIONS
+    + floats_module.SUPPORT
+    + mailboxes.SUPPORT
+    + checks.SUPPORT
+    + vectors.METADATA
+)
 """What every LLVM module rests on."""
 RUN: Final = "image_run"
 """Name of a module's function: mailbox, memory, links, entry's number, whether to resume."""

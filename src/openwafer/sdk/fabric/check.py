@@ -168,25 +168,83 @@ def look_from_code(
 
 
 @compiled
-def meets(s: State, thread: int, place: int, other: int) -> int:
-    """A word that two operations use, of which one writes it; -1 for none."""
+def is_line(s: State, thread: int, place: int) -> bool:
+    """Whether an operand's elements lie in a line, at equal distances."""
+    row = operand_row(thread, place)
+    return s[row + w.O_KIND] == w.POINTER or s[row + w.O_DIMS] == 1
+
+
+@compiled
+def stride_of(s: State, thread: int, place: int) -> int:
+    """Distance of a line's elements, in words; 0 where they all lie at one place."""
+    row = operand_row(thread, place)
+    is_one = s[row + w.O_KIND] == w.POINTER or length_of(s, thread, row) == 1
+    return 0 if is_one else abs(s[row + w.O_STRIDES])
+
+
+@compiled
+def ends_of(s: State, thread: int, place: int) -> tuple[int, int]:
+    """Lowest and highest word of a line."""
+    row = operand_row(thread, place)
+    first = address_of(s, thread, row, 0)
+    last = address_of(s, thread, row, length_of(s, thread, row) - 1)
+    more = vector.words_of(s, s[thread + w.T_OP], place) - 1
+    return min(first, last), max(first, last) + more
+
+
+@compiled
+def lines_meet(s: State, thread: int, place: int, other: int, other_place: int) -> bool:
+    """Whether two lines have a word in common; for different strides, whether they may have one."""
+    low, high = ends_of(s, thread, place)
+    other_low, other_high = ends_of(s, other, other_place)
+    if low > other_high or other_low > high:
+        return False
+    stride = stride_of(s, thread, place)
+    if stride == 0 or stride != stride_of(s, other, other_place):
+        return True
+    way = (other_low - low) % stride
+    num_words = vector.words_of(s, s[thread + w.T_OP], place)
+    return way < num_words or stride - way < vector.words_of(s, s[other + w.T_OP], other_place)
+
+
+@compiled
+def meets(s: State, thread: int, place: int, other: int, other_place: int) -> bool:
+    """Whether operands of two operations have a word in common."""
+    are_lines = is_line(s, thread, place) and is_line(s, other, other_place)
+    if are_lines and not lines_meet(s, thread, place, other, other_place):
+        return False
+    if are_lines and stride_of(s, thread, place) == stride_of(s, other, other_place):
+        return True
+    if s[w.G_IS_CHECKED] == 0:
+        return False
+    row = operand_row(thread, place)
+    for number in range(length_of(s, thread, row)):
+        address = address_of(s, thread, row, number)
+        for word in range(vector.words_of(s, s[thread + w.T_OP], place)):
+            if takes(s, other, other_place, address + word):
+                return True
+    return False
+
+
+@compiled
+def meets_any(s: State, thread: int, place: int, other: int) -> bool:
+    """Whether an operand meets one of another operation, and one of both is written to."""
     for other_place in range(mb.NUM_OPERANDS):
         if (place and other_place) or not is_in_memory(s, other, other_place):
             continue
         if adds_to(s, thread, place) and adds_to(s, other, other_place):
             continue
-        row = operand_row(thread, place)
-        for number in range(length_of(s, thread, row)):
-            address = address_of(s, thread, row, number)
-            for word in range(vector.words_of(s, s[thread + w.T_OP], place)):
-                if takes(s, other, other_place, address + word):
-                    return (address + word) & ADDRESS_MASK
-    return -1
+        if meets(s, thread, place, other, other_place):
+            return True
+    return False
 
 
 @compiled
 def check_flight(s: State, pe: int, slot: int) -> None:
-    """Look whether an operation that begins meets one in flight."""
+    """Look whether an operation that begins meets one in flight.
+
+    In runs that are not checked only lines of one stride are compared, which takes a few steps.
+    """
     thread = thread_row(pe, slot)
     active = s[core_row(pe) + w.C_THREADS] & w.MICROTHREADS & ~(1 << slot)
     while active:
@@ -194,10 +252,11 @@ def check_flight(s: State, pe: int, slot: int) -> None:
         active &= active - 1
         other = thread_row(pe, other_slot)
         for place in range(mb.NUM_OPERANDS):
-            if not is_in_memory(s, thread, place):
+            row = operand_row(thread, place)
+            if not is_in_memory(s, thread, place) or length_of(s, thread, row) == 0:
                 continue
-            address = meets(s, thread, place, other)
-            if address >= 0:
+            if meets_any(s, thread, place, other):
+                address = address_of(s, thread, row, 0) & ADDRESS_MASK
                 detail = s[thread + w.T_OP] | address << mb.OTHER_SHIFT
                 detail |= other_slot << SLOT_SHIFT
                 detail |= s[job_row(other) + w.J_PLACE] << OTHER_PLACE_SHIFT

@@ -17,15 +17,15 @@ from openwafer.sdk.program.program import Program
 
 _NUMBER: Final = 0xFFFF
 _CODES: Final = {
-    Finding.READ_OUTSIDE: "check-bounds",
-    Finding.WRITE_OUTSIDE: "check-bounds",
+    Finding.READ_OUTSIDE: "fabric-bounds",
+    Finding.WRITE_OUTSIDE: "fabric-bounds",
     Finding.DIVISION_BY_ZERO: "fabric-division",
     Finding.STREAM_OPENED_TWICE: "fabric-stream",
     Finding.ELEMENT_WIDTH: "fabric-width",
     Finding.EXTENTS: "fabric-extents",
-    Finding.READ_IN_FLIGHT: "check-in-flight",
-    Finding.WRITE_IN_FLIGHT: "check-in-flight",
-    Finding.OPERAND_IN_FLIGHT: "check-in-flight",
+    Finding.READ_IN_FLIGHT: "fabric-in-flight",
+    Finding.WRITE_IN_FLIGHT: "fabric-in-flight",
+    Finding.OPERAND_IN_FLIGHT: "fabric-in-flight",
     Finding.CONTROL_AS_DATA: "fabric-control-as-data",
 }
 _WAIT: Final = (

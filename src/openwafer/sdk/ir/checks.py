@@ -1,7 +1,7 @@
 """Code that tells of mistakes of its program: instructions of the kind ``check`` before others.
 
-They take no time and change nothing but what the host is told. Those of single loads and stores,
-the first three, are only in code of checked runs; the others cost next to nothing and are in all.
+They take no time and change nothing but what the host is told. Those of the kinds ``same`` and
+``flight`` are only in code of checked runs; the others cost next to nothing and are in all.
 
 =========  ===================================================  ===================================
 kind       operands                                             tells when
@@ -63,7 +63,8 @@ class Accesses:
     """What is looked at of single loads and stores.
 
     Attributes:
-        are_checked: they are looked at.
+        are_checked: also those through pointers that lead who knows where, and those of what may
+            be in flight.
         has_flight: operations may be in flight meanwhile.
     """
 
@@ -87,8 +88,6 @@ def checked(module: Module, accesses: Accesses = Accesses()) -> Module:
 
 
 def _checked_function(function: Function, sizes: dict[str, int], accesses: Accesses) -> Function:
-    if not accesses.are_checked:
-        return function.once(_checked_function, lambda one: _Writer(one, {}, accesses).function())
     own = tuple((name, sizes[name]) for name in sorted(function.once(_symbols, _symbols)))
 
     return function.once(
@@ -180,11 +179,10 @@ class _Writer:
                 pass
 
     def _access(self, address: Value, length: Value, way: str) -> Iterator[Instruction]:
-        if not self._accesses.are_checked:
-            return
-        root = self._root(address)
+        root, are_checked = self._root(address), self._accesses.are_checked
         if not isinstance(root, _Variable):
-            yield Instruction("check", (address, root, length), names=("same", way))
+            if are_checked:
+                yield Instruction("check", (address, root, length), names=("same", way))
         elif root.is_slot:
             begin = Register(self._next, Type.PTR)
             self._next += 1
@@ -195,7 +193,8 @@ class _Writer:
             size = Constant(self._sizes[root.name], Type.U16)
             args = address, Address(root.name), size, length
             yield Instruction("check", args, names=("inside", way))
-        if self._accesses.has_flight and not (isinstance(root, _Variable) and root.is_slot):
+        is_of_stack = isinstance(root, _Variable) and root.is_slot
+        if are_checked and self._accesses.has_flight and not is_of_stack:
             yield Instruction("check", (address, length), names=("flight", way))
 
     def _root(self, address: Value) -> _Root:
