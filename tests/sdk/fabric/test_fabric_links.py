@@ -137,14 +137,18 @@ def test_wavelets_without_a_route_show_in_the_report() -> None:
         simulator.run_until_command_done()
 
 
-def simd_pair(length: int) -> tuple[Simulator, PythonCode]:
+def simd_pair(length: int, num_words: int = 1) -> tuple[Simulator, PythonCode]:
+    op = "mov16" if num_words == 1 else "mov32"
+
     def send(pe: Pe) -> Code:
-        pe.vector("mov16", fabout(3, length, 2, int(DsdFlag.SIMD)), mem1d(10, length))
+        source = mem1d(10, length, num_words, num_words)
+        pe.vector(op, fabout(3, length, 2, int(DsdFlag.SIMD)), source)
         yield
         pe.open_stream()
 
     def receive(pe: Pe) -> Code:
-        pe.vector("mov16", mem1d(100, length), fabin(3, length, 1, int(DsdFlag.SIMD)))
+        target = mem1d(100, length, num_words, num_words)
+        pe.vector(op, target, fabin(3, length, 1, int(DsdFlag.SIMD)))
         yield
         pe.open_stream()
 
@@ -153,10 +157,16 @@ def simd_pair(length: int) -> tuple[Simulator, PythonCode]:
     routes = [[(3, ColorConfig(RAMP, EAST))], [(3, ColorConfig(WEST, RAMP))]]
     images = [image("send"), image("receive", queues=queues)]
     simulator = code.simulator(program([[0, 1]], images, routes))
-    simulator.write(0, 0, 10, np.arange(length, dtype=np.uint16) + 1)
+    simulator.write(0, 0, 10, np.arange(length * num_words, dtype=np.uint16) + 1)
     simulator.start_command([0, 0])
     simulator.run_until_command_done()
     return simulator, code
+
+
+def test_elements_of_32_bits_fill_a_wavelet_in_every_mode() -> None:
+    simulator, _code = simd_pair(5, num_words=2)
+    assert simulator.statistics().wavelets == 5
+    assert simulator.read(1, 0, 100, 10).tolist() == list(range(1, 11))
 
 
 def test_simd_mode_sends_two_elements_in_a_wavelet() -> None:

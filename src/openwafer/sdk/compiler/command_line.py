@@ -94,6 +94,7 @@ def parse_command(arguments: Sequence[str]) -> Command:
         max_inlined_iterations=parsed.max_inlined_iterations,
         comptime_func_depth_limit=parsed.comptime_func_depth_limit,
         comptime_step_limit=parsed.comptime_step_limit,
+        release=parsed.sdk_release,
         are_warnings_errors=parsed.warnings_as_errors,
         is_strict=parsed.strict,
     )
@@ -143,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--comptime-func-depth-limit", type=int, default=defaults.comptime_func_depth_limit)
     add("--comptime-step-limit", type=int, default=defaults.comptime_step_limit)
     add("--warnings-as-errors", action="store_true")
+    add("--sdk-release", choices=["1.4", "2.10"], default="", help="taken from the program")
     add("--strict", action="store_true", help="refuse what the vendor's documentation forbids")
     add("--output-json", nargs="?", metavar="FILE", help="put a copy of out.json there")
     add("--verbose", action="store_true", help="say what was compiled, and how long it took")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,12 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     state = LayoutState()
     warnings = list(run_layout(path, command_line_params(options), options, imports, state))
     rectangle = _complete(layout_file, state)
-    surroundings = Surroundings(rectangle, state.names, has_memcpy=state.has_memcpy)
+    surroundings = Surroundings(
+        rectangle,
+        state.names,
+        has_memcpy=state.has_memcpy,
+        is_simd=_is_second_release(path, state, options, imports),
+    )
 
     def analyse(path: Path, params: dict[str, Comptime], group: Group) -> ImageResult:
         return analyze_image(path, params, options, imports, surroundings, group)
@@ -94,6 +100,22 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
 def _is_refused(warning: Diagnostic, options: CompileOptions) -> bool:
     """Whether it is about what the vendor forbids, where that is an error."""
     return options.is_strict and warning.code == RESERVED
+
+
+_FIRST_RELEASES: Final = (b"comptime_struct", b"@concat_structs")
+"""Words that the SDK has lost with 2.10."""
+
+
+def _is_second_release(
+    layout: Path, state: LayoutState, options: CompileOptions, imports: ImportPaths
+) -> bool:
+    """Whether the program is for the SDK from 2.10 on, by what only that has."""
+    if options.release:
+        return options.release != "1.4"
+    paths = {layout, *(tiles.path for tiles in state.tiles)}
+    texts = [imports.content(path) or b"" for path in paths]
+    is_first = any(word in text for text in texts for word in _FIRST_RELEASES)
+    return state.has_numbered_streams and not is_first
 
 
 def command_line_params(options: CompileOptions) -> dict[str, Comptime]:

@@ -25,6 +25,8 @@ class CompileOptions:
         max_inlined_iterations: bound of a loop that is unrolled.
         comptime_func_depth_limit: bound of nested calls at compile time.
         comptime_step_limit: bound of calls and iterations at compile time, in one image or layout.
+        release: of the vendor's SDK that the program is for, ``1.4`` or ``2.10``; the program tells
+            where it is empty.
         are_warnings_errors: every warning is an error.
         is_strict: what the vendor's documentation forbids is an error.
     """
@@ -43,6 +45,7 @@ class CompileOptions:
     max_inlined_iterations: int = 50
     comptime_func_depth_limit: int = 256
     comptime_step_limit: int = 50_000_000
+    release: str = ""
     are_warnings_errors: bool = False
     is_strict: bool = False
 

@@ -38,7 +38,8 @@ def plan_of(s: State, thread: int) -> int:
         own = operand_row(thread, place)
         kind = s[own + w.O_KIND]
         is_line = kind == w.MEMORY and s[own + w.O_DIMS] == 1
-        is_plain = kind == (w.FABIN if place else w.FABOUT) and s[own + w.O_FLAGS] == 0
+        is_fabric = kind == (w.FABIN if place else w.FABOUT)
+        is_plain = is_fabric and s[own + w.O_FLAGS] & ~vector.FLAG_SIMD == 0
         if not (is_line or is_plain or (place and kind == w.SCALAR)):
             return w.PLAN_ANY
         num_inputs += int(kind == w.FABIN)

@@ -201,6 +201,7 @@ def set_speed(s: State, thread: int, start: int) -> None:
         if kind == w.FABIN or kind == w.FABOUT:
             num_fabric += 1
             is_simd = is_simd and s[operand_row(thread, place) + w.O_FLAGS] & FLAG_SIMD != 0
+            is_simd = is_simd and words_of(s, s[thread + w.T_OP], place) == 1
     turns = 2 if has_conflict(s, thread) else 1
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
         s[job_row(thread) + w.J_WIDTH] = 2 if num_fabric and is_simd else 1
@@ -384,7 +385,7 @@ def read_source(s: State, pe: int, thread: int, place: int, number: int) -> int:
     value = wavelet & 0xFFFFFFFF
     if s[row + w.O_FLAGS] & FLAG_TRANSFORM:
         value = (value & ~TRANSFORM_MARK) | (TRANSFORM_MARK if wavelet & w.CONTROL_BIT else 0)
-    if s[row + w.O_FLAGS] & FLAG_SIMD:
+    if s[row + w.O_FLAGS] & FLAG_SIMD and num_words == 1:
         value = (value >> (16 * number)) & 0xFFFF
     return value & 0xFFFF if num_words == 1 else value
 

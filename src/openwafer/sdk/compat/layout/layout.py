@@ -118,6 +118,7 @@ class SdkLayout:
             fabric_offsets=(0, 0),
             import_paths=tuple(Path(path) for path in libs),
             fp16_format=f16_type.value,
+            release=self._release(),
         )
         program = compile_program(generated / "layout.csl", options)
         streams = (("MEMCPYH2D_1", HOST_INPUT), ("MEMCPYD2H_1", HOST_OUTPUT))
@@ -151,6 +152,17 @@ class SdkLayout:
             host_color = HOST_INPUT if stream.port.is_input else HOST_OUTPUT
             ports.append(Port(name, stream.port.is_input, host_color, x, y))
         return _Wired(grid, numbers, tuple(ports), self._painted(numbers))
+
+    def _release(self) -> str:
+        """The SDK that the code is for: since 2.10 a color comes as a number."""
+        given = {
+            name in csl_text.integer_params(_source_of(region))
+            for region in self._regions
+            for params in region.params.values()
+            for name, value in params.items()
+            if isinstance(value, Color)
+        }
+        return "2.10" if given == {True} else ""
 
     def _colors(self) -> list[Color]:
         painted = [c for region in self._regions for p in region.paints.values() for c in p]

@@ -110,6 +110,12 @@ class Sema(Analysis):
         self.call: Callable[[FunctionValue, list[Operand], Span], Operand]
         self.find_global: Callable[[Module, str, Span], Operand]
 
+    @property
+    def is_simd(self) -> bool:
+        """Whether two 16-bit elements share a wavelet where a descriptor does not say."""
+        surroundings = self._image.surroundings
+        return surroundings is not None and surroundings.is_simd
+
     # Evaluation
 
     def evaluate(self, node: ast.Node, expected: Type | None = None) -> Operand:

@@ -67,6 +67,7 @@ class Surroundings:
         named_queues: of WSE-3 that some image uses, by direction and number, with the first place.
         bound_queues: those that some image binds to a color.
         has_memcpy: the memcpy library is configured.
+        is_simd: two 16-bit elements share a wavelet where a descriptor does not say.
     """
 
     rectangle: Rectangle
@@ -77,6 +78,7 @@ class Surroundings:
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     bound_queues: set[tuple[bool, int]] = field(default_factory=set)
     has_memcpy: bool = False
+    is_simd: bool = False
 
     def note_queues(
         self, named: Mapping[tuple[bool, int], Span], bound: Iterable[tuple[bool, int]]
@@ -108,6 +110,7 @@ class LayoutState:
         configs_of: by color, for each PE 1 and the place in `configs`; 0 where there is none.
         streams: color of each stream between host and PEs, by its name.
         has_memcpy: the memcpy library was configured.
+        has_numbered_streams: a stream was given by a number, as the SDK has it from 2.10 on.
         files: of tiles, by the name as written and the file that says so.
         known_configs: color configurations read before, by struct and color.
         walked: ids of the loops that have to be followed iteration by iteration.
@@ -124,6 +127,7 @@ class LayoutState:
     names: dict[str, HostName] = field(default_factory=dict)
     streams: dict[str, int] = field(default_factory=dict)
     has_memcpy: bool = False
+    has_numbered_streams: bool = False
     files: dict[tuple[str, Path], Path] = field(default_factory=dict)
     known_configs: dict[tuple[Comptime, int], ColorConfig] = field(default_factory=dict)
     walked: set[int] = field(default_factory=set)

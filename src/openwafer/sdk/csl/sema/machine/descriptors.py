@@ -7,6 +7,7 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.imports import LIBRARY
 from openwafer.sdk.csl.lanes import lanes_of
 from openwafer.sdk.csl.sema.coercion import mismatch
 from openwafer.sdk.csl.sema.engine import Sema, builtin
@@ -314,7 +315,8 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
     words[WORD_QUEUE] = _queue(sema, options, is_input=is_input)
     _note_queue(sema, words[WORD_COLOR], words[WORD_QUEUE], options.span, is_input=is_input)
     flags = DsdKind.FABIN if is_input else DsdKind.FABOUT | _output_flags(options)
-    if options.choice("simd_mode", SIMD_MODES):
+    mode = options.choice("simd_mode", SIMD_MODES)
+    if mode or (mode is None and _is_simd_by_default(sema)):
         flags |= DsdFlag.SIMD
     if options.flag("control_transform"):
         flags |= DsdFlag.HAS_CONTROL_TRANSFORM
@@ -328,6 +330,11 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
         )
     words[WORD_PRIORITY] = priority or 0
     return descriptor(sema, kind, words)
+
+
+def _is_simd_by_default(sema: Sema) -> bool:
+    """Whether the program is for a release with that default; the library here does without."""
+    return sema.is_simd and not sema.module.path.is_relative_to(LIBRARY)
 
 
 def _note_queue(sema: Sema, color: Word, queue: Word, span: Span, *, is_input: bool) -> None:

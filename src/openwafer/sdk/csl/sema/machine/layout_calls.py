@@ -217,5 +217,6 @@ def _stream(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     sema.in_order()
     layout.has_memcpy = True
     if operand.type != t.VOID:
+        layout.has_numbered_streams |= t.is_int(operand.type)
         layout.streams[sema.string(name_node)] = color_number(sema, node)
     return NOTHING
