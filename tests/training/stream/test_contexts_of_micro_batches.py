@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
+from openwafer.training.stream.execute.open_contexts import foreign_hooks
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, differing_under, plan
 
 WIDTH = 24
@@ -157,3 +158,31 @@ def test_a_layer_that_is_called_in_inference_mode_is_refused() -> None:
     run = run_of(Infers, 2)
     with pytest.raises(OpenwaferError, match=r"(?s)inference_mode.*write torch\.no_grad\(\)"):
         plan(run, replace(STREAMED, min_layer_bytes=1))
+
+
+class Fails(Rounded):
+    """Fails inside the context, once it is told to."""
+
+    fails = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        def fail(*_: object) -> None:
+            raise ValueError("no such token")
+
+        handle = self.layers[1].register_forward_hook(fail) if self.fails else None
+        try:
+            return super().forward(x)
+        finally:
+            if handle is not None:
+                handle.remove()
+
+
+def test_a_failure_among_open_contexts_comes_out_as_it_is() -> None:
+    run = replace(run_of(Fails, 3), draw=lambda generator: torch.ones(6, WIDTH))
+    streamed = StreamedRun(run, plan(run, replace(STREAMED, min_layer_bytes=1)))
+    streamed.step(0)
+    streamed.model.__dict__["fails"] = True
+    with pytest.raises(ValueError, match="no such token"):
+        streamed.step(1)
+    assert foreign_hooks() is None
+    streamed.close()

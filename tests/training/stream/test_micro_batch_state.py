@@ -27,7 +27,9 @@ from tests.training.stream.both_loops import (
 
 WIDTH = 24
 SEEN: list[float] = []
-TABLE = torch.ones(20_000)
+
+with torch.inference_mode():
+    TABLE = torch.ones(20_000)
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,12 @@ from contextlib import closing, nullcontext
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from tests.training.stream.both_loops import Run, StreamedRun, plan
-from tests.training.stream.foreign_loops import SIZE, new_loop, stream
+from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, new_loop, outcome, stream
 from tests.training.stream.test_micro_batch_state import options
 
 
@@ -63,6 +64,32 @@ def test_a_late_write_that_plain_torch_refuses_is_refused(
         kind_of_error = OpenwaferError if streams else RuntimeError
         with pytest.raises(kind_of_error, match=MESSAGE if streams else plain):
             loss.backward()
+
+
+@pytest.mark.parametrize("policy", Activations)
+def test_hooks_that_would_see_nothing_are_refused(policy: Activations) -> None:
+    loop = new_loop(WritesOutputs)
+    with stream(loop, policy=policy):
+        loop.train(1)
+        message = r"inside saved_tensors_hooks of .*, and what it saves"
+        with (
+            saved_tensors_hooks(Tensor.bfloat16, Tensor.float),
+            pytest.raises(OpenwaferError, match=message),
+        ):
+            loop.loss(1)
+
+
+@pytest.mark.parametrize("policy", Activations)
+def test_hooks_of_torch_change_nothing(policy: Activations) -> None:
+    def inside_hooks(loop: Loop) -> Tensor:
+        with save_on_cpu():
+            loss = loop.loss(1)
+        loss.backward()
+        loop.step()
+        return loss.detach()
+
+    found = outcome(inside_hooks, policy=policy)
+    assert are_equal(found, outcome(inside_hooks, streams=False))
 
 
 def seeded() -> nn.Module:

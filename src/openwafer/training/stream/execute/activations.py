@@ -28,7 +28,10 @@ from openwafer.training.stream.device.saved_weights import Geometry, whole_stora
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
 from openwafer.training.stream.execute.kept_tensors import Kept, shares_storage
 from openwafer.training.stream.execute.layer_state import LayerState
+from openwafer.training.stream.execute.open_contexts import foreign_hooks
 from openwafer.training.stream.execute.random_state import RandomState
+from openwafer.training.stream.execute.refusals import hooks_passed_over
+from openwafer.training.stream.execute.snapshot import version_of
 from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
 
 # Smaller storages stay on the device: their transfer costs more than their bytes.
@@ -87,6 +90,7 @@ class Frame:
         self.saved_bytes = 0
         self._layer = layer
         self._copied = copied
+        self._passed_over = foreign_hooks()
         # Of the weights that autograd has saved, the last one last.
         self._records: dict[str, None] = {}
         self._num_updates = weights.num_updates
@@ -101,6 +105,8 @@ class Frame:
         """The layer's forward has ended."""
 
     def _pack(self, tensor: torch.Tensor) -> object:
+        if self._passed_over is not None:
+            raise hooks_passed_over(self._layer, self._passed_over)
         handle = self._weights.handle(tensor)
         if handle is not None:
             self._records.pop(handle.record, None)
@@ -301,7 +307,7 @@ class RecomputeFrame(Frame):
         return RandomState.now(self._weights.device.torch_device, is_whole=is_whole)
 
     def _versions_now(self) -> list[int]:
-        return [leaf._version for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
+        return [version_of(leaf) for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
 
     def _check_inputs(self) -> None:
         if self._weights.num_writes != self._num_writes:

@@ -81,8 +81,9 @@ class _Fiber:
         self._outside.restore()
 
     def stop(self) -> None:
-        """Leave the forward where it stands, closing its contexts."""
-        if not self._fiber.dead:
+        """Leave the forward where it stands: what closes its contexts finds them open."""
+        if self._fiber:
+            self._contexts.restore_all_but_inference()
             self._fiber.throw()
 
 

@@ -68,6 +68,10 @@ class OpenContexts:
                 "micro-batches that take turns at a layer cannot leave",
                 help="write torch.no_grad() in its place",
             )
+        self.restore_all_but_inference()
+
+    def restore_all_but_inference(self) -> None:
+        """As :meth:`restore`, whether or not a context of inference is open."""
         for (_, write), value in zip(_SWITCHES, self.switches, strict=True):
             write(value)
         for kind, is_enabled, dtype in self.autocast:
@@ -87,6 +91,29 @@ def autocast_depth() -> int:
     depth: int = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return depth
+
+
+def foreign_hooks() -> str | None:
+    """Where the hooks for saved tensors are from that this program's own pass over.
+
+    Those of torch put tensors aside or compute them again and change no value: ``None``, as where
+    there are none.
+    """
+    hooks = _take_hooks()
+    _push_hooks(hooks)
+    owners = (_owner_of(pack) for pack, _ in reversed(hooks))
+    owner = next((one for one in owners if not _is_within(one, "openwafer")), None)
+    return None if owner is None or _is_within(owner, "torch") else owner
+
+
+def _owner_of(function: Callable[..., Any]) -> str:
+    """The module of Python that a function is from."""
+    inner = getattr(function, "func", function)
+    return getattr(inner, "__module__", None) or "Python"
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module.partition(".")[0] == package
 
 
 def _take_hooks() -> tuple[Hooks, ...]:

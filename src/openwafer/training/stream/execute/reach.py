@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from openwafer.training.stream.execute.snapshot import ATOMS, Slot, Snapshot, read_cell
+from openwafer.training.stream.execute.snapshot import ATOMS, Slot, Snapshot, read_cell, walk
 
 _LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "openwafer"})
 # Of what torch keeps in a module, the hooks that run in a pass and the buffers are looked into.
@@ -41,26 +41,25 @@ def reached_from(
     return Snapshot(roots, _Follower().follow, passed_over, max_objects)
 
 
-def held_from(roots: Iterable[tuple[str, object]]) -> Snapshot:
-    """A snapshot of what ``roots`` hold themselves, closures included; code is not read."""
-    return Snapshot(roots, _Follower(reads_code=False).follow, _OF_TORCH, MAX_OBJECTS)
+def held_by(model: nn.Module) -> Iterator[object]:
+    """What a model's modules hold themselves, closures included; code is not read."""
+    follow = _Follower(reads_code=False).follow
+    return (found for _, found in walk(model.named_modules(), follow, _OF_TORCH, MAX_OBJECTS))
 
 
 def draws_beside_torch(module: nn.Module) -> bool:
     """Whether the code of a module can draw from the generators of Python or NumPy."""
     shared = {id(random), id(np.random)}
     owners = {id(random.random.__self__), id(np.random.rand.__self__)}  # type: ignore[attr-defined]
-    roots = ((name, inner) for name, inner in module.named_modules())
     return any(
         id(found) in shared or id(getattr(found, "__self__", None)) in owners
-        for found in Snapshot(roots, _Follower().follow, _OF_TORCH | {"_buffers"}).objects()
+        for found in _reached_by_code(module)
         if not isinstance(found, torch.Tensor)
     )
 
 
 def names_autocast(module: nn.Module) -> bool:
     """Whether the code of a module can enter autocast."""
-    roots = ((name, inner) for name, inner in module.named_modules())
     return any(
         isinstance(found, torch.autocast)
         or (isinstance(found, type) and issubclass(found, torch.autocast))
@@ -68,8 +67,14 @@ def names_autocast(module: nn.Module) -> bool:
             isinstance(found, FunctionType)
             and any("autocast" in name for name in _names_in(found.__code__))
         )
-        for found in Snapshot(roots, _Follower().follow, _OF_TORCH | {"_buffers"}).objects()
+        for found in _reached_by_code(module)
     )
+
+
+def _reached_by_code(module: nn.Module) -> Iterator[object]:
+    passed_over = _OF_TORCH | {"_buffers"}
+    reached = walk(module.named_modules(), _Follower().follow, passed_over)
+    return (found for _, found in reached)
 
 
 class _Follower:

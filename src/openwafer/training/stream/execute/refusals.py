@@ -19,6 +19,17 @@ def graph_of_backward(where: str) -> OpenwaferError:
     )
 
 
+def hooks_passed_over(layer: str, owner: str) -> OpenwaferError:
+    """The error of a forward inside hooks for saved tensors that would not see what it saves."""
+    where = f"layer {layer!r}" if layer else "the streamed model"
+    return error(
+        "saved-tensor-hooks",
+        f"{where} runs inside saved_tensors_hooks of {owner}, and what it saves for its backward "
+        "does not go through them",
+        help="leave them out; activations: offload puts into host memory what layers save",
+    )
+
+
 @contextmanager
 def transforms_refused(where: str) -> Iterator[None]:
     """Context of a forward, whose saved tensors are seen by hooks.

@@ -89,6 +89,38 @@ def _write_cell(cell: CellType, value: object) -> None:
         cell.cell_contents = value
 
 
+def walk(
+    roots: Iterable[tuple[str, object]],
+    follow: Follow,
+    passed_over: frozenset[str],
+    max_objects: int = 100_000,
+) -> Iterator[tuple[Path, object]]:
+    """Every object that is reached from ``roots``, once; see :class:`Snapshot`."""
+    # Kept alive, so that an identity is not another object's.
+    seen: dict[int, object] = {}
+    unseen: list[tuple[Path, object]] = [(((), name), root) for name, root in roots]
+    while unseen and len(seen) < max_objects:
+        path, found = unseen.pop()
+        if type(found) in ATOMS or id(found) in seen:
+            continue
+        seen[id(found)] = found
+        yield path, found
+        unseen.extend(
+            ((path, key), item)
+            for key, item in _inside(found, follow)
+            if type(item) not in ATOMS and key not in passed_over
+        )
+
+
+def _inside(found: Any, follow: Follow) -> Iterable[tuple[object, object]]:
+    if isinstance(found, dict):
+        # A dictionary's own items: a class of its own may make values when it is asked.
+        return dict.items(found)
+    if isinstance(found, list | tuple | set | frozenset | deque):
+        return ((None, item) for item in found)
+    return follow(found)
+
+
 class Snapshot:
     """The contents of everything that is reached from ``roots``.
 
@@ -107,30 +139,10 @@ class Snapshot:
         max_objects: int = 100_000,
     ) -> None:
         self._entries: dict[int, _Entry] = {}
-        self._follow, self._passed_over = follow, passed_over
-        self._seen: dict[int, object] = {}
-        self._open: list[tuple[Path, object]] = [(((), name), root) for name, root in roots]
-        while self._open and len(self._seen) < max_objects:
-            path, found = self._open.pop()
-            if type(found) not in ATOMS and id(found) not in self._seen:
-                self._seen[id(found)] = found
-                self._visit(path, found)
-        self._open.clear()
-
-    def _visit(self, path: Path, found: Any) -> None:
-        form = form_of(found)
-        if form is not None:
-            self._entries[id(found)] = _Entry(found, form, form.read(found), path)
-        if isinstance(found, dict):
-            # A dictionary's own items: a class of its own may make values when it is asked.
-            inner: Iterable[tuple[object, object]] = dict.items(found)
-        elif isinstance(found, list | tuple | set | frozenset | deque):
-            inner = ((None, item) for item in found)
-        else:
-            inner = self._follow(found)
-        for key, item in inner:
-            if type(item) not in ATOMS and key not in self._passed_over:
-                self._open.append(((path, key), item))
+        for path, found in walk(roots, follow, passed_over, max_objects):
+            form = form_of(found)
+            if form is not None:
+                self._entries[id(found)] = _Entry(found, form, form.read(found), path)
 
     @property
     def holds_tensors(self) -> bool:
@@ -148,10 +160,6 @@ class Snapshot:
     def targets(self) -> set[int]:
         """Identities of the objects whose contents it has."""
         return set(self._entries)
-
-    def objects(self) -> Iterable[object]:
-        """Everything that was reached, with contents of its own or without."""
-        return self._seen.values()
 
     def is_current(self) -> bool:
         """Whether everything is as it was, as far as that can be told without waiting."""
@@ -256,7 +264,12 @@ def _put_deque_back(found: deque[Any], content: Sequence[Any]) -> None:
 def _read_tensor(tensor: torch.Tensor) -> tuple[torch.Tensor | None, int]:
     """A copy and a version; no copy of what a graph has made, which nobody may write in place."""
     copied = None if tensor.requires_grad else tensor.detach().clone()
-    return copied, tensor._version
+    return copied, version_of(tensor)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor was written in place; 0 where torch does not count that."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _same_tensor(tensor: torch.Tensor, content: tuple[torch.Tensor | None, int]) -> bool:
@@ -265,7 +278,7 @@ def _same_tensor(tensor: torch.Tensor, content: tuple[torch.Tensor | None, int])
     if content[0] is None:
         return True
     if is_fake(tensor) and tensor.device.type == "cpu":
-        return tensor._version == content[1]
+        return version_of(tensor) == content[1]
     return _is_on_host(tensor) and torch.equal(tensor, content[0])
 
 
@@ -275,7 +288,7 @@ def _is_on_host(tensor: torch.Tensor) -> bool:
 
 def _put_tensor_back(tensor: torch.Tensor, content: tuple[torch.Tensor | None, int]) -> None:
     if content[0] is not None:
-        with torch.no_grad():
+        with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
             tensor.copy_(content[0])
 
 
@@ -313,7 +326,7 @@ def _differences(entry: _Entry, *, waits: bool) -> list[str]:
     if isinstance(target, torch.Tensor) and waits:
         return [] if torch.equal(target, content[0]) else [name]
     if isinstance(target, torch.Tensor) and not _is_on_host(target):
-        return [name] if target._version != content[1] else []
+        return [name] if version_of(target) != content[1] else []
     if isinstance(target, Slot | CellType):
         return [] if _is_alike(entry.form.read(target), content) else [name]
     if isinstance(target, list | deque) and len(target) == len(content):

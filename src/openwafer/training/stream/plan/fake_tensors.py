@@ -18,6 +18,7 @@ from torch._C import (
 )
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.stream.plan.operators import num_spanned
@@ -69,6 +70,11 @@ _KNOWN: Final[dict[Key, _Outcome]] = {}
 class RememberingFakeMode(Unguarded, FakeTensorMode):
     """A mode whose tensors have no memory, and that remembers what operators return."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # Of real tensors, which live on where the model's code has them; by identity.
+        self._stand_ins: dict[int, FakeTensor] = {}
+
     def __torch_dispatch__(
         self,
         func: Any,
@@ -80,6 +86,7 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
         tensors: list[FakeTensor] = []
         key = _key_of(func, args, kwargs, tensors) if _is_foreseeable(func) else None
         if key is None:
+            self._keep_stand_ins(args, kwargs)
             return super().__torch_dispatch__(func, types, args, kwargs)
         known = _KNOWN.get(key)
         if known is not None:
@@ -90,6 +97,13 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
         if outcome is not None and _key_of(func, args, kwargs, []) == key:
             _KNOWN[key] = outcome
         return out
+
+    def _keep_stand_ins(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """See that what is counted of a real tensor counts as long as it would."""
+        for leaf in pytree.arg_tree_leaves(*args, **kwargs):
+            if type(leaf) is torch.Tensor and self.allow_non_fake_inputs:
+                made = self.fake_tensor_converter.from_real_tensor(self, leaf)
+                self._stand_ins[id(made)] = made
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator from a mode above this one, which torch need not find where it is known.

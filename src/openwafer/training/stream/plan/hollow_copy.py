@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import strides_of
-from openwafer.training.stream.execute.reach import held_from
+from openwafer.training.stream.execute.reach import held_by
 from openwafer.training.stream.execute.snapshot import NOTHING, Slot, read_cell
 
 Memo = dict[int, object]
@@ -62,7 +62,7 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
     Raises:
         OpenwaferError: ``model-not-copied``.
     """
-    held = list(held_from(model.named_modules()).objects())
+    held = list(held_by(model))
     for tensor in _tensors(held, memo):
         memo[id(tensor)] = _copied(tensor, torch_device)
     memo |= {id(one): one for one in held if not _can_be_copied(one)}

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.reach import reached_from
-from openwafer.training.stream.execute.snapshot import ATOMS, Snapshot
+from openwafer.training.stream.execute.snapshot import ATOMS, Snapshot, version_of
 
 MAX_SHOWN: Final = 3
 
@@ -47,7 +47,7 @@ class ForwardWatch:
         """Context of one call of a layer."""
         leaves = pytree.tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        versions = [tensor._version for tensor in tensors]
+        versions = [version_of(tensor) for tensor in tensors]
         with self._unmetered():
             own = self._states[layer].now().targets()
             around, passed = self._snapshot(layer), reached_from(_objects(leaves))
@@ -57,11 +57,11 @@ class ForwardWatch:
         finally:
             self._running = None
         changed = [*around.changed(own), *(f"its argument {name}" for name in passed.changed(own))]
-        if versions != [tensor._version for tensor in tensors]:
+        if versions != [version_of(tensor) for tensor in tensors]:
             changed.append("an input, in place")
         if changed:
             self.note(layer, f"its forward changes {', '.join(changed[:MAX_SHOWN])}")
-        self._inputs += [(layer, weakref.ref(tensor), tensor._version) for tensor in tensors]
+        self._inputs += [(layer, weakref.ref(tensor), version_of(tensor)) for tensor in tensors]
 
     def _snapshot(self, layer: str) -> Snapshot:
         known = self._around.get(layer)
@@ -83,7 +83,7 @@ class ForwardWatch:
         """Note the layers whose inputs were written after their calls."""
         for layer, reference, version in self._inputs:
             tensor = reference()
-            if tensor is not None and tensor._version != version:
+            if tensor is not None and version_of(tensor) != version:
                 self.note(layer, "an input is written in place after its forward")
         self._inputs.clear()
 
