@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
@@ -62,6 +63,37 @@ class Averaging(Block):
     def forward(self, x: Tensor) -> Tensor:
         self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
         return super().forward(x - self.mean)
+
+
+class Moving(Block):
+    """A buffer that is moved in place, and wanted by the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: Tensor
+        self.register_buffer("scale", torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.scale.lerp_(x.detach().float().abs().mean(0), 0.1)
+        return super().forward(x) * self.scale
+
+
+class Overwriting(Block):
+    """What its backward wants is written to: torch refuses the backward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x).sigmoid()
+        return out.mul_(2.0)
+
+
+class Around(Block):
+    """Runs its half in contexts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            seen = self.up(x)[:, :WIDTH].float()
+        with save_on_cpu():
+            return super().forward(x + 0.1 * seen)
 
 
 class Remembering(Block):
@@ -214,7 +246,8 @@ class Half(Block):
 BLOCKS: dict[str, Callable[[], nn.Module]] = {
     kind.__name__.lower(): kind
     for kind in (
-        *(Block, Dropping, Normed, Counting, Averaging, Remembering, Slicing, InPlace, Branching),
+        *(Block, Dropping, Normed, Counting, Averaging, Moving, Overwriting, Around, Remembering),
+        *(Slicing, InPlace, Branching),
         *(Drawing, Casting, Recomputing, Weighing, Recurrent, Attending, Routing, Hooked, Leaving),
         Half,
     )

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from openwafer.training.plan_record import Activations
 from tests.training.fuzz.random_training import (
+    OF_TORCH,
     Case,
     LoopPlan,
     ModelPlan,
@@ -51,7 +52,10 @@ def check(case: Case) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected, found = train(case, is_streamed=False), train(case, is_streamed=True)
-    if found.refusal is None:
+    if expected.refusal == OF_TORCH:
+        # One that is recomputed is right all the same.
+        assert found.refusal is not None or case.policy is not Activations.KEEP
+    elif found.refusal is None:
         assert differences(found, expected) == []
     else:
         common = zip(found.seen, expected.seen, strict=False)

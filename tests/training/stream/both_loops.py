@@ -1,5 +1,6 @@
 """One training run, told once, as a plain PyTorch loop and streamed."""
 
+import random
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -67,7 +68,9 @@ class Run:
 
 
 def seed_of(step: int, index: int) -> None:
-    torch.manual_seed(5000 + 100 * step + index)
+    drawn = 5000 + 100 * step + index
+    torch.manual_seed(drawn)
+    random.seed(drawn)
 
 
 def train_plainly(run: Run) -> Parameters:

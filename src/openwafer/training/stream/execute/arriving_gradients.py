@@ -46,11 +46,14 @@ class ArrivingGradients:
         self._parameters = parameters
         self._device = device
         self._num_micro_batches = 1
+        # Of those that are expected, by record.
         self._num_arrived: dict[str, int] = {}
-        self._num_expected = {
-            record: sum(parameters[name].requires_grad for name in names)
+        self._expected = {
+            record: frozenset(name for name in names if parameters[name].requires_grad)
             for record, names in split.records.items()
         }
+        # Records that got others, too: nobody knows which is their last.
+        self._unforeseen: set[str] = set()
         shared = {record for layer in split.layers for record in layer.shared}
         self._often_used = frozenset(shared | {PINNED})
         # Records whose gradients of a micro-batch come in parts, and those parts in host memory.
@@ -59,18 +62,18 @@ class ArrivingGradients:
 
     def expect(self, names: Sequence[str]) -> None:
         """Say which parameters get a gradient, so that a record does not wait for the others."""
-        expected = set(names)
+        expected = frozenset(names)
         for record, held in self._split.records.items():
-            num = len(expected.intersection(held))
-            self._num_expected[record] = num or self._num_expected[record]
+            self._expected[record] = expected.intersection(held) or self._expected[record]
 
     def are_expected(self, record: str) -> bool:
         """Whether a parameter of the record gets a gradient, as far as is known."""
-        return self._num_expected[record] > 0
+        return bool(self._expected[record])
 
     def begin(self, num_micro_batches: int, *, is_rising: bool = False) -> None:
         """A pass of so many micro-batches begins; their forwards run in falling order or rising."""
         self._num_micro_batches = num_micro_batches
+        self._unforeseen.clear()
         apart = self._split.records if is_rising else self._often_used
         self._apart = set(apart) if num_micro_batches > 1 else set()
 
@@ -85,13 +88,18 @@ class ArrivingGradients:
         The pinned record never is: its turn in the store comes when no other loan is out.
         """
         record = self._split.record_of[name]
-        self._num_arrived[record] = self._num_arrived.get(record, 0) + 1
+        is_expected = name in self._expected[record]
+        self._num_arrived[record] = self._num_arrived.get(record, 0) + is_expected
+        if not is_expected:
+            self._unforeseen.add(record)
         if record in self._apart:
             self._put_aside(name)
             return None
         if self.slices_wait and self._num_micro_batches > 1 and slice_of(record) is not None:
             return None
-        wanted = self._num_expected[record] * self._num_micro_batches
+        if record in self._unforeseen:
+            return None
+        wanted = len(self._expected[record]) * self._num_micro_batches
         return record if self._num_arrived[record] >= wanted and record != PINNED else None
 
     def _put_aside(self, name: str) -> None:

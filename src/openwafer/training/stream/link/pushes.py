@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -29,6 +29,10 @@ class Arrived:
 
     gradients: Mapping[str, torch.Tensor | None]
     is_on_host: bool = False
+
+    def joined(self, later: "Arrived") -> "Arrived":
+        """These and others of the same record, which came later: of parameters that had none."""
+        return replace(self, gradients={**self.gradients, **later.gradients})
 
     @property
     def is_zero(self) -> bool:
@@ -101,7 +105,8 @@ class Pushes:
         """Keep or apply the gradients of a record."""
         if self.timing is UpdateTiming.ON_PUSH and self._fetches.is_lent(record):
             # The rest of the backward pass sees the weights as they were.
-            self._held_back[record] = arrived
+            held_back = self._held_back.get(record)
+            self._held_back[record] = arrived if held_back is None else held_back.joined(arrived)
         elif self._adds_nothing(record, arrived):
             # The push before, whose thread notes what it keeps.
             self.finish()
