@@ -225,3 +225,62 @@ def test_interpreter_and_native_code_agree_on_the_default_case() -> None:
 def test_what_a_parameter_decides_takes_no_time() -> None:
     text = "  %0 = parameter[0] i16 !0\n  %1 = add i16 %0, 3:i16 !0\n  store @x, %1 !0"
     assert cycles_of(text) == 1
+
+
+_CHOICE = """
+global @x 16 2
+entry &main
+fn &main($n: i16) void {{
+  slot $kept: i16
+start:
+  %0 = load i16 @x !0
+  %1 = get[n] i16 !0
+  set[kept] %1 !0
+  %2 = lt bool %0, %1 !0
+  branch[one, other] %2 !0
+one:
+  {} !0
+  jump[both] !0
+other:
+  jump[both] !0
+both:
+  %4 = get[kept] i16 !0
+  store @x+2, %4 !0
+  return !0
+}}
+"""
+
+
+@pytest.mark.parametrize("value", [0, 9])
+def test_a_condition_that_chooses_a_value_takes_one_instruction(value: int) -> None:
+    trail = assert_agrees(_CHOICE.format("%3 = load i16 @x !0\n  set[kept] %3"), arguments=[value])
+    assert trail.box[mailbox.CYCLE] == 4 + 1 + 1 + 1  # load, comparison, choice, store
+
+
+@pytest.mark.parametrize("value", [0, 9])
+def test_a_condition_that_stores_is_a_branch(value: int) -> None:
+    trail = assert_agrees(_CHOICE.format("store @x, 5:i16"), arguments=[value])
+    assert trail.box[mailbox.CYCLE] > 4 + 1 + 1 + min(WSE2.timing.branch_cycles)
+
+
+_COPY_AND_LOAD = """
+entry &main
+fn &main() void {{
+head:
+  vector[mov16] dsd(1, 40, 8, 0, 1, 1, 0, 0), dsd(1, 60, 8, 0, 1, 1, 0, 0) !0
+  {} !0
+  return !0
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"), [("%1 = load i16 80:ptr", True), ("store 80:ptr, 1:i16", False)]
+)
+def test_a_load_waits_for_the_results_of_a_vector_operation(line: str, *, waits: bool) -> None:
+    drains = [
+        one.op
+        for block in timed(read_module(_COPY_AND_LOAD.format(line)), WSE2).functions["main"].blocks
+        for one in block.instructions
+    ]
+    assert ("drain" in drains) is waits

@@ -66,3 +66,9 @@ def test_tasks_take_the_same_cycles_in_both_engines(arch: Arch) -> None:
         for engine in EngineKind
     )
     assert native == oracle
+
+
+@BOTH
+def test_a_word_for_a_row_arrives_as_long_after_the_start_of_each_pe(arch: Arch) -> None:
+    device = run("relay", arch, width=6, height=1, has_tasks=False)
+    assert len({device.note(2, x) for x in range(1, 6)}) == 1
