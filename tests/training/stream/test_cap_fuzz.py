@@ -5,7 +5,7 @@ the storages that operators made and that are alive, and the weights that parame
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -22,6 +22,8 @@ from openwafer.training.stream.execute.execution import StreamedExecution
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, plan
 
 NUM_CASES, NUM_SLOW_CASES = 10, 500
+# Calls of a loop that computes a loss of its own were above their budgets.
+FOUND = (192, 323)
 # Scalars of the optimizer on the host, which the oracle cannot tell from the device's.
 SLACK_BYTES = 256
 REFUSALS = ("batch-larger-than-planned", "device-budget-exceeded")
@@ -167,7 +169,7 @@ def calls_of(case: Case, streamed: StreamedRun, step: int) -> list[int]:
     return [] if is_offloading else [oracle.peak_bytes]
 
 
-def above(seeds: range) -> tuple[list[tuple[int, int, int]], int]:
+def above(seeds: Iterable[int]) -> tuple[list[tuple[int, int, int]], int]:
     """Seed, budget and peak of calls above their budget, and how many calls there were."""
     found, number = [], 0
     for seed in seeds:
@@ -178,7 +180,7 @@ def above(seeds: range) -> tuple[list[tuple[int, int, int]], int]:
 
 
 def test_no_call_is_above_its_budget() -> None:
-    found, number = above(range(NUM_CASES))
+    found, number = above((*range(NUM_CASES), *FOUND))
     assert found == []
     assert number > NUM_CASES
 

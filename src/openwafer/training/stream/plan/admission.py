@@ -147,6 +147,9 @@ def bare_copy(model: nn.Module) -> nn.Module:
 def loss_of_call(model: nn.Module, arguments: object) -> torch.Tensor:
     """A scalar from which backward reaches what a loss of the model's output can reach.
 
+    Where the model returns no loss, the loop computes one, of which no plan knows: so it takes the
+    memory of a cross entropy and of a mean square.
+
     Args:
         model: any module.
         arguments: a call's positional ones and the mapping of the others.
@@ -171,7 +174,13 @@ def loss_of_call(model: nn.Module, arguments: object) -> torch.Tensor:
             "is no tensor with a gradient",
             help="return a loss, an object with a `loss`, or tensors in tuples, lists and mappings",
         )
-    return torch.stack([leaf.sum() for leaf in floats]).sum()
+    return torch.stack([_loss_of(leaf) for leaf in floats]).sum()
+
+
+def _loss_of(output: torch.Tensor) -> torch.Tensor:
+    if output.ndim == 0 or not output.is_floating_point():
+        return output.sum()
+    return output.log_softmax(-1).square().sum()
 
 
 def _take_modes(model: nn.Module, kind: CallKind) -> None:
