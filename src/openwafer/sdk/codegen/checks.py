@@ -10,6 +10,7 @@ from openwafer.sdk.codegen.floats import raw_bits
 from openwafer.sdk.codegen.functions import FunctionWriter
 from openwafer.sdk.codegen.mailboxes import read
 from openwafer.sdk.codegen.vectors import mapped
+from openwafer.sdk.ir.checks import MET_IN_FLIGHT, OUTSIDE
 from openwafer.sdk.ir.function import Constant, Instruction, Type
 from openwafer.sdk.program import descriptor, mailbox
 from openwafer.sdk.program.mailbox import Finding, Trap, finding_of
@@ -93,8 +94,7 @@ def _wide(writer: FunctionWriter, instruction: Instruction) -> list[str]:
 
 
 def _outside(instruction: Instruction) -> int:
-    is_read = instruction.names[1] == "read"
-    return finding_of(Finding.READ_OUTSIDE if is_read else Finding.WRITE_OUTSIDE)
+    return finding_of(OUTSIDE[instruction.names[1]])
 
 
 def _inside(writer: FunctionWriter, instruction: Instruction) -> None:
@@ -161,9 +161,8 @@ def _variable_at(writer: FunctionWriter, head: str, byte: str) -> str:
 
 def _flight(writer: FunctionWriter, instruction: Instruction) -> None:
     is_some = writer.body.value(f"icmp ne i64 {read(writer.body, mailbox.IN_FLIGHT)}, 0")
-    is_read = instruction.names[1] == "read"
-    kind = Finding.READ_IN_FLIGHT if is_read else Finding.WRITE_IN_FLIGHT
-    _tell(writer, instruction, is_some, finding_of(kind), *_wide(writer, instruction))
+    finding = finding_of(MET_IN_FLIGHT[instruction.names[1]])
+    _tell(writer, instruction, is_some, finding, *_wide(writer, instruction))
 
 
 def _divisor(writer: FunctionWriter, instruction: Instruction) -> None:

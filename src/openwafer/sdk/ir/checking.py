@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
+from openwafer.sdk.ir.checks import MET_IN_FLIGHT, OUTSIDE
 from openwafer.sdk.ir.machine import Machine
 from openwafer.sdk.program import descriptor, mailbox
 from openwafer.sdk.program.mailbox import Finding, finding_of
@@ -52,16 +53,12 @@ def _extent(
     yield finding, first, extent | length << mailbox.OTHER_SHIFT
 
 
-def _outside(way: str) -> int:
-    return finding_of(Finding.READ_OUTSIDE if way == "read" else Finding.WRITE_OUTSIDE)
-
-
 def _inside(
     _machine: Machine, words: Sequence[str], args: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
     address, begin, size, length = args
     if ((address - begin) & 0xFFFF) + length > size:
-        yield _outside(words[0]), address, begin
+        yield finding_of(OUTSIDE[words[0]]), address, begin
 
 
 def _same(
@@ -75,15 +72,14 @@ def _same(
     own = machine.variable_at(root // WORD_BYTES)
     ends = (machine.variable_at(byte // WORD_BYTES) for byte in (address, last))
     if own != mailbox.NO_VARIABLE and any(end != own for end in ends):
-        yield _outside(words[0]), address, root
+        yield finding_of(OUTSIDE[words[0]]), address, root
 
 
 def _flight(
     machine: Machine, words: Sequence[str], args: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
     if machine.box[mailbox.IN_FLIGHT]:
-        kind = Finding.READ_IN_FLIGHT if words[0] == "read" else Finding.WRITE_IN_FLIGHT
-        yield finding_of(kind), args[0], args[1]
+        yield finding_of(MET_IN_FLIGHT[words[0]]), args[0], args[1]
 
 
 def _divisor(

@@ -43,13 +43,18 @@ from openwafer.sdk.ir.operations import FABRIC
 from openwafer.sdk.program.descriptor import (
     KIND_MASK,
     WORD_BASE,
-    WORD_EXTENT,
     WORD_KIND,
     DsdKind,
+    extent_of,
 )
+from openwafer.sdk.program.mailbox import Finding
 
 READ: Final = "read"
 WRITE: Final = "write"
+OUTSIDE: Final = {READ: Finding.READ_OUTSIDE, WRITE: Finding.WRITE_OUTSIDE}
+"""What accesses that leave their variable are, by their word."""
+MET_IN_FLIGHT: Final = {READ: Finding.READ_IN_FLIGHT, WRITE: Finding.WRITE_IN_FLIGHT}
+"""The same of accesses of what an operation in flight uses."""
 _MOST_EXTENT: Final = 0x7FFF
 _ENDING: Final = frozenset(
     ("terminate_on_control", "control_activate", "control_unblock", "filter", "single_step")
@@ -88,16 +93,11 @@ def checked(module: Module, accesses: Accesses = Accesses()) -> Module:
 
 
 def _checked_function(function: Function, sizes: dict[str, int], accesses: Accesses) -> Function:
-    own = tuple((name, sizes[name]) for name in sorted(function.once(_symbols, _symbols)))
+    own = tuple((name, sizes[name]) for name in sorted(function.symbols))
 
     return function.once(
         (_checked_function, own, accesses), lambda one: _Writer(one, dict(own), accesses).function()
     )
-
-
-def _symbols(function: Function) -> frozenset[str]:
-    args = (arg for block in function.blocks for one in block.instructions for arg in one.args)
-    return frozenset(arg.symbol for arg in args if isinstance(arg, Address))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Writer:
         self._sizes = sizes
         self._slots = {one.name: WORD_BYTES * one.num_words for one in function.slots}
         self._made: dict[int, Instruction] = {}
-        results = (one.result for block in function.blocks for one in block.instructions)
+        results = (one.result for one in function.instructions)
         self._next = 1 + max(results, default=-1)
         self._kept: dict[str, _Root] = {
             slot.name: Constant(0, Type.PTR) for slot in function.parameters
@@ -233,8 +233,8 @@ def _checks_of_operands(one: Instruction) -> Iterator[Instruction]:
     known = {place: dsd for place, dsd in enumerate(map(_known_dsd, one.args)) if dsd is not None}
     length = _known_length(one, known)
     for place, dsd in known.items():
-        if length and _is_memory(dsd) and _extent(dsd) != length:
-            numbers = (dsd[WORD_BASE], _extent(dsd), length)
+        if length and _is_memory(dsd) and extent_of(dsd) != length:
+            numbers = (dsd[WORD_BASE], extent_of(dsd), length)
             args = tuple(Constant(number & _MOST_EXTENT, Type.U16) for number in numbers)
             yield Instruction("check", args, names=("extent", name, str(place)))
 
@@ -245,7 +245,7 @@ def _known_length(one: Instruction, known: dict[int, tuple[int, ...]]) -> int:
         return 0
     for place in (*range(1, 1 + len(VECTOR_OPS[one.names[0]].sources)), 0):
         if one.args[place].type in (Type.DSD, Type.DSD4):
-            return _extent(known[place]) if place in known else 0
+            return extent_of(known[place]) if place in known else 0
     return 0
 
 
@@ -257,10 +257,6 @@ def _known_dsd(value: Value) -> tuple[int, ...] | None:
 
 def _is_memory(dsd: tuple[int, ...]) -> bool:
     return dsd[WORD_KIND] & KIND_MASK == DsdKind.MEM1D
-
-
-def _extent(dsd: tuple[int, ...]) -> int:
-    return dsd[WORD_EXTENT] | dsd[WORD_EXTENT + 1] << 16
 
 
 def _is_known_inside(address: Value, size: int, length: Value) -> bool:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir.diamonds import Diamond, diamonds
-from openwafer.sdk.ir.drains import drained
+from openwafer.sdk.ir.drains import drained, looks_at_clock
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -63,8 +63,6 @@ _STOPS: Final = frozenset(
 ) | {"copy", "call", "call_indirect", "timestamp_control"}
 _FORGETS: Final = frozenset(("copy", "call", "call_indirect", "vector"))
 _HIGH_EXTENT: Final = WORD_EXTENT + 1
-LOW_WORD: Final = "0"
-"""Of the timestamp counter; who reads it has the others as they are in that cycle."""
 
 
 def timed(module: Module, generation: Generation) -> Module:
@@ -274,7 +272,7 @@ class _Walk:
         return self._number(value) in self._numbers.constants
 
     def _visit(self, one: Instruction) -> int:
-        if one.op in _STOPS or (one.op == "timestamp" and one.names[0] == LOW_WORD):
+        if one.op in _STOPS or looks_at_clock(one):
             return self._visit_stop(one)
         match one.op:
             case "drain":

@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import Final
 
 from openwafer.sdk.ir.function import Block, Function, Instruction, Module, Type
-from openwafer.sdk.ir.suspension import calls, successors
+from openwafer.sdk.ir.suspension import CALLS, calls, successors
 
 _WAITS: Final = frozenset(("copy", "timestamp_control", "read_register", "write_register", "print"))
 _DSDS: Final = (Type.DSD, Type.DSD4)
-_CALLS: Final = frozenset(("call", "call_indirect"))
 
 
 def drained(module: Module) -> Module:
@@ -33,9 +32,14 @@ def drained(module: Module) -> Module:
 
 def _has_vectors(function: Function) -> bool:
     def look(one: Function) -> bool:
-        return any(i.op == "vector" for block in one.blocks for i in block.instructions)
+        return any(i.op == "vector" for i in one.instructions)
 
     return function.once(_has_vectors, look)
+
+
+def looks_at_clock(instruction: Instruction) -> bool:
+    """Whether it reads the clock's low word; the others are then as they are in that cycle."""
+    return instruction.op == "timestamp" and instruction.names[0] == "0"
 
 
 def _drained_function(function: Function, *, is_called: bool) -> Function:
@@ -87,12 +91,10 @@ def _waits(one: Instruction, block: Block) -> bool:
     A DSR is loaded when it is asked for; elements that the machine steps through come like those of
     a vector operation.
     """
-    if one.op == "timestamp":
-        return one.names[0] == "0"
     is_load = one.op == "load" and one.type not in _DSDS and not block.is_stepped
-    return is_load or one.op in _WAITS
+    return is_load or one.op in _WAITS or looks_at_clock(one)
 
 
 def _leaves_results(one: Instruction) -> bool:
     """Whether behind an instruction results of vector operations may be under way."""
-    return one.op in _CALLS or (one.op == "vector" and "async" not in one.names)
+    return one.op in CALLS or (one.op == "vector" and "async" not in one.names)

@@ -196,6 +196,16 @@ class Function:
             yield from block.instructions
 
     @property
+    def symbols(self) -> frozenset[str]:
+        """The global variables that it names."""
+
+        def find(one: "Function") -> frozenset[str]:
+            args = (arg for instruction in one.instructions for arg in instruction.args)
+            return frozenset(arg.symbol for arg in args if isinstance(arg, Address))
+
+        return self.once("symbols", find)
+
+    @property
     def first_place(self) -> int:
         """Place in the source of what it does first; -1 where that is not known."""
         return next((one.place for one in self.instructions if one.place >= 0), -1)

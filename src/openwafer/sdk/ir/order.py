@@ -29,7 +29,7 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.operations import ORDERED, SYNCED
-from openwafer.sdk.ir.suspension import is_request
+from openwafer.sdk.ir.suspension import CALLS, is_request
 from openwafer.sdk.program.descriptor import (
     DSD_WORDS,
     KIND_MASK,
@@ -45,7 +45,6 @@ _MEMORY_KINDS: Final = (DsdKind.MEM1D, DsdKind.MEM4D, DsdKind.CIRCULAR)
 _DSDS: Final = (Type.DSD, Type.DSD4)
 _HEAD_BITS: Final = KIND_MASK | sum(DsdFlag)
 _MOST_ELEMENT_WORDS: Final = 4
-_CALLS: Final = frozenset(("call", "call_indirect"))
 
 Target: TypeAlias = str | None
 """What a pointer leads to: a global, a memory slot behind ``$``, None where that is not known."""
@@ -228,16 +227,11 @@ def _is_arithmetic(one: Instruction) -> bool:
 
 
 def _ordered_function(function: Function, shared: frozenset[str]) -> Function:
-    own = shared & function.once(_symbols, _symbols)
+    own = shared & function.symbols
     return function.once(
         (_ordered_function, own),
         lambda one: replace(one, blocks=list(_ordered_blocks(one, own))),
     )
-
-
-def _symbols(function: Function) -> frozenset[str]:
-    args = (arg for one in function.instructions for arg in one.args)
-    return frozenset(arg.symbol for arg in args if isinstance(arg, Address))
 
 
 def _ordered_blocks(function: Function, shared: frozenset[str]) -> Iterator[Block]:
@@ -295,7 +289,7 @@ def _ordered_block(
             yield Instruction("sync", place=one.place, cycles=one.cycles)
             yield replace(one, cycles=())
         else:
-            is_over &= one.op not in _CALLS and one.op != "drain" and not is_request(one)
+            is_over &= one.op not in CALLS and one.op != "drain" and not is_request(one)
             yield one
 
 

@@ -174,9 +174,7 @@ def inlined_functions(module: Module) -> frozenset[str]:
 
 
 def _num_instructions(function: Function) -> int:
-    return sum(
-        one.op not in ("show", "drain") for block in function.blocks for one in block.instructions
-    )
+    return sum(one.op not in ("show", "drain") for one in function.instructions)
 
 
 def _is_short(function: Function) -> bool:

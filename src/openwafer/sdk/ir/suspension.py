@@ -21,7 +21,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.operations import OPERATIONS
 
-_CALLS: Final = frozenset(("call", "call_indirect"))
+CALLS: Final = frozenset(("call", "call_indirect"))
 
 
 def is_request(instruction: Instruction) -> bool:
@@ -103,7 +103,7 @@ def _requests(function: Function) -> bool:
 
 def calls(function: Function) -> tuple[Instruction, ...]:
     """Its calls, in the order of the text."""
-    return function.once(calls, lambda one: tuple(i for i in one.instructions if i.op in _CALLS))
+    return function.once(calls, lambda one: tuple(i for i in one.instructions if i.op in CALLS))
 
 
 def _call_graph(module: Module) -> dict[str, set[str]]:

@@ -39,7 +39,7 @@ def run_inline(
     sizes = [element_words(kind) for kind in (op.destination, *op.sources)]
     values: list[int] = [0] * 3
     in_order = [*(bits for _, bits in sources), target]
-    extents = [_extent(bits) for bits in in_order if isinstance(bits, tuple)]
+    extents = [words.extent_of(bits) for bits in in_order if isinstance(bits, tuple)]
     length = next((extent for extent in extents if extent), 0 if extents else 1)
     accumulates = not isinstance(target, tuple) and not isinstance(sources[0][1], tuple)
     result = 0
@@ -113,10 +113,6 @@ def _read(machine: Machine, dsd: tuple[int, ...], index: int, num_words: int) ->
     bits = machine.load(2 * _address(dsd, index, num_words), _BY_WORDS[num_words])
     assert isinstance(bits, int)
     return bits
-
-
-def _extent(dsd: tuple[int, ...]) -> int:
-    return dsd[words.WORD_EXTENT] | dsd[words.WORD_EXTENT + 1] << 16
 
 
 def _address(dsd: tuple[int, ...], index: int, num_words: int) -> int:

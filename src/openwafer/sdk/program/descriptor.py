@@ -20,6 +20,7 @@ outermost dimension that moves, so strides count from the last element of the in
 writes them.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import Final
 
@@ -69,3 +70,8 @@ class DsdFlag(IntFlag):
     ZERO_FIRST = 1 << 7
     ZERO_SECOND = 1 << 8
     HAS_CONTROL_TRANSFORM = 1 << 9
+
+
+def extent_of(words: Sequence[int]) -> int:
+    """Elements of a mem1d, fabin or fabout."""
+    return words[WORD_EXTENT] | words[WORD_EXTENT + 1] << 16
