@@ -20,18 +20,11 @@ from openwafer.sdk.csl.sema.doubts import RESERVED_COLORS, reserved
 from openwafer.sdk.csl.sema.layout_state import LayoutState
 from openwafer.sdk.csl.traffic import Traffic
 from openwafer.sdk.program.image import Image
-from openwafer.sdk.program.routing import OPPOSITE, ColorConfig, Direction
+from openwafer.sdk.program.routing import OPPOSITE, STEPS, ColorConfig, Direction
 from openwafer.source import Span
 
 Mask = NDArray[np.bool_]
 _SIDES: Final = (Direction.WEST, Direction.EAST, Direction.SOUTH, Direction.NORTH)
-_STEPS: Final = {
-    Direction.WEST: (0, -1),
-    Direction.EAST: (0, 1),
-    Direction.SOUTH: (1, 0),
-    Direction.NORTH: (-1, 0),
-}
-"""Rows and columns to the next PE."""
 _ALL: Final = slice(None)
 _BEHIND, _BEFORE = slice(1, None), slice(None, -1)
 _NEIGHBOURS: Final = {
@@ -299,7 +292,7 @@ class _Finder:
         color = self._color
         rows, columns = color.rx.shape
         for side in _SIDES:
-            down, across = _STEPS[side]
+            across, down = STEPS[side]
             other = pe[0] + down, pe[1] + across
             is_there = 0 <= other[0] < rows and 0 <= other[1] < columns
             if (
@@ -311,7 +304,7 @@ class _Finder:
                 yield other
 
     def _not_accepted(self, pe: tuple[int, int], side: Direction) -> Diagnostic:
-        down, across = _STEPS[side]
+        across, down = STEPS[side]
         other = pe[0] + down, pe[1] + across
         accepted = [one.name for one in Direction if self._color.rx[other] & (1 << one)]
         what = f"accepts it from {' and '.join(accepted)}" if accepted else "has no route for it"
@@ -344,7 +337,7 @@ def _on_circles(hops: dict[Direction, Mask]) -> Mask:
     rows, columns = hops[Direction.WEST].shape
     # With a border of PEs that have no hops, steps in the flat arrays stay on the fabric.
     width = columns + 2
-    steps = {side: _STEPS[side][0] * width + _STEPS[side][1] for side in _SIDES}
+    steps = {side: STEPS[side][1] * width + STEPS[side][0] for side in _SIDES}
     flat = {steps[side]: np.pad(there, 1).ravel() for side, there in hops.items()}
     back = {-step: np.roll(there, step) for step, there in flat.items()}
     inside = np.pad(np.ones((rows, columns), bool), 1).ravel()

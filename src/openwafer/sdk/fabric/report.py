@@ -10,11 +10,12 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.alike import Remark, alike_together
-from openwafer.sdk.fabric.senders import OPPOSITE, RAMP, neighbour, senders_of, sends, sends_control
+from openwafer.sdk.fabric.senders import RAMP, neighbour, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.waiting import waiting_wavelets, waiting_work
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
+from openwafer.sdk.program.routing import OPPOSITE, Direction
 
 DIRECTION_NAMES = ("West", "East", "South", "North", "Ramp")
 MAX_NOTES = 12
@@ -340,7 +341,9 @@ class Report:
             is_full = self._is_full(pe, w.C_IN, queue)
             return f"goes to the core, whose input queue {queue} is full" if is_full else ""
         other = neighbour(self._size, pe, direction)
-        reason = "" if other is None else self._refused(other, color, OPPOSITE[direction])
+        reason = (
+            "" if other is None else self._refused(other, color, OPPOSITE[Direction(direction)])
+        )
         where = DIRECTION_NAMES[direction].lower()
         return f"goes {where}, where {reason}" if reason else ""
 

@@ -7,11 +7,9 @@ from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.program.descriptor import DsdFlag
 from openwafer.sdk.program.mailbox import Option
+from openwafer.sdk.program.routing import OPPOSITE, STEPS, Direction
 
-RAMP = 4
-STEPS = ((-1, 0), (1, 0), (0, 1), (0, -1))
-"""Columns and rows to the neighbour, by direction."""
-OPPOSITE = (1, 0, 3, 2)
+RAMP = Direction.RAMP
 _MARKS_CONTROL = int(DsdFlag.CONTROL | DsdFlag.HAS_CONTROL_TRANSFORM)
 
 
@@ -28,14 +26,15 @@ def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> It
             if other is None or other in seen or not (taken >> direction) & 1:
                 continue
             sent = _directions(int(tables.route[color, other]), 0)
-            if (sent >> OPPOSITE[direction]) & 1:
+            if (sent >> OPPOSITE[Direction(direction)]) & 1:
                 seen.add(other)
                 waiting.append(other)
 
 
 def neighbour(size: tuple[int, int], pe: int, direction: int) -> int | None:
     """The PE in a direction other than the ramp; None outside of the rectangle."""
-    x, y = pe % size[0] + STEPS[direction][0], pe // size[0] + STEPS[direction][1]
+    across, down = STEPS[Direction(direction)]
+    x, y = pe % size[0] + across, pe // size[0] + down
     return y * size[0] + x if 0 <= x < size[0] and 0 <= y < size[1] else None
 
 

@@ -21,6 +21,13 @@ OPPOSITE = {
     Direction.NORTH: Direction.SOUTH,
     Direction.RAMP: Direction.RAMP,
 }
+STEPS = {
+    Direction.WEST: (-1, 0),
+    Direction.EAST: (1, 0),
+    Direction.SOUTH: (0, 1),
+    Direction.NORTH: (0, -1),
+}
+"""Columns and rows to the neighbour."""
 
 
 class PopMode(IntEnum):
