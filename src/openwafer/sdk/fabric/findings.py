@@ -9,7 +9,7 @@ from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import check, overrun
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.overruns import place_text, stretch_name
+from openwafer.sdk.fabric.overruns import place_text, stretch_name, who_text
 from openwafer.sdk.fabric.variables import Stretch, stretch_at, stretches
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.mailbox import Finding
@@ -127,10 +127,8 @@ def diagnostic(one: Found, program: Program, num_images: int = 1) -> Diagnostic:
     """A mistake in words; `num_images` make it at the same place."""
     y, x = divmod(one.pe, program.width)
     image = program.images[int(program.image_of[y, x])]
-    who = f"in microthread {one.slot}"
-    if one.slot == w.MAIN_SLOT:
-        who = f"in '{image.entries[one.entry].function}'"
     said = _SENTENCES[one.kind](one, stretches(image))
+    who = who_text(image, one.slot, one.entry)
     notes = [f"{place_text(program, one.place)}{who}, cycle {one.cycle}"]
     if one.kind in (Finding.READ_IN_FLIGHT, Finding.WRITE_IN_FLIGHT, Finding.OPERAND_IN_FLIGHT):
         where = place_text(program, one.other_place).rstrip(", ")

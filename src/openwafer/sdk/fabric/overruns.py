@@ -10,7 +10,7 @@ from openwafer.sdk.fabric import overrun
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.variables import Stretch, stretch_at, stretches
 from openwafer.sdk.program import mailbox as mb
-from openwafer.sdk.program.image import Symbol
+from openwafer.sdk.program.image import Image, Symbol
 from openwafer.sdk.program.program import Program
 
 CODE: Final = "fabric-overrun"
@@ -106,10 +106,7 @@ def diagnostic(
     message = f"@{name} of PE ({x}, {y}) {verb} {far}"
     if own.symbol is None and not own.is_stack:
         message = f"@{name} of PE ({x}, {y}) {verb} memory in which no variable lies"
-    who = f"in microthread {one.slot}"
-    if one.slot == w.MAIN_SLOT:
-        who = f"in '{image.entries[one.entry].function}'"
-    notes = [f"{place_text(program, one.place)}{who}"]
+    notes = [f"{place_text(program, one.place)}{who_text(image, one.slot, one.entry)}"]
     there = [stretch_name(stretch) for stretch in _others(known, own, one)]
     if there:
         more = f" and {len(there) - MAX_NAMED} more" if len(there) > MAX_NAMED else ""
@@ -140,7 +137,15 @@ def _operation(one: Overrun) -> tuple[str, int, str]:
     return op.name, size, "read" if one.operand else "wrote"
 
 
+def who_text(image: Image, slot: int, entry: int) -> str:
+    """The microthread of a slot, or what the main thread ran."""
+    return (
+        f"in '{image.entries[entry].function}'" if slot == w.MAIN_SLOT else f"in microthread {slot}"
+    )
+
+
 def place_text(program: Program, number: int) -> str:
+    """A place in the source, to be followed by who did something there; nothing for none."""
     if not number < len(program.places):
         return ""
     place = program.places[number]
@@ -148,6 +153,7 @@ def place_text(program: Program, number: int) -> str:
 
 
 def stretch_name(stretch: Stretch) -> str:
+    """What lies in a stretch of memory, for people."""
     if stretch.symbol is not None:
         return f"'{stretch.symbol.name}' ({_type(stretch.symbol)})"
     return "the stack" if stretch.is_stack else "no variable"

@@ -133,14 +133,11 @@ def short_copy(
     symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
 ) -> Diagnostic | None:
     """A note where a copy from a variable's begin leaves a part of it out."""
-    for first in memory.firsts:
-        y, x = divmod(int(memory.pes[first]), symbols.program.width)
-        address = int(memory.addresses[first])
-        symbol = symbols.symbol_at(x, y, address)
-        if symbol is None or address != symbol.address or memory.num_words >= symbol.num_words:
+    for (x, y), symbol, room in _rooms(symbols, memory):
+        if symbol is None or room != symbol.num_words or memory.num_words >= room:
             continue
         taken = memory.num_words // data_type.num_words
-        held = symbol.num_words // data_type.num_words
+        held = room // data_type.num_words
         return Diagnostic(
             Severity.NOTE,
             "check-copy",
