@@ -304,11 +304,11 @@ G_TASK: Final = 21
 G_COMMAND: Final = 22
 G_BEAT: Final = 23
 G_DRAIN: Final = 24
+G_SWITCH: Final = 25
 G_LOAD: Final = 26
 G_FLOAT: Final = 27
 G_PORT_BANKS: Final = 28
 G_STRIDE_WIDTHS: Final = 29
-G_SWITCH: Final = 25
 G_LAUNCHED: Final = 30
 """When the host gave the last command to the PEs of the first column."""
 G_DEPTHS: Final = 32

@@ -13,11 +13,7 @@ from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
-from openwafer.sdk.csl.sema.doubts import (
-    reserved_ids,
-    shared_queues,
-    unset_variables,
-)
+from openwafer.sdk.csl.sema.doubts import reserved_ids, shared_queues, unset_variables
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.families import FAMILIES
 from openwafer.sdk.csl.sema.functions import function_name

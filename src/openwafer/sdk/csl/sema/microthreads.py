@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.ir import function as ir
-from openwafer.sdk.program.descriptor import KIND_MASK, NO_QUEUE, WORD_QUEUE, DsdKind
+from openwafer.sdk.program.descriptor import KIND_MASK, NO_QUEUE, WORD_KIND, WORD_QUEUE, DsdKind
 from openwafer.source import Span
 
 _Point: TypeAlias = tuple[str, int]
@@ -63,7 +63,7 @@ def _operation(one: ir.Instruction, point: _Point) -> _Operation | None:
     descriptors = [arg.value for arg in one.args if isinstance(arg, ir.Constant)]
     for kind in (DsdKind.FABOUT, DsdKind.FABIN):
         for words in descriptors:
-            if isinstance(words, tuple) and words[0] & KIND_MASK == kind:
+            if isinstance(words, tuple) and words[WORD_KIND] & KIND_MASK == kind:
                 queue = words[WORD_QUEUE]
                 known = _Operation(queue, kind is DsdKind.FABIN, point, one.place)
                 return None if queue == NO_QUEUE else known

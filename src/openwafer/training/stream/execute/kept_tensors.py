@@ -29,7 +29,7 @@ class Kept(NamedTuple):
             copied: storages of which a copy is kept, as the numbers that torch has for them.
         """
         kept = tensor
-        if copied and shares_storage(tensor, copied):
+        if shares_storage(tensor, copied):
             kept = tensor.detach().clone()
         elif tensor.grad_fn is not None:
             # A result that its own node saves would keep the node, and no collector sees that
@@ -57,7 +57,9 @@ class Kept(NamedTuple):
 
 def shares_storage(tensor: torch.Tensor, storages: AbstractSet[int]) -> bool:
     """Whether a tensor lies in one of these storages."""
-    return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in storages
+    if not storages or tensor.layout is not torch.strided:
+        return False
+    return tensor.untyped_storage()._cdata in storages
 
 
 def keeping(copied: AbstractSet[int]) -> saved_tensors_hooks:

@@ -26,12 +26,7 @@ from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
-from openwafer.sdk.program.descriptor import (
-    DSD_WORDS,
-    WORD_BASE,
-    WORD_KIND,
-    DsdFlag,
-)
+from openwafer.sdk.program.descriptor import DSD_WORDS, WORD_BASE, WORD_KIND, DsdFlag
 from openwafer.sdk.program.mailbox import DsrFile
 from openwafer.source import Span
 
