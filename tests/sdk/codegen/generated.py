@@ -16,7 +16,23 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 
-_KINDS = (Type.I16, Type.U16, Type.I32, Type.U8, Type.F32, Type.I64)
+_KINDS = (Type.I16, Type.U16, Type.I32, Type.U8, Type.F32, Type.I64, Type.F16)
+_ONES = {Type.F32: 0x3F800000, Type.F16: 0x3C00}
+"""The smallest number of a float type that is constant here."""
+_VECTORS = {
+    "add16": (1, 1, 1),
+    "mov16": (1, 1),
+    "mov32": (2, 2),
+    "sub16": (1, 1, 1),
+    "xor16": (1, 1, 1),
+    "sll16": (1, 1, 1),
+    "popcnt": (1, 1),
+    "fnegh": (1, 1),
+    "fabss": (2, 2),
+    "fs2xp16": (1, 2),
+    "xp162fs": (2, 1),
+}
+"""Operations without results that are no number: words of the destination, and of each source."""
 _GLOBAL_WORDS = 64
 _NUM_FUNCTIONS = 4
 _MAX_DEPTH = 3
@@ -67,13 +83,13 @@ class _Builder:
         return Register(self._next_value, kind)
 
     def _address(self) -> Value:
-        if self._random.random() < 0.3:
+        if self._random.random() > 0.7:
             return self._value("slot_address", Type.PTR, names=("m",))
         return Address("g", 2 * self._random.randrange(_GLOBAL_WORDS - 4))
 
     def _constant(self, kind: Type) -> Constant:
         value = self._random.choice((0, 1, 2, 7, 100))
-        return Constant(value if kind is not Type.F32 else 0x3F800000 + (value << 20), kind)
+        return Constant(_ONES[kind] + (value << 4) if kind in _ONES else value, kind)
 
     def _expression(self, kind: Type, depth: int) -> Value:
         choice = self._random.randrange(6) if depth else self._random.randrange(3)
@@ -87,14 +103,14 @@ class _Builder:
                 source = self._random.choice(_KINDS)
                 return self._value("cast", kind, self._expression(source, depth - 1))
             case _:
-                ops = ("add", "sub") if kind is Type.F32 else ("add", "sub", "mul", "xor", "div")
+                ops = ("add", "sub") if kind in _ONES else ("add", "sub", "mul", "xor", "div")
                 sides = [self._expression(kind, depth - 1) for _ in range(2)]
                 return self._value(self._random.choice(ops), kind, *sides)
 
     def _statements(self, depth: int) -> None:
         writers = [self._assign, self._remember, self._request, self._vector, self._call]
         for _ in range(self._random.randrange(1, 4)):
-            if depth and self._random.random() < 0.4:
+            if depth and self._random.random() > 0.6:
                 self._random.choice((self._loop, self._choice))(depth - 1)
             else:
                 self._random.choice(writers)()
@@ -107,12 +123,12 @@ class _Builder:
         kind = self._random.choice(_KINDS)
         value = self._expression(kind, 2)
         address = self._address()
-        if kind is Type.U8 and self._random.random() < 0.5:
+        if kind is Type.U8 and self._random.random() > 0.5:
             address = self._value("byte_add", Type.PTR, address, Constant(1, Type.I16))
         self._do("store", address, value)
 
     def _request(self) -> None:
-        if self._random.random() < 0.5:
+        if self._random.random() > 0.5:
             word = self._value("read_register", Type.U16, self._expression(Type.U16, 1))
             kept = self._expression(Type.I32, 1)
             self._do("write_register", word, kept)
@@ -122,10 +138,19 @@ class _Builder:
             self._do("vector", descriptor, self._expression(Type.U16, 1), names=names)
 
     def _vector(self) -> None:
-        place = 16 + self._random.randrange(20)
-        target = Constant((1, place, 5, 0, 1, 1, 0, 0), Type.DSD)
-        source = Constant((1, place + self._random.randrange(4), 5, 0, 2, 1, 0, 0), Type.DSD)
-        self._do("vector", target, source, self._expression(Type.U16, 1), names=("add16",))
+        name = self._random.choice(tuple(_VECTORS))
+        target, *sources = _VECTORS[name]
+        operands = [self._line(words) for words in (target, *sources)]
+        if len(sources) > 1 and self._random.random() > 0.5:
+            operands[-1] = self._expression(Type.U16, 1)
+        if self._random.random() > 0.8:
+            operands[0] = self._address()
+        self._do("vector", *operands, names=(name,))
+
+    def _line(self, words: int) -> Value:
+        """A descriptor of five elements, somewhere in the global."""
+        place, step = 20 + self._random.randrange(20), self._random.choice((1, 2, 3, 0, -1))
+        return Constant((1, place, 5, 0, step * words & 0xFFFF, words, 0, 0), Type.DSD)
 
     def _call(self) -> None:
         later = range(self._number + 1, _NUM_FUNCTIONS)

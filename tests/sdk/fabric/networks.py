@@ -1,4 +1,4 @@
-"""Random networks: each color has one sender and a tree of routes to its receivers."""
+"""Random networks, drawn so that they shrink: each color has a sender and a tree of routes."""
 
 from collections import defaultdict
 from collections.abc import Generator
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
+from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
@@ -21,7 +22,6 @@ STEPS = {1: (-1, 0), 2: (1, 0), 4: (0, 1), 8: (0, -1)}
 OPPOSITE = {1: 2, 2: 1, 4: 8, 8: 4, 16: 16}
 LINKS = {1: "W", 2: "E", 4: "S", 8: "N", 16: "R"}
 SENT, RECEIVED, AREA = 1000, 3000, 200
-MAX_WORDS = 40
 MAX_COLORS = 5
 
 
@@ -82,6 +82,12 @@ def random_network(random: Random) -> Network:
     return network
 
 
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Random networks that shrink and are shown."""
+    return random_network(draw(st.randoms(use_true_random=False)))
+
+
 def _random_tree(random: Random, color: int, width: int, height: int) -> Tree:
     source = random.randrange(width), random.randrange(height)
     entry, outputs = {source: RAMP}, {source: 0}
@@ -93,13 +99,18 @@ def _random_tree(random: Random, color: int, width: int, height: int) -> Tree:
         outputs[place] |= side
         entry[other], outputs[other] = OPPOSITE[side], 0
     for place in entry:
-        if place != source and (outputs[place] == 0 or random.random() < 0.3):
+        if place != source and (outputs[place] == 0 or random.randrange(10) > 6):
             outputs[place] |= RAMP
     pieces = (
         [random.randrange(1, 13) for _ in range(random.randrange(1, 4))] if outputs[source] else []
     )
-    words = [random.getrandbits(32) for _ in range(sum(pieces))]
+    words = [_word(color, number) for number in range(sum(pieces))]
     return Tree(color, source, entry, outputs, words, pieces)
+
+
+def _word(color: int, number: int) -> int:
+    """32 bits that no other place of any color has."""
+    return (color * AREA + number) * 0x9E3779B1 & 0xFFFFFFFF
 
 
 def _operation(tree: Tree, number: int, place: Place) -> list[tuple[str, tuple[object, ...]]]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import MEMORY_WORDS, Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.ir.elements import element
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Entry, Image
@@ -128,16 +129,6 @@ class Pe:
 
     def vector(self, op: str, *operands: Operand, **given: int) -> None:
         self.request(mb.Request.VECTOR, VECTOR_OPS[op].code, *operands, **given)
-
-
-def element(code: int, a: int, b: int, _: int) -> int:
-    """The vector operations that tests use, on raw bits."""
-    if code == VECTOR_OPS["add16"].code:
-        return (a + b) & 0xFFFF
-    floats = np.array([a & 0xFFFFFFFF, b & 0xFFFFFFFF], np.uint32).view(np.float32)
-    if code == VECTOR_OPS["fadds"].code:
-        return int((floats[0] + floats[1]).view(np.uint32))
-    raise AssertionError(f"no operation {code} here")
 
 
 class PythonCode:

@@ -1,10 +1,10 @@
 """Laws that hold on every network: nothing lost or doubled, order, one wavelet a cycle, space."""
 
 from collections import defaultdict
-from random import Random
+from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, note, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
@@ -17,12 +17,11 @@ from tests.sdk.fabric.networks import (
     Place,
     Tree,
     build,
-    random_network,
+    networks,
 )
 
 MAX_CYCLES = 20_000
 LAW = settings(max_examples=40, deadline=None)
-SEEDS = st.integers(0, 2**32)
 ARCHS = st.sampled_from(list(Arch))
 DEPTHS = {arch: GENERATIONS[arch].output_queue_words[0] for arch in Arch}
 PERIOD = {Arch.WSE2: 5, Arch.WSE3: 8}
@@ -30,22 +29,20 @@ PERIOD = {Arch.WSE2: 5, Arch.WSE3: 8}
 At = dict[tuple[Place, int], list[Landing]]
 
 
-def run(seed: int, arch: Arch) -> tuple[Network, Simulator, At]:
+def run(network: Network, arch: Arch) -> tuple[Simulator, At]:
     """A network that came to rest, and its landings by place and color, in their order."""
-    network = random_network(Random(seed))
-    note(str(network))
     simulator, _code = build(network, arch, SimulatorOptions(landing_log=True))
     assert simulator.run_until_idle(MAX_CYCLES), "the network has not come to rest"
     landings: At = defaultdict(list)
     for landing in simulator.landings():
         landings[(landing.x, landing.y), landing.color].append(landing)
-    return network, simulator, landings
+    return simulator, landings
 
 
 @LAW
-@given(seed=SEEDS, arch=ARCHS)
-def test_every_receiver_gets_every_word_once_and_in_order(seed: int, arch: Arch) -> None:
-    network, simulator, _ = run(seed, arch)
+@given(network=networks(), arch=ARCHS)
+def test_every_receiver_gets_every_word_once_and_in_order(network: Network, arch: Arch) -> None:
+    simulator, _ = run(network, arch)
     for number, tree in enumerate(network.trees):
         for place in tree.receivers:
             area = simulator.read(*place, RECEIVED + AREA * number, AREA)
@@ -55,11 +52,11 @@ def test_every_receiver_gets_every_word_once_and_in_order(seed: int, arch: Arch)
 
 
 @LAW
-@given(seed=SEEDS, arch=ARCHS)
+@given(network=networks(), arch=ARCHS)
 def test_every_link_of_a_tree_carries_the_words_in_order_and_nothing_else(
-    seed: int, arch: Arch
+    network: Network, arch: Arch
 ) -> None:
-    network, _, landings = run(seed, arch)
+    _, landings = run(network, arch)
     expected = {
         (place, tree.color): [(LINKS[side], word) for word in tree.words]
         for tree in network.trees
@@ -71,17 +68,17 @@ def test_every_link_of_a_tree_carries_the_words_in_order_and_nothing_else(
 
 
 @LAW
-@given(seed=SEEDS, arch=ARCHS)
-def test_a_link_carries_at_most_one_wavelet_a_cycle(seed: int, arch: Arch) -> None:
-    _, _, landings = run(seed, arch)
+@given(network=networks(), arch=ARCHS)
+def test_a_link_carries_at_most_one_wavelet_a_cycle(network: Network, arch: Arch) -> None:
+    _, landings = run(network, arch)
     times = [(one.x, one.y, one.link, one.cycle) for ones in landings.values() for one in ones]
     assert len(times) == len(set(times))
 
 
 @LAW
-@given(seed=SEEDS, arch=ARCHS)
-def test_a_hop_takes_at_least_its_cycles(seed: int, arch: Arch) -> None:
-    network, _, landings = run(seed, arch)
+@given(network=networks(), arch=ARCHS)
+def test_a_hop_takes_at_least_its_cycles(network: Network, arch: Arch) -> None:
+    _, landings = run(network, arch)
     hop = GENERATIONS[arch].timing.hop_cycles
     for tree in network.trees:
         for place, before in tree.links:
@@ -97,44 +94,42 @@ def most_kept(tree: Tree, place: Place, before: Place, landings: At) -> int:
 
 
 @LAW
-@given(seed=SEEDS, arch=ARCHS)
-def test_a_router_keeps_no_more_than_its_channel_holds(seed: int, arch: Arch) -> None:
-    network, _, landings = run(seed, arch)
+@given(network=networks(), arch=ARCHS)
+def test_a_router_keeps_no_more_than_its_channel_holds(network: Network, arch: Arch) -> None:
+    _, landings = run(network, arch)
     for tree in network.trees:
         for place, before in tree.links:
             assert most_kept(tree, place, before, landings) <= words.CHANNEL_DEPTH
 
 
 @LAW
-@given(seed=SEEDS, arch=ARCHS)
-def test_counts_are_those_of_the_trees(seed: int, arch: Arch) -> None:
-    network, simulator, _ = run(seed, arch)
+@given(network=networks(), arch=ARCHS)
+def test_counts_are_those_of_the_trees(network: Network, arch: Arch) -> None:
+    simulator, _ = run(network, arch)
     counts = simulator.statistics()
     assert counts.wavelets == sum(len(tree.words) for tree in network.trees)
     assert counts.landings == sum(len(tree.words) * len(tree.entry) for tree in network.trees)
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=SEEDS, arch=ARCHS)
-def test_the_same_program_leaves_the_same_trace(seed: int, arch: Arch) -> None:
-    traces = [run(seed, arch)[2] for _ in range(2)]
+@given(network=networks(), arch=ARCHS)
+def test_the_same_program_leaves_the_same_trace(network: Network, arch: Arch) -> None:
+    traces = [run(network, arch)[1] for _ in range(2)]
     assert traces[0] == traces[1]
 
 
 @LAW
-@given(seed=SEEDS, arch=ARCHS)
-def test_a_channel_never_falls_behind_while_all_is_free(seed: int, arch: Arch) -> None:
+@given(network=networks(), arch=ARCHS)
+def test_a_channel_never_falls_behind_while_all_is_free(network: Network, arch: Arch) -> None:
     """A single color whose receivers are ready moves a word over each link in every cycle.
 
     A queue holds back all but its depth until the core knows of their places.
     """
-    random = Random(seed)
-    network = random_network(random)
-    network.trees = [tree for tree in network.trees if tree.words][:1]
-    network.delays = dict.fromkeys(network.delays, 0)
-    simulator, _code = build(network, arch, SimulatorOptions(landing_log=True))
+    trees = [tree for tree in network.trees if tree.words][:1]
+    alone = replace(network, trees=trees, delays=dict.fromkeys(network.delays, 0))
+    simulator, _code = build(alone, arch, SimulatorOptions(landing_log=True))
     assert simulator.run_until_idle(MAX_CYCLES)
-    for tree in network.trees:
+    for tree in trees:
         piece = [one.cycle for one in simulator.landings() if (one.x, one.y) == tree.source]
         first = piece[: tree.pieces[0]]
         assert {b - a for a, b in zip(first, first[DEPTHS[arch] :], strict=False)} <= {PERIOD[arch]}

@@ -14,27 +14,28 @@ from tests.sdk.fuzz.grammar import random_program
 from tests.sdk.fuzz.mutations import mutated, tokens_of
 
 TEXTS = own_texts()
+RANDOMS, ARCHS = st.randoms(use_true_random=False), st.sampled_from(list(Arch))
 _IN_ONE_FOLDER = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
 @settings(_IN_ONE_FOLDER, max_examples=150)
-@given(seed=st.integers(0, 2**32), arch=st.sampled_from(list(Arch)))
+@given(random=RANDOMS, arch=ARCHS)
 def test_changed_programs_end_in_a_program_or_diagnostics(
-    tmp_path: Path, seed: int, arch: Arch
+    tmp_path: Path, random: Random, arch: Arch
 ) -> None:
-    text = mutated(Random(seed), TEXTS)
+    text = mutated(random, TEXTS)
     note(text)
     target.codes_of(tmp_path, text, arch)
 
 
 @settings(_IN_ONE_FOLDER, max_examples=100)
-@given(seed=st.integers(0, 2**32), arch=st.sampled_from(list(Arch)))
+@given(random=RANDOMS, arch=ARCHS)
 def test_programs_by_the_grammar_end_in_a_program_or_diagnostics(
-    tmp_path: Path, seed: int, arch: Arch
+    tmp_path: Path, random: Random, arch: Arch
 ) -> None:
-    text = random_program(Random(seed))
+    text = random_program(random)
     note(text)
     target.codes_of(tmp_path, text, arch)
 

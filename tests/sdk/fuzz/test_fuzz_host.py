@@ -35,6 +35,6 @@ def make_calls(random: Random, folder: Path) -> None:
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(seed=st.integers(0, 2**32))
-def test_any_calls_of_the_host_end_in_a_result_or_diagnostics(seed: int, folder: Path) -> None:
-    make_calls(Random(seed), folder)
+@given(random=st.randoms(use_true_random=False))
+def test_any_calls_of_the_host_end_in_a_result_or_diagnostics(random: Random, folder: Path) -> None:
+    make_calls(random, folder)

@@ -37,6 +37,7 @@ class SimulatorOptions:
             do not depend on it.
         stops_at_overrun: a vector operation that goes over the end of a variable is an error.
         is_checked: look also at what code and operations do to what is in flight.
+        has_plans: the beats of simple operations take a short way, with the same results.
     """
 
     landing_log: bool = False
@@ -44,6 +45,7 @@ class SimulatorOptions:
     threads: int = 1
     stops_at_overrun: bool = False
     is_checked: bool = False
+    has_plans: bool = True
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Simulator:
         self._state[w.G_LOG] = options.landing_log
         self._state[w.G_STOPS_AT_OVERRUN] = options.stops_at_overrun
         self._state[w.G_IS_CHECKED] = options.is_checked
+        self._state[w.G_HAS_PLANS] = options.has_plans
         self._collected: dict[tuple[int, int], deque[int]] = {}
         self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
         self._prints: list[Print] = []

@@ -80,7 +80,8 @@ def start(s: State, pe: int) -> int:
     s[thread + w.T_LEFT] = vector.length(s, pe, thread)
     issue = s[mailbox_row(pe) + mb.CYCLE] + vector.load_delay(s, pe)
     vector.set_speed(s, thread, issue + s[w.G_BEAT])
-    s[thread + w.T_PLAN] = planned.plan_of(s, thread) if s[thread + w.T_LEFT] else w.PLAN_ANY
+    may_plan = s[thread + w.T_LEFT] and s[w.G_HAS_PLANS]
+    s[thread + w.T_PLAN] = planned.plan_of(s, thread) if may_plan else w.PLAN_ANY
     slot = w.MAIN_SLOT
     if s[job_row(thread) + w.J_OPTIONS] & vector.ASYNC:
         slot = vector.slot_of(s, pe, thread)

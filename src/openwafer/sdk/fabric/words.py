@@ -299,6 +299,8 @@ G_STOPS_AT_OVERRUN: Final = 14
 G_IS_CHECKED: Final = 15
 G_STEPS: Final = 16
 """By direction: how far away the next PE's number is."""
+G_HAS_PLANS: Final = 20
+"""Simple operations go by plans, see :mod:`openwafer.sdk.fabric.beat`."""
 # Of the generation's time, see :mod:`openwafer.sdk.arch.timing`.
 G_TASK: Final = 21
 G_COMMAND: Final = 22

@@ -15,11 +15,10 @@ from tests.sdk.codegen.oracle import Native, run_interpreter, run_native
 from tests.sdk.csl.sema.programs import analyze, known
 from tests.sdk.csl.sema.typed_programs import TypedFunction, literal
 
-SEEDS = st.integers(0, 2**32)
+RANDOMS = st.randoms(use_true_random=False)
 
 
-def same_everywhere(seed: int, effort: Effort) -> None:
-    random = Random(seed)
+def same_everywhere(random: Random, effort: Effort) -> None:
     function = TypedFunction(random)
     arguments = [literal(random, kind) for kind in function.kinds]
     note(f"{function.text}f({', '.join(arguments)})")
@@ -56,13 +55,13 @@ def run(function: TypedFunction, arguments: list[str], effort: Effort) -> list[i
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=SEEDS)
-def test_a_function_gives_the_same_bits_everywhere(seed: int) -> None:
-    same_everywhere(seed, Effort.NONE)
+@given(random=RANDOMS)
+def test_a_function_gives_the_same_bits_everywhere(random: Random) -> None:
+    same_everywhere(random, Effort.NONE)
 
 
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None)
-@given(seed=SEEDS)
-def test_many_functions_give_the_same_bits_everywhere(seed: int) -> None:
-    same_everywhere(seed, Effort.LIGHT)
+@given(random=RANDOMS)
+def test_many_functions_give_the_same_bits_everywhere(random: Random) -> None:
+    same_everywhere(random, Effort.LIGHT)

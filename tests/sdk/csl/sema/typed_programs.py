@@ -1,5 +1,7 @@
-"""Random functions of numbers that pass the type checks and end, by a seed."""
+"""Random functions of numbers that pass the type checks and end, drawn so that they shrink."""
 
+from collections.abc import Iterator
+from itertools import count
 from random import Random
 
 from openwafer.sdk.csl.types import NAMED_TYPES, Int
@@ -33,6 +35,7 @@ class TypedFunction:
 
     def __init__(self, random: Random) -> None:
         self._random = random
+        self._numbers: Iterator[int] = count()
         self.kinds = tuple(random.choice(KINDS) for _ in range(3))
         self.result = random.choice(KINDS)
         self._helper_kind = random.choice(KINDS)
@@ -77,11 +80,11 @@ class TypedFunction:
                 condition, inner = self._condition(2), self._statement(depth - 1)
                 return f"if ({condition}) {{ {inner} }} else {{ {self._statement(depth - 1)} }}"
             case 3:
-                counter = f"n{self._random.randrange(10**6)}"
+                counter = f"n{next(self._numbers)}"
                 step = f"while ({counter} < 4) : ({counter} += 1)"
                 return f"var {counter}: u16 = 0; {step} {{ {self._loop_body(depth)} }}"
             case 4:
-                element = f"e{self._random.randrange(10**6)}"
+                element = f"e{next(self._numbers)}"
                 return f"for (@range(i16, 5)) |{element}| {{ {self._loop_body(depth)} }}"
             case _:
                 name, kind = self._target()
