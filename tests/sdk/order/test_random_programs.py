@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
@@ -21,7 +21,9 @@ from tests.sdk.order.pe_programs import (
     OUT_QUEUE,
     PROGRAMS,
     STACK,
+    Slice,
     Statement,
+    Transfer,
     first_memory,
     module_of,
     num_received,
@@ -32,6 +34,8 @@ Seen = tuple[list[int], list[int]]
 """Memory from the arrays up to the stack, and the words that were sent."""
 _ANY = settings(deadline=None, suppress_health_check=list(HealthCheck))
 _CYCLES = 20_000
+SEND = Transfer(Slice(0, 0, 1), is_send=True, is_async=True)
+"""Two in a row: the core sleeps until the first one's only beat, which the second one waits for."""
 
 
 def on_fabric(program: Program, words: list[int], kind: EngineKind) -> Seen:
@@ -59,6 +63,7 @@ def compare(statements: tuple[Statement, ...], arch: Arch) -> None:
     assert on_fabric(program, words, EngineKind.NATIVE) == wanted
 
 
+@example(statements=(SEND, SEND), arch=Arch.WSE2)
 @settings(_ANY, max_examples=50)
 @given(statements=PROGRAMS, arch=st.sampled_from(list(Arch)))
 def test_programs_see_memory_in_the_order_of_cycles(

@@ -304,7 +304,6 @@ def step_request(s: State, run: Run, pe: int) -> bool:
     """Serve the main thread's request; whether something happened."""
     answer = request.serve(s, pe)
     if answer == 0:
-        s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW] + 1
         return False
     if answer < 0:
         queues.fail(s, w.ERROR_BAD_OPERAND, pe, s[mailbox_row(pe) + mb.REQUEST], 0)
@@ -329,6 +328,9 @@ def is_next_operation(s: State, pe: int) -> bool:
 def step_main(s: State, run: Run, pe: int) -> bool:
     """One cycle of the main thread; whether something happened."""
     core = core_row(pe)
+    if s[core + w.C_MAIN] == w.MAIN_REQUEST:
+        # It was not served when it came, and the core may have slept since.
+        s[mailbox_row(pe) + mb.CYCLE] = s[w.G_NOW]
     if s[core + w.C_MAIN] == w.MAIN_BUSY and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]:
         end_run(s, pe)
     if s[core + w.C_MAIN] == w.MAIN_REQUEST:
