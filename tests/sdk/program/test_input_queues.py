@@ -1,4 +1,4 @@
-"""Which input queue brings a color of WSE-2 that the program gives none."""
+"""Which queue a color of WSE-2 goes through that the program gives none."""
 
 from openwafer.sdk.program.image import QueueBinding, TaskBinding, TaskKind
 from openwafer.sdk.program.input_queues import allocated, described
@@ -30,6 +30,11 @@ def test_data_tasks_share_the_last_queue_when_none_is_free() -> None:
 
 def test_all_other_colors_reach_control_tasks_through_one_queue() -> None:
     assert chosen((NAMED,), (CONTROL,)) == dict.fromkeys({*range(24)} - {3}, 6)
+
+
+def test_outputs_that_name_no_queue_share_the_first() -> None:
+    bindings = allocated((), (), sending=(3, 5)).bindings
+    assert list(described(bindings)) == ["output_queue 0: color 3*, 5*"]
 
 
 def test_each_queue_is_described_with_its_colors() -> None:

@@ -187,7 +187,7 @@ def _bind_queues(core: Array, processor: Array, image: Image) -> None:
     for binding in image.queues:
         if binding.is_input:
             queue_of[binding.color] = binding.queue + 1
-        else:
+        elif not binding.is_chosen:
             out_colors[binding.queue] = binding.color + 1
 
 

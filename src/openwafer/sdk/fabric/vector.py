@@ -28,6 +28,7 @@ from openwafer.sdk.fabric.rows import (
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.input_queues import OUTPUT_QUEUE
 
 FIRST_FLOAT: Final = VECTOR_OPS["faddh"].code
 GIVEN_DSD: Final = int(mb.OperandKind.DSD)
@@ -289,7 +290,7 @@ def bind_queues(s: State, pe: int, thread: int) -> bool:
                 return False
         elif s[row + w.O_KIND] == w.FABOUT:
             if s[row + w.O_QUEUE] == dsd.NO_QUEUE:
-                s[row + w.O_QUEUE] = 0
+                s[row + w.O_QUEUE] = OUTPUT_QUEUE
             bound = queues.byte_of(s, processor_row(pe) + w.P_OUT_COLOR, s[row + w.O_QUEUE])
             if bound and (s[w.G_IS_WSE3] or s[row + w.O_COLOR] == dsd.NO_COLOR):
                 s[row + w.O_COLOR] = bound - 1

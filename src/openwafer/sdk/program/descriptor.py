@@ -10,7 +10,7 @@ word   mem1d                    fabin, fabout               mem4d (16 words)
 5      words of an element      words of an element         words of an element
 6      0                        control transform           0
 7      0                        priority                    0
-8-11                                                        extents, innermost first
+8-11                                                        extents, innermost first, then 1
 12-15                                                       strides in words, signed
 =====  =======================  ==========================  ===============================
 
@@ -22,10 +22,12 @@ writes them.
 
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
+from math import prod
 from typing import Final
 
 DSD_WORDS: Final = 8
 DSD4_WORDS: Final = 16
+MAX_DIMS: Final = 4
 
 WORD_KIND: Final = 0
 WORD_BASE: Final = 1
@@ -75,3 +77,41 @@ class DsdFlag(IntFlag):
 def extent_of(words: Sequence[int]) -> int:
     """Elements of a mem1d, fabin or fabout."""
     return words[WORD_EXTENT] | words[WORD_EXTENT + 1] << 16
+
+
+def reach(words: Sequence[int], num_words: int, length: int) -> tuple[int, int]:
+    """Words from the base to the lowest and to the highest of the first elements.
+
+    Args:
+        words: of a mem1d or a mem4d.
+        num_words: of an element of the operation, which strides count in.
+        length: number of elements, at least 1.
+    """
+    scale = num_words / (words[WORD_ELEMENT] or num_words)
+    if words[WORD_KIND] & KIND_MASK != DsdKind.MEM4D:
+        return _reach([(length, _signed(words[WORD_STRIDE]) * scale)], length)
+    dims, span = [], 0.0
+    for dim in range(words[WORD_EXTENT]):
+        extent, stride = words[WORD_EXTENTS4 + dim], _signed(words[WORD_STRIDES4 + dim])
+        dims.append((extent, stride * scale + span))
+        span += (extent - 1) * dims[-1][1]
+    return _reach(dims, length)
+
+
+def _signed(word: int) -> int:
+    return word - (word >> 15 << 16)
+
+
+def _reach(dims: Sequence[tuple[int, float]], length: int) -> tuple[int, int]:
+    """Of extents and distances in words, innermost first."""
+    if not dims:
+        return 0, 0
+    *inner, (_, step) = dims
+    size = prod(extent for extent, _ in inner)
+    turns, last = divmod(length - 1, size)
+    low, high = _reach(inner, last + 1)
+    ends = [(low + turns * step, high + turns * step)]
+    if turns:
+        whole = _reach(inner, size)
+        ends += [(whole[0] + turn * step, whole[1] + turn * step) for turn in (0, turns - 1)]
+    return int(min(low for low, _ in ends)), int(max(high for _, high in ends))

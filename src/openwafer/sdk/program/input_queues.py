@@ -1,10 +1,11 @@
-"""Input queues of WSE-2, whose programs need not say which queue brings a color.
+"""Queues of WSE-2, whose programs need not say which queue a color goes through.
 
 Colors that descriptors name without a queue, or that control tasks listen to, get free queues from
 the last one on, then the colors of data tasks do. Colors that are left when one queue is left share
 it: data tasks from the start on, since wavelets carry their color, and descriptors by turns, as an
 operation takes the queue for its color. Where an image has control tasks, all other colors share a
-queue, so that a control wavelet reaches its task whatever its color.
+queue, so that a control wavelet reaches its task whatever its color. Outputs that name no queue go
+through one, since their wavelets carry their color.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,8 @@ from openwafer.sdk.program.image import QueueBinding, TaskBinding, TaskKind
 NUM_INPUT_QUEUES: Final = len(GENERATIONS[Arch.WSE2].input_queue_words)
 """Of both generations."""
 LAST_QUEUE: Final = NUM_INPUT_QUEUES - 1
+OUTPUT_QUEUE: Final = 0
+"""Of outputs that name none."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,16 @@ def allocated(
     tasks: Sequence[TaskBinding],
     taken: Iterable[int] = (),
     wanting: Iterable[int] = (),
+    sending: Iterable[int] = (),
 ) -> Allocation:
-    """All input queues of an image of WSE-2.
+    """All queues of an image of WSE-2.
 
     Args:
         given: bindings that the program asks for, of both directions.
         tasks: of the image.
         taken: input queues that descriptors name, bound or not.
-        wanting: colors that need a queue before the data tasks do.
+        wanting: colors that need an input queue before the data tasks do.
+        sending: colors of outputs that name no queue.
     """
     queue_of = {binding.color: binding.queue for binding in given if binding.is_input}
     free = sorted(set(range(NUM_INPUT_QUEUES)) - {*taken, *queue_of.values()})
@@ -59,8 +64,9 @@ def allocated(
     if any(task.kind is TaskKind.CONTROL for task in tasks):
         rest = set(range(NUM_COLORS)) - queue_of.keys() - chosen.keys()
         chosen |= dict.fromkeys(sorted(rest), shared)
-    bindings = (QueueBinding(True, queue, color, is_chosen=True) for color, queue in chosen.items())
-    return Allocation((*given, *bindings), tuple(c for c in wanted if c not in chosen))
+    inputs = (QueueBinding(True, queue, color, is_chosen=True) for color, queue in chosen.items())
+    outputs = (QueueBinding(False, OUTPUT_QUEUE, color, is_chosen=True) for color in sending)
+    return Allocation((*given, *inputs, *outputs), tuple(c for c in wanted if c not in chosen))
 
 
 def described(image_queues: Iterable[QueueBinding]) -> Iterator[str]:

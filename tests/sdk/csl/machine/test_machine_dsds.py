@@ -73,7 +73,7 @@ def test_extents_of_mem4d_are_held_innermost_first(tmp_path: Path) -> None:
     access = ".tensor_access = |i, j|{2, 3} -> A[i, j]"
     image = dsd(tmp_path, "var A: [4, 5]f32;", "mem4d_dsd", access)
     words = words_of(image)
-    assert (words[0], words[2], words[5], words[8:12]) == (DsdKind.MEM4D, 2, 2, [3, 2, 0, 0])
+    assert (words[0], words[2], words[5], words[8:12]) == (DsdKind.MEM4D, 2, 2, [3, 2, 1, 1])
 
 
 def test_explicit_strides_of_mem4d_are_innermost_first(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ var to = @zeros([4]RESULT);
 const a_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i] });
 const b_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> b[i] });
 const to_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> to[i] });
+const to_4d = @get_dsd(mem4d_dsd, .{ .tensor_access = |i,j|{2,2} -> to[2 * i + j] });
 fn main() void { CALL; }
 """
 DTYPES = {"f32": "f4", "f16": "f2", "i16": "i2", "u16": "u2", "i32": "i4", "u32": "u4"}
@@ -127,7 +128,9 @@ def test_negative_numbers_are_scalars_of_16_bit_operations(tmp_path: Path) -> No
         ("@fadds(to_dsd, a_dsd, true)", "expected type 'a DSD, a DSR or f32', got: 'bool'"),
         ("@fadds(to_dsd, a_dsd, b_dsd, .{ .async = true })", "needs a fabric, FIFO or DSR operand"),
         ("@fadds(to_dsd, a_dsd, b_dsd, .{ .asink = true })", "no field 'asink' here"),
-        ("@addc16(to_dsd, a_dsd, b_dsd)", "@addc16 is not supported"),
+        ("@addc16(to_dsd, a_dsd, b_dsd)", "no documentation says where its carry comes from"),
+        ("@fnorms(&a[0], 2.0)", "no documentation says what a normal number is"),
+        ("@fmovs(to_4d, a_dsd, .{ .async = true })", "needs a fabric, FIFO or DSR operand"),
     ],
 )
 def test_a_wrong_call_is_explained(tmp_path: Path, call: str, message: str) -> None:

@@ -65,6 +65,7 @@ class MachineState:
         used_queues: colors that descriptors use each input queue with.
         queueless_colors: colors of fabric inputs that name no queue, as WSE-2 programs may, each
             with its first place.
+        queueless_outputs: colors of fabric outputs that name no queue, as WSE-2 programs may.
         input_queue_places: first place of each input queue that the program names.
         asynchronous: places of asynchronous operations.
         sent_colors: colors of fabric outputs of WSE-2, each with its first place.
@@ -86,6 +87,7 @@ class MachineState:
     queues: dict[tuple[bool, int], QueueBinding | None] = field(default_factory=dict)
     used_queues: dict[int, set[int]] = field(default_factory=dict)
     queueless_colors: dict[int, Span] = field(default_factory=dict)
+    queueless_outputs: set[int] = field(default_factory=set)
     input_queue_places: dict[int, Span] = field(default_factory=dict)
     asynchronous: list[Span] = field(default_factory=list)
     sent_colors: dict[int, Span] = field(default_factory=dict)
@@ -216,7 +218,8 @@ def queues_of(state: MachineState, arch: Arch) -> Allocation:
     if arch is not Arch.WSE2:
         return Allocation(given)
     taken = {queue for is_input, queue in state.queues if is_input} | set(state.used_queues)
-    return allocated(given, tuple(_tasks(state)), taken, _wanting(state))
+    sending = sorted(state.queueless_outputs)
+    return allocated(given, tuple(_tasks(state)), taken, _wanting(state), sending)
 
 
 def _wanting(state: MachineState) -> set[int]:

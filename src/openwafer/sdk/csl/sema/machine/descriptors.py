@@ -34,6 +34,7 @@ from openwafer.sdk.csl.values import (
 from openwafer.sdk.program.descriptor import (
     DSD4_WORDS,
     DSD_WORDS,
+    MAX_DIMS,
     NO_COLOR,
     NO_QUEUE,
     WORD_BASE,
@@ -55,7 +56,6 @@ from openwafer.source import Span
 
 PRIORITIES: Final = {"low": 0, "medium": 1, "high": 2}
 _MAX_EXTENT: Final = (1 << 18) - 1
-_MAX_DIMS: Final = 4
 _MAX_WRAPAROUND: Final = (1 << 16) - 1
 SIMD_MODES: Final = {
     "simd_off": 0,
@@ -272,7 +272,7 @@ def _memory4(sema: Sema, options: Options) -> Operand:
     base, element_words = access.base()
     extents = [_number(sema, extent, t.U16, access.span) for extent in access.extents()]
     strides = _relative_strides(sema, access, extents)
-    if not 1 <= len(extents) <= _MAX_DIMS or len(strides) != len(extents):
+    if not 1 <= len(extents) <= MAX_DIMS or len(strides) != len(extents):
         message = f"a mem4d_dsd has 1 to 4 dimensions: {len(extents)} extents, {len(strides)} given"
         sema.fail("tensor-access", message, access.span)
     words: list[Word] = [0] * DSD4_WORDS
@@ -280,6 +280,7 @@ def _memory4(sema: Sema, options: Options) -> Operand:
     words[WORD_BASE] = base
     words[WORD_EXTENT] = len(extents)
     words[WORD_ELEMENT] = element_words
+    words[WORD_EXTENTS4:WORD_STRIDES4] = [1] * MAX_DIMS
     for index, extent in enumerate(reversed(extents)):
         words[WORD_EXTENTS4 + index] = extent
     for index, stride in enumerate(strides):
@@ -332,6 +333,21 @@ def _fabric(sema: Sema, options: Options, kind: t.Type) -> Operand:
     return descriptor(sema, kind, words)
 
 
+def forbid_nameless_queue(sema: Sema, dsd: Operand, span: Span) -> None:
+    """Say that an asynchronous operation has to name its queue, where the operand does not."""
+    # Descriptors of WSE-3 were told of where they were made.
+    is_fabric = dsd.type in (t.FABIN_DSD, t.FABOUT_DSD) and sema.arch is Arch.WSE2
+    words = dsd.value if is_fabric and isinstance(dsd, Comptime) else None
+    if isinstance(words, tuple) and words[WORD_QUEUE] == NO_QUEUE:
+        _forbid_nameless(sema, f"a {dsd.type} of an asynchronous operation", dsd.type, span)
+
+
+def _forbid_nameless(sema: Sema, what: str, kind: t.Type, span: Span) -> None:
+    name = "input_queue" if kind == t.FABIN_DSD else "output_queue"
+    message = f"{what} needs an '{name}', and names none"
+    sema.forbid("queue-unnamed", message, span, f".{name} = @get_{name}(...) in its @get_dsd")
+
+
 def _is_simd_by_default(sema: Sema) -> bool:
     """Whether the program is for a release with that default; the library here does without."""
     return sema.is_simd and not sema.module.path.is_relative_to(LIBRARY)
@@ -345,12 +361,15 @@ def _note_queue(sema: Sema, color: Word, queue: Word, span: Span, *, is_input: b
     if sema.arch is Arch.WSE3:
         if queue != NO_QUEUE:
             sema.ask(_UseOfQueue(is_input, int(queue), span))
+        else:
+            kind = t.FABIN_DSD if is_input else t.FABOUT_DSD
+            _forbid_nameless(sema, f"a {kind} of wse3", kind, span)
     elif is_input and isinstance(color, int) and color != NO_COLOR:
         sema.ask(_QueueOf(int(color), int(queue), span))
     elif not isinstance(color, int) or lanes_of(color) is not None:
         sema.ask(_Color(None, span))
     elif color != NO_COLOR:
-        sema.ask(_Color(color, span))
+        sema.ask(_Color(color, span, is_queueless=queue == NO_QUEUE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +396,7 @@ class _Color(Question):
 
     color: int | None
     span: Span
+    is_queueless: bool = False
 
     def answer(self, sema: Sema) -> None:
         """None: who sends what is known at the end."""
@@ -384,6 +404,8 @@ class _Color(Question):
             sema.image.machine.has_open_color = True
         else:
             sema.image.machine.sent_colors.setdefault(self.color, self.span)
+            if self.is_queueless:
+                sema.image.machine.queueless_outputs.add(self.color)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.descriptors import forbid_nameless_queue
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
 from openwafer.sdk.csl.sema.machine.register_options import note_load
 from openwafer.sdk.csl.sema.machine.structs import elements
@@ -115,6 +116,8 @@ def _load(
     options_node = options_nodes[0] if options_nodes else None
     options = operation_options(sema, options_node, call.span, for_dsr=True)
     note_load(sema, register, options, call.span)
+    if options.is_async:
+        forbid_nameless_queue(sema, dsd, call.span)
     if sema.is_comptime:
         _load_at_start(sema, call, register, dsd, options)
         return

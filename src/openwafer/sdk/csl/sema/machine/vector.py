@@ -1,6 +1,7 @@
 """The vector operations: `@fadds`, `@mov32` and the rest of the table in `arch.vector_ops`."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from openwafer.diagnostics import counted
@@ -10,6 +11,7 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
+from openwafer.sdk.csl.sema.machine.descriptors import forbid_nameless_queue
 from openwafer.sdk.csl.sema.machine.operand_forms import check_form
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
 from openwafer.sdk.csl.sema.machine.register_options import without_own
@@ -38,6 +40,7 @@ DSR_FILES: Final[dict[t.Type, DsrFile]] = {
     t.DSR_FIFO_SRC1: DsrFile.SOURCE1,
 }
 _OPERANDS: Final = (t.DSDS - {t.CIRCBUF_DSD}) | DSR_FILES.keys() | {t.FIFO}
+_MAY_WAIT: Final = _OPERANDS - {t.MEM1D_DSD, t.MEM4D_DSD}
 _NEVER_WRITTEN: Final = frozenset((t.FABIN_DSD, t.DSR_SRC1, t.DSR_FIFO_SRC1))
 _NEVER_READ: Final = frozenset((t.FABOUT_DSD, t.DSR_DEST, t.DSR_FIFO_DEST))
 _INTS: Final = {
@@ -45,7 +48,22 @@ _INTS: Final = {
     "any32": (t.U32, t.I32),
     "i16": (t.I16, t.U16),
 }
-_UNKNOWN_OPS: Final = ("addc16", "fnormh", "fnorms")
+_UNKNOWN_OPS: Final = MappingProxyType(
+    {
+        "addc16": (
+            "where its carry comes from, and where it goes",
+            "add with @add16, and a carry where a sum is less than what was added",
+        ),
+        **dict.fromkeys(
+            ("fnormh", "fnorms"),
+            (
+                "what a normal number is",
+                "<math> has sig, signbit and fscale, which take a number apart and scale it",
+            ),
+        ),
+    }
+)
+"""What no page or program says of an operation, and what to do without it."""
 
 
 @builtin(*VECTOR_OPS)
@@ -67,8 +85,10 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     without_own(sema, operands, _registers(operands), options, call.span)
     if options.is_async:
         sema.ask(_Asynchronous(call.span))
+        for operand, operand_node in zip(operands, nodes, strict=False):
+            forbid_nameless_queue(sema, operand, operand_node.span)
     is_fabric = any(_is_machine_operand(operand) for operand in operands)
-    _check_operands(sema, call, operands, options, is_fabric=is_fabric)
+    _check_operands(sema, call, operands, options)
     if not is_fabric:
         _apply_index(sema, operands, options)
     values = [
@@ -83,8 +103,9 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin(*_UNKNOWN_OPS)
 def _unknown_op(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    message = f"@{call.name.text} is not supported: what it computes is not documented"
-    sema.fail("unsupported", message, call.span)
+    unsaid, remedy = _UNKNOWN_OPS[call.name.text]
+    message = f"@{call.name.text} is not supported: no documentation says {unsaid}"
+    sema.fail("unsupported", message, call.span, help=remedy)
 
 
 def _refuse_options_for_source(
@@ -197,15 +218,10 @@ def _apply_index(sema: Sema, operands: list[Loaded], options: OperationOptions) 
 
 
 def _check_operands(
-    sema: Sema,
-    call: ast.BuiltinCall,
-    operands: list[Loaded],
-    options: OperationOptions,
-    *,
-    is_fabric: bool,
+    sema: Sema, call: ast.BuiltinCall, operands: list[Loaded], options: OperationOptions
 ) -> None:
     kinds = [operand.type for operand in operands]
-    if options.is_async and not is_fabric:
+    if options.is_async and not any(kind in _MAY_WAIT for kind in kinds):
         message = "an asynchronous operation needs a fabric, FIFO or DSR operand"
         sema.fail("needs-fabric", message, call.span, help="remove .async")
     if sema.arch is Arch.WSE3 and kinds.count(t.FABIN_DSD) > 1:
