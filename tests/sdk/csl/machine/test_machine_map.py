@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Request
-from tests.sdk.csl.machine.one_pe import MAIN, Pe, compile_pe, ran, refusal
+from tests.sdk.csl.machine.one_pe import EXPORT_MAIN, MAIN, Pe, compile_pe, ran, refusal
 
 DATA = """
 var a = [4]f32{ 1.0, 4.0, 9.0, 16.0 };
@@ -111,12 +111,18 @@ def test_fabric_elements_are_moved_one_by_one(tmp_path: Path) -> None:
     [
         ("@map(twice, a_dsd)", "takes 2 arguments, 1 provided"),
         ("@map(twice, 1.0, &sum)", "@map needs a DSD or DSR among its arguments"),
-        ("@map(twice, a_dsd, 5.0)", "expected type 'mem1d_dsd, fabout_dsd, dsr_dest or *f32'"),
+        ("@map(twice, a_dsd, 5.0)", "'mem1d_dsd, mem4d_dsd, fabout_dsd, dsr_dest or *f32'"),
     ],
 )
 def test_a_wrong_map_is_explained(tmp_path: Path, call: str, message: str) -> None:
     source = DATA.replace("CALL", call) + "comptime { @export_symbol(main); }"
     assert message in refusal(tmp_path, source, exports=MAIN)
+
+
+def test_a_fifo_is_not_mapped(tmp_path: Path) -> None:
+    source = DATA.replace("CALL", "@map(twice, fifo, a_dsd)") + EXPORT_MAIN
+    source += "var buffer: [4]f32; const fifo = @allocate_fifo(buffer);"
+    assert "dsr_src1 or a value', got: 'fifo'" in refusal(tmp_path, source, exports=MAIN)
 
 
 def test_callbacks_of_other_modules_may_be_mapped(tmp_path: Path) -> None:
