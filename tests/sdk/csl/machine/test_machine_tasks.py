@@ -50,12 +50,17 @@ def test_each_kind_of_task_is_bound_to_its_id(tmp_path: Path) -> None:
             "@bind_data_task(local, @get_data_task_id(@get_input_queue(1)))",
             "takes the wavelet as an argument, 'local' takes none",
         ),
+        (
+            "@bind_data_task(pair, @get_data_task_id(@get_input_queue(1)))",
+            "a wavelet brings no value of type '[2]i16', which 'pair' takes",
+        ),
         ("@bind_local_task(plain, @get_local_task_id(9))", "'plain' is a function, not a task"),
         ("@bind_local_task(local, @get_control_task_id(9))", "expected type 'local_task_id'"),
     ],
 )
 def test_a_wrong_binding_is_explained(tmp_path: Path, call: str, message: str) -> None:
-    source = f"{TASKS} fn plain() void {{}} comptime {{ {call}; }}"
+    source = f"{TASKS} task pair(both: [2]i16) void {{}} fn plain() void {{}}"
+    source += f"comptime {{ {call}; }}"
     assert message in refusal(tmp_path, source)
 
 
@@ -118,6 +123,51 @@ def test_activation_at_run_time_marks_the_id(tmp_path: Path) -> None:
     )
     pe = ran(tmp_path, source)
     assert (pe.box[mailbox.ACTIVE], pe.box[mailbox.BLOCKED]) == (1 << 9, 1 << 9)
+
+
+ACTIVATIONS = (
+    TASKS
+    + """
+const in = @get_dsd(fabin_dsd, .{ .extent = 4, .input_queue = @get_input_queue(3) });
+var to: [4]u32;
+const to_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &to, .extent = 4 });
+comptime {
+  @initialize_queue(@get_input_queue(3), .{ .color = @get_color(3) });
+  @bind_local_task(local, @get_local_task_id(9));
+  @bind_control_task(control, @get_control_task_id(40));
+  @export_symbol(main);
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "remedy"),
+    [
+        (
+            "@activate(local)",
+            "@activate takes an id, 'local' is the name of a task",
+            "name the id that the task is bound to: local task id 9",
+        ),
+        ("@block(local)", "@block takes an id, 'local' is the name of a task", "local task id 9"),
+        ("@unblock(data)", "@unblock takes an id", "name the id that the task is bound to"),
+        ("@activate(main)", "'main' is the name of a function", "bind it to an id, and name that"),
+        (
+            "@mov32(to_dsd, in, .{ .async = true, .unblock = control })",
+            "only data and local tasks can be unblocked",
+            "unblock the input queue that its wavelets come by",
+        ),
+    ],
+)
+def test_the_name_of_a_task_is_no_id(tmp_path: Path, call: str, message: str, remedy: str) -> None:
+    found = refusal(tmp_path, f"{ACTIVATIONS} fn main() void {{ {call}; }}", exports=MAIN)
+    assert message in found
+    assert remedy in found
+
+
+def test_the_name_of_a_task_is_no_id_before_the_start(tmp_path: Path) -> None:
+    source = f"{TASKS} comptime {{ @bind_local_task(local, @get_local_task_id(9)); "
+    assert "@activate takes an id" in refusal(tmp_path, source + "@activate(local); }")
 
 
 def test_blocking_a_data_task_of_wse3_blocks_its_queue(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine.words import as_word, plus, value_of
@@ -23,6 +24,22 @@ _BLOCKED: Final[Mapping[Arch, frozenset[t.Type]]] = {
     Arch.WSE2: frozenset((t.COLOR, t.DATA_TASK_ID, t.LOCAL_TASK_ID)),
     Arch.WSE3: frozenset((t.INPUT_QUEUE, t.DATA_TASK_ID, t.LOCAL_TASK_ID, t.UT_ID)),
 }
+
+
+def target_id(sema: Sema, node: ast.Expression, call: str) -> Operand:
+    """The argument of a builtin that takes an id, where options take a task's name, too."""
+    operand = sema.expression(node)
+    if not isinstance(operand, Comptime) or not isinstance(operand.value, FunctionValue):
+        return operand
+    bound: Bound | None = sema.ask(_BindingOf(operand.value))
+    what = "task" if operand.value.is_task else "function"
+    message = f"@{call} takes an id, '{node.span.text}' is the name of a {what}"
+    help_text = "name the id that the task is bound to"
+    if bound is not None:
+        help_text += f": {bound.kind} task id {bound.task_id}"
+    elif not operand.value.is_task:
+        help_text = "declare it with 'task', bind it to an id, and name that"
+    return sema.fail("type-mismatch", message, node.span, help=help_text)
 
 
 def known_target(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> Target:
@@ -74,6 +91,11 @@ def _number_of_task(sema: Sema, task: FunctionValue, span: Span, *, is_block: bo
     if not is_block and bound.kind is not TaskKind.LOCAL:
         message = f"'{task}' is a {bound.kind} task, only local tasks can be activated"
         sema.fail("unbound-task", message, span)
+    if is_block and bound.kind is TaskKind.CONTROL:
+        message = f"'{task}' is a control task, only data and local tasks can be unblocked"
+        channel = "the color" if sema.arch is Arch.WSE2 else "the input queue"
+        help_text = f"unblock {channel} that its wavelets come by"
+        sema.fail("unbound-task", message, span, help=help_text)
     return (block_kind(sema.arch, bound.kind) if is_block else 0) << 8 | bound.task_id
 
 

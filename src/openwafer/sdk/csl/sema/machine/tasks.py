@@ -11,7 +11,7 @@ from openwafer.sdk.csl.sema.functions import function_entry, function_type
 from openwafer.sdk.csl.sema.linking import check_abi
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, take, wrong_type
 from openwafer.sdk.csl.sema.machine.structs import Options
-from openwafer.sdk.csl.sema.machine.targets import known_target, target_value
+from openwafer.sdk.csl.sema.machine.targets import known_target, target_id, target_value
 from openwafer.sdk.csl.sema.machine_state import Bound
 from openwafer.sdk.csl.values import NOTHING, Comptime, FunctionValue, Operand
 from openwafer.sdk.program.image import TaskKind, TaskRotation
@@ -68,16 +68,20 @@ def _check_parameters(sema: Sema, kind: TaskKind, task: FunctionValue, span: Spa
         message = f"task '{task}' returns a value of type '{result}', which nothing takes"
         sema.forbid("task-result", message, span, "make its result void")
     num_parameters = len(task.declaration.parameters)
-    for parameter in function_type(sema, task).parameters:
-        if parameter is not None:
-            check_abi(sema, parameter, "an argument of a task", span)
+    kinds = [kind for kind in function_type(sema, task).parameters if kind is not None]
+    for parameter in kinds:
+        check_abi(sema, parameter, "an argument of a task", span)
+        if parameter == t.VOID or t.is_comptime_only(parameter) or t.is_aggregate(parameter):
+            message = f"a wavelet brings no value of type '{parameter}', which '{task}' takes"
+            help_text = "take a number of 32 bits, or two of 16"
+            sema.fail("task-arguments", message, span, help=help_text)
     if kind is TaskKind.LOCAL and num_parameters:
         message = f"a local task takes no arguments, '{task}' takes {num_parameters}"
         sema.fail("task-arguments", message, span)
     if kind is TaskKind.DATA and not num_parameters:
         message = f"a data task takes the wavelet as an argument, '{task}' takes none"
         sema.fail("task-arguments", message, span)
-    num_bits = sum(t.num_bits(one) for one in function_type(sema, task).parameters if one)
+    num_bits = sum(map(t.num_bits, kinds))
     if kind is TaskKind.DATA and num_bits > _WAVELET_BITS:
         message = f"the arguments of data task '{task}' take {num_bits} of a wavelet's 32 bits"
         sema.fail("task-arguments", message, span, help="take one of 32 bits, or two of 16")
@@ -160,7 +164,7 @@ def _check_choice(
 @builtin("activate")
 def _activate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     (node,) = take(sema, call, 1)
-    operand = sema.expression(node)
+    operand = target_id(sema, node, call.name.text)
     if sema.is_comptime:
         target = known_target(sema, operand, node.span, is_block=False)
         sema.image.machine.activated.append((target, node.span))
@@ -172,7 +176,7 @@ def _activate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 @builtin("block", "unblock")
 def _block(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     (node,) = take(sema, call, 1)
-    operand = sema.expression(node)
+    operand = target_id(sema, node, call.name.text)
     if not sema.is_comptime:
         sema.emit(call.name.text, target_value(sema, operand, node.span, is_block=True))
         return NOTHING
