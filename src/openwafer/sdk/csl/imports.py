@@ -24,6 +24,7 @@ class ImportPaths:
         addressed: names whose address is taken, by the id of a body in `parsed`.
         contents: of every file that was looked for; None where there is none.
         parsed: trees and findings by file.
+        used: names at the top of files that some analysis asked for.
     """
 
     top: Path
@@ -31,6 +32,7 @@ class ImportPaths:
     addressed: dict[int, frozenset[str]] = field(default_factory=dict)
     contents: dict[Path, bytes | None] = field(default_factory=dict)
     parsed: dict[Path, tuple[ast.Module, tuple[Diagnostic, ...]]] = field(default_factory=dict)
+    used: set[tuple[Path, str]] = field(default_factory=set)
     _found: dict[tuple[str, Path], Path] = field(default_factory=dict, init=False)
 
     def find(self, name: str, importer: Path, span: Span) -> Path:

@@ -16,6 +16,7 @@ from openwafer.sdk.csl.route_check import Code, doubtful_routes
 from openwafer.sdk.csl.sema.doubts import RESERVED, unbound_queues
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, run_layout
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Rectangle, Surroundings
+from openwafer.sdk.csl.sema.unused import mistakes_in_code, mistakes_in_layout
 from openwafer.sdk.csl.tile_images import ImagesOfTiles, images_of
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir.function import Module
@@ -67,6 +68,10 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     found = images_of(state, options, analyse)
     warnings.extend(warning for warning in found.warnings if warning not in warnings)
     warnings.extend(unbound_queues(surroundings))
+    for file, params in found.samples.items():
+        warnings.extend(mistakes_in_code(file, params, options, imports, surroundings))
+    if path not in found.samples:
+        warnings.extend(mistakes_in_layout(path, command_line_params(options), options, imports))
     _check_overlap(state, found)
     image_of = found.image_of.reshape(rectangle.size[::-1])
     code = Code(found.images, found.traffic, image_of)

@@ -5,7 +5,7 @@ compiler has to know such a number, those with another one are analysed again; w
 reaches run time, it becomes a parameter that each PE has its own value of.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -44,6 +44,7 @@ class ImagesOfTiles:
         printed: lines of `@comptime_print`.
         warnings: of all images, each once.
         traffic: of each image, the colors that its code sends and reads.
+        samples: params of one PE, for each file.
     """
 
     images: tuple[Image, ...]
@@ -53,6 +54,7 @@ class ImagesOfTiles:
     printed: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
     traffic: tuple[Traffic, ...]
+    samples: Mapping[Path, dict[str, Comptime]]
 
 
 def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> ImagesOfTiles:
@@ -78,6 +80,7 @@ def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> 
         printed=tuple(making.printed),
         warnings=tuple(making.warnings),
         traffic=tuple(making.traffic),
+        samples=making.samples,
     )
 
 
@@ -98,6 +101,7 @@ class _Making:
         self.warnings: list[Diagnostic] = []
         self.findings: list[Diagnostic] = []
         self.numbers: dict[Image, int] = {}
+        self.samples: dict[Path, dict[str, Comptime]] = {}
 
     def number_of(self, image: Image, module: Module, traffic: Traffic) -> int:
         """Number of an image, whose name tells nothing apart."""
@@ -139,6 +143,9 @@ def _families(tiles: Sequence[Tiles]) -> Iterator[_Family]:
 def _analyse_family(making: _Making, family: _Family) -> None:
     firsts, row_of = _distinct_rows(family.pes.size, family.columns)
     rows = [column[firsts] for column in family.columns]
+    if family.path not in making.samples:
+        first = iter([int(row[0]) for row in rows])
+        making.samples[family.path] = put_together(family.shape, first)
     left, beginning = np.ones(firsts.size, bool), Parting()
     while left.any():
         group = Group(firsts.size)

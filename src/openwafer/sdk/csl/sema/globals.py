@@ -40,6 +40,7 @@ def find_global(sema: Sema, module: Module, name: str, span: Span) -> Operand:
             notes=(" -> ".join((*module.pending[module.pending.index(name) :], name)),),
         )
     module.pending.append(name)
+    sema.imports.used.add((module.path, name))
     try:
         module.globals[name] = operand = _evaluate(sema, module, module.declarations[name])
     except OpenwaferError as error:
