@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +62,18 @@ def test_the_older_name_of_the_client_gives_the_same() -> None:
         "import cerebras.sdk.client as newer; print(newer.SdkRuntime is SdkRuntime)"
     )
     assert result.stdout == "True\n", result.stderr
+
+
+def test_a_script_of_the_first_releases_gets_as_far_as_its_runner(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(
+        "from cerebras.elf.cs_elf_runner import CSELFRunner\n"
+        "from cerebras.elf.cself import ELFMemory\n"
+        "import cerebras.elf.cs_elf_runner.lib.csl_utils as csl_utils\n"
+        "runner = CSELFRunner(['out/bin/out_0_0.elf'])\n",
+        encoding="utf-8",
+    )
+    line = [sys.executable, "-m", "openwafer.cli.cs_python", str(script)]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert "error[no-elf-runner]: CSELFRunner of the first SDK releases" in ended.stderr
+    assert "run.py:4" in ended.stderr

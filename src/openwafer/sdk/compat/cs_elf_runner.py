@@ -4,7 +4,7 @@ from typing import Any
 
 from openwafer.diagnostics import error
 
-__all__ = ["CSELFRunner"]
+__all__ = ["CSELFRunner", "ELFMemory"]
 
 
 class CSELFRunner:
@@ -13,7 +13,11 @@ class CSELFRunner:
     def __init__(self, *_given: Any, **_options: Any) -> None:
         raise error(
             "no-elf-runner",
-            "CSELFRunner of the first SDK releases is not provided: it runs ELF files, "
+            f"{type(self).__name__} of the first SDK releases is not provided: it reads ELF files, "
             "which this compiler does not write",
             help="use SdkRuntime with <memcpy/memcpy>, or memcpy_required=False and read_symbol",
         )
+
+
+class ELFMemory(CSELFRunner):
+    """Raises OpenwaferError, for the same reason."""
