@@ -15,8 +15,9 @@ from openwafer.sdk.codegen.mailboxes import ARGUMENTS, read, write
 from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, last_address, mapped, show, take_apart
+from openwafer.sdk.ir.arithmetic import BINARY, COMPARISONS
 from openwafer.sdk.ir.function import Function, Instruction, Type
-from openwafer.sdk.ir.operations import ORDERED, ROLES
+from openwafer.sdk.ir.operations import CALLS, ORDERED, ROLES
 from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Request
@@ -37,7 +38,7 @@ def function_text(unit: Unit, function: Function) -> str:
 def _write(writer: FunctionWriter, instruction: Instruction) -> None:
     writer.count(instruction)
     op = instruction.op
-    if op in ("call", "call_indirect"):
+    if op in CALLS:
         call(writer, instruction)
     elif op == "sync":
         _sync(writer, instruction)
@@ -154,9 +155,9 @@ def _arithmetic(writer: FunctionWriter, instruction: Instruction) -> str:
     first, second = instruction.args
     sides = writer.spell(first), writer.spell(second)
     body, floats, op = writer.body, writer.unit.floats, instruction.op
-    if op in scalars.COMPARE:
+    if op in COMPARISONS:
         return scalars.compare(body, floats, op, sides, first.type)
-    if op in scalars.BINARY:
+    if op in BINARY:
         return scalars.binary(body, floats, op, *sides, instruction.type)
     return scalars.shift(body, op, *sides, (first.type, second.type))
 

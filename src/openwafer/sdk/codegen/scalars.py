@@ -7,9 +7,6 @@ from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.numbers import FLOATS, SIGNED, WIDTHS
 
-BINARY: Final = frozenset(("add", "sub", "mul", "div", "rem", "and", "or", "xor"))
-COMPARE: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-
 _INTRINSICS: Final = {"abs": "fabs"}
 _LIBRARY: Final = frozenset(("exp", "log", "sin", "cos", "tanh", "pow"))
 

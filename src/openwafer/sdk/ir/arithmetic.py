@@ -30,6 +30,9 @@ _FLOAT: Final[dict[str, Callable[[np.float64, np.float64], np.float64]]] = {
     "div": lambda a, b: a / b,
     "rem": lambda a, b: np.float64(np.fmod(a, b)),
 }
+COMPARISONS: Final = frozenset(_COMPARE)
+BINARY: Final = frozenset(_FLOAT.keys() | _BITWISE)
+"""Operations on two values of a type that give a third one, but for shifts."""
 _MATH: Final[dict[str, Callable[..., np.float64]]] = {
     "sqrt": np.sqrt,
     "exp": np.exp,

@@ -32,7 +32,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.issue import Run
 from openwafer.sdk.ir.numbers import num_words
-from openwafer.sdk.ir.operations import OPERATIONS
+from openwafer.sdk.ir.operations import CALLS, PURE, Effect, with_effect
 from openwafer.sdk.ir.prices import (
     FREE,
     ONE,
@@ -53,15 +53,8 @@ Place: TypeAlias = tuple[Number, int]
 """An address: a value and a constant offset in words."""
 
 _DSDS: Final = (Type.DSD, Type.DSD4)
-_PURE: Final = frozenset(
-    name
-    for name, operation in OPERATIONS.items()
-    if operation.result != "." and not operation.may_suspend
-) - {"call", "call_indirect", "timestamp", "random"}
-_STOPS: Final = frozenset(
-    name for name, operation in OPERATIONS.items() if operation.may_suspend and name != "load_dsr"
-) | {"copy", "call", "call_indirect", "timestamp_control"}
-_FORGETS: Final = frozenset(("copy", "call", "call_indirect", "vector"))
+_STOPS: Final = with_effect(Effect.BORDER)
+_FORGETS: Final = with_effect(Effect.WRITES, Effect.CALLS)
 _HIGH_EXTENT: Final = WORD_EXTENT + 1
 
 
@@ -301,7 +294,7 @@ class _Walk:
                 self._materialise(number)
         cycles = self._stop(args)
         is_inlined = one.op == "call" and one.names[0] in self._inlined
-        if one.op in ("call", "call_indirect") and not is_inlined:
+        if one.op in CALLS and not is_inlined:
             cycles += self._timing.call_cycles + len(args)
         if one.op in _FORGETS:
             self.known.memory.clear()
@@ -405,7 +398,7 @@ class _Walk:
             case _:
                 args = tuple(map(self._number, one.args))
                 key = (one.op, one.names, one.type, args)
-                number = numbers.of(key) if one.op in _PURE else numbers.fresh()
+                number = numbers.of(key) if one.op in PURE else numbers.fresh()
                 is_address = one.op in ("ptr_add", "byte_add")
                 cost = self._price(one, number, args)
                 return self._issue(number, cost, args, is_address=is_address)
@@ -413,7 +406,7 @@ class _Walk:
     def _price(self, one: Instruction, number: Number, args: tuple[Number, ...]) -> Price:
         """Nothing where the machine's compiler computes."""
         is_folded = one.op == "parameter" or (bool(args) and set(args) <= self._numbers.constants)
-        if one.op in _PURE and is_folded:
+        if one.op in PURE and is_folded:
             self._numbers.constants.add(number)
             return FREE
         return price(one, self._generation)
@@ -535,7 +528,7 @@ _WHOLE_DSD: Final = 4
 
 
 def _has_effect(one: Instruction) -> bool:
-    return one.op not in _PURE and one.op not in ("assert", "show")
+    return one.op not in PURE and one.op not in ("assert", "show")
 
 
 def _used(instructions: list[Instruction]) -> set[int]:

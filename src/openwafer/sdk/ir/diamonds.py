@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.ir.function import Block, Function
-from openwafer.sdk.ir.operations import OPERATIONS
+from openwafer.sdk.ir.operations import PURE
 from openwafer.sdk.ir.suspension import successors
 
-_CALCULATES: Final = frozenset(
-    name
-    for name, operation in OPERATIONS.items()
-    if operation.result != "." and not operation.may_suspend
-) - {"call", "call_indirect", "timestamp", "random", "div", "rem", "math"}
+# What is a routine of the machine is not done for nothing.
+_CALCULATES: Final = PURE - {"div", "rem", "math"}
 _MOST_INSTRUCTIONS: Final = 12
 
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Final
 
 from openwafer.sdk.ir.function import Block, Function, Instruction, Module, Type
-from openwafer.sdk.ir.suspension import CALLS, calls, successors
+from openwafer.sdk.ir.operations import CALLS, Effect, with_effect
+from openwafer.sdk.ir.suspension import calls, successors
 
-_WAITS: Final = frozenset(("copy", "timestamp_control", "read_register", "write_register", "print"))
+_WAITS: Final = with_effect(Effect.DRAINS)
 _DSDS: Final = (Type.DSD, Type.DSD4)
 
 
@@ -91,8 +92,9 @@ def _waits(one: Instruction, block: Block) -> bool:
     A DSR is loaded when it is asked for; elements that the machine steps through come like those of
     a vector operation.
     """
-    is_load = one.op == "load" and one.type not in _DSDS and not block.is_stepped
-    return is_load or one.op in _WAITS or looks_at_clock(one)
+    if one.op == "load":
+        return one.type not in _DSDS and not block.is_stepped
+    return one.op in _WAITS or looks_at_clock(one)
 
 
 def _leaves_results(one: Instruction) -> bool:

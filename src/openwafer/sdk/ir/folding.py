@@ -26,25 +26,18 @@ from openwafer.sdk.ir.function import (
 from openwafer.sdk.ir.interpreter import Bits, Frame, Interpreter
 from openwafer.sdk.ir.machine import NARROW, Machine, TrapError
 from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, decode, num_words
-from openwafer.sdk.ir.operations import OPERATIONS
+from openwafer.sdk.ir.operations import OPERATIONS, Effect, with_effect
 from openwafer.sdk.ir.suspension import callees, calls, recursive_functions
 from openwafer.sdk.program import mailbox
 
 MOST_CYCLES: Final = 20_000
 """Time on the PE of a call that is folded at most; it bounds the time of the compilation."""
 _COMPUTES: Final = frozenset(
-    (
-        *("add", "sub", "mul", "div", "rem", "and", "or", "xor", "shl", "shr"),
-        *("eq", "ne", "lt", "le", "gt", "ge", "neg", "not", "bitnot", "cast", "bitcast", "math"),
-    )
+    name for name, one in OPERATIONS.items() if one.result != "." and not one.effects
 )
-_KEEPS_TO_ITSELF: Final = _COMPUTES | frozenset(
-    (
-        *("get", "set", "slot_address", "ptr_add", "byte_add", "load", "store", "copy"),
-        *("call", "assert"),
-    )
+_NEEDS_THE_PE: Final = with_effect(
+    Effect.ADDRESSES, Effect.PLACE, Effect.STATE, Effect.CLOCK, Effect.SUSPENDS
 )
-_TERMINATORS: Final = frozenset(name for name, one in OPERATIONS.items() if one.is_terminator)
 _NUMBERS: Final = FLOATS | INTEGERS | {Type.BOOL}
 
 
@@ -80,10 +73,9 @@ def _closed_functions(module: Module) -> frozenset[str]:
 
 
 def _keeps_to_itself(function: Function) -> bool:
-    allowed = _KEEPS_TO_ITSELF | _TERMINATORS
     return function.once(
         _keeps_to_itself,
-        lambda one: all(i.op in allowed for i in one.instructions),
+        lambda one: all(i.op not in _NEEDS_THE_PE for i in one.instructions),
     )
 
 

@@ -30,7 +30,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.machine import Machine, TrapError
 from openwafer.sdk.ir.numbers import WIDTHS, convert, decode, num_words
-from openwafer.sdk.ir.operations import SYNCED
+from openwafer.sdk.ir.operations import CALLS, SYNCED
 from openwafer.sdk.ir.requests import fill_request
 from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.ir.vectors import run_inline, show_streams
@@ -40,9 +40,6 @@ from openwafer.sdk.program.mailbox import Outcome, Trap
 Bits: TypeAlias = int | tuple[int, ...]
 """Raw bits of a scalar, or the words of a descriptor."""
 Run: TypeAlias = Iterator[None]
-
-_COMPARE: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-_BINARY: Final = frozenset(("add", "sub", "mul", "div", "rem", "and", "or", "xor"))
 
 
 class Interpreter:
@@ -241,7 +238,7 @@ class Frame:
 
     def _execute(self, instruction: Instruction) -> Run:
         self._pass(sum(instruction.cycles))
-        if instruction.op in ("call", "call_indirect"):
+        if instruction.op in CALLS:
             yield from self._call(instruction)
             return
         self.machine.box[mailbox.PLACE] = instruction.place
@@ -282,9 +279,9 @@ class Frame:
 
     def _compute(self, instruction: Instruction) -> Bits:
         op, args, kind = instruction.op, instruction.args, instruction.type
-        if op in _BINARY:
+        if op in arithmetic.BINARY:
             return arithmetic.binary(op, self._scalar(args[0]), self._scalar(args[1]), kind)
-        if op in _COMPARE:
+        if op in arithmetic.COMPARISONS:
             sides = self._scalar(args[0]), self._scalar(args[1])
             return arithmetic.compare(op, *sides, args[0].type)
         if op == "vector":

@@ -28,8 +28,8 @@ from openwafer.sdk.ir.function import (
     Type,
     Value,
 )
-from openwafer.sdk.ir.operations import ORDERED, SYNCED
-from openwafer.sdk.ir.suspension import CALLS, is_request
+from openwafer.sdk.ir.operations import CALLS, ORDERED, SYNCED
+from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.program.descriptor import (
     DSD_WORDS,
     KIND_MASK,

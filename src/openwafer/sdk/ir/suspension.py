@@ -7,7 +7,6 @@ the block behind it.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
 
 from openwafer.sdk.ir.function import (
     Block,
@@ -19,9 +18,7 @@ from openwafer.sdk.ir.function import (
     Slot,
     Type,
 )
-from openwafer.sdk.ir.operations import OPERATIONS
-
-CALLS: Final = frozenset(("call", "call_indirect"))
+from openwafer.sdk.ir.operations import CALLS, OPERATIONS
 
 
 def is_request(instruction: Instruction) -> bool:
