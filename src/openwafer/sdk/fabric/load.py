@@ -14,13 +14,12 @@ from openwafer.sdk.arch.generation import (
 )
 from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
-from openwafer.sdk.fabric import channel, engine, route
+from openwafer.sdk.fabric import channel, engine, operand, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables, allocate, band_of
 from openwafer.sdk.fabric.variables import fill_maps
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
-from openwafer.sdk.program.descriptor import DsdKind
 from openwafer.sdk.program.image import DsrLoad, Image, TaskKind
 from openwafer.sdk.program.mailbox import DsrFile
 from openwafer.sdk.program.program import Program
@@ -238,39 +237,14 @@ def _fifo_dsr_row(fifo: int) -> Array:
     return row
 
 
-def _operand(words: Sequence[int]) -> Array:
-    """A descriptor as an operand, which :func:`operand.decode_dsd` does in compiled code."""
-    row = np.zeros(w.OPERAND_WORDS, np.int64)
-    kind = DsdKind(words[dsd.WORD_KIND] & dsd.KIND_MASK)
-    row[w.O_FLAGS] = words[dsd.WORD_KIND] & ~dsd.KIND_MASK
-    row[w.O_WORDS] = words[dsd.WORD_ELEMENT]
-    row[w.O_EXTENT] = words[2] | words[3] << 16
-    if kind in (DsdKind.FABIN, DsdKind.FABOUT):
-        row[w.O_KIND] = w.FABIN if kind is DsdKind.FABIN else w.FABOUT
-        row[w.O_FLAGS] |= words[dsd.WORD_PRIORITY] << w.PRIORITY_SHIFT
-        row[w.O_COLOR], row[w.O_QUEUE] = words[dsd.WORD_COLOR], words[dsd.WORD_QUEUE]
-        row[w.O_TRANSFORM] = words[dsd.WORD_CONTROL_TRANSFORM]
-        return row
-    row[w.O_KIND], row[w.O_ADDRESS], row[w.O_DIMS] = w.MEMORY, words[dsd.WORD_BASE], 1
-    signed = np.array(words, np.int64).astype(np.uint16).view(np.int16)
-    row[w.O_STRIDES] = signed[dsd.WORD_STRIDE]
-    if kind is DsdKind.CIRCULAR:
-        step, around = words[dsd.WORD_ELEMENT], words[dsd.WORD_WRAPAROUND]
-        row[w.O_DIMS] = 2
-        row[w.O_EXTENTS : w.O_EXTENTS + 2] = around, w.NEVER
-        row[w.O_STRIDES : w.O_STRIDES + 2] = step, -(around - 1) * step
-    if kind is DsdKind.MEM4D:
-        num = row[w.O_DIMS] = words[2]
-        extents = signed[dsd.WORD_EXTENTS4 :][:num].view(np.uint16)
-        row[w.O_EXTENTS : w.O_EXTENTS + num] = extents
-        row[w.O_STRIDES : w.O_STRIDES + num] = signed[dsd.WORD_STRIDES4 :][:num]
-        row[w.O_EXTENT] = extents.astype(np.int64).prod()
-    return row
-
-
 def _dsr_row(dsr: DsrLoad) -> Array:
+    packed = np.zeros(dsd.DSD4_WORDS, np.uint16)
+    packed[: len(dsr.words)] = np.array(dsr.words, np.int64).astype(np.uint16)
+    cells = [*packed.view(np.int64).tolist(), *[0] * w.OPERAND_WORDS]
+    first = len(cells) - w.OPERAND_WORDS
+    operand.decode_words(cells, 0, first)
     row = np.zeros(w.DSR_WORDS, np.int64)
-    row[: w.OPERAND_WORDS] = _operand(dsr.words)
+    row[: w.OPERAND_WORDS] = cells[first:]
     row[w.D_OPTIONS : w.D_OPTIONS + 7] = (
         *(dsr.options, dsr.activate, dsr.unblock, dsr.control_activate),
         *(dsr.control_unblock, dsr.microthread, dsr.priority),

@@ -30,19 +30,17 @@ GIVEN_DSR: Final = int(mb.OperandKind.DSR)
 GIVEN_POINTER: Final = int(mb.OperandKind.POINTER)
 GIVEN_FIFO: Final = int(mb.OperandKind.FIFO)
 ADDRESS_MASK: Final = 0xFFFF
-
-
-@compiled
-def word_of(s: State, start: int, number: int) -> int:
-    """A 16-bit word of a packed descriptor."""
-    return (s[start + (number >> 2)] >> (16 * (number & 3))) & 0xFFFF
-
-
-@compiled
-def signed_word(s: State, start: int, number: int) -> int:
-    """The same, signed."""
-    value = (s[start + (number >> 2)] >> (16 * (number & 3))) & 0xFFFF
-    return value - 65536 if value & 0x8000 else value
+WORD_MASK: Final = 0xFFFF
+SIGN: Final = 0x8000
+# Where words lie in the first two cells of a packed descriptor, and the cells of the others.
+BASE_SHIFT, COLOR_SHIFT = 16 * dsd.WORD_BASE, 16 * dsd.WORD_COLOR
+EXTENT_SHIFT: Final = 16 * dsd.WORD_EXTENT
+STRIDE_SHIFT, QUEUE_SHIFT = 16 * (dsd.WORD_STRIDE - 4), 16 * (dsd.WORD_QUEUE - 4)
+ELEMENT_SHIFT: Final = 16 * (dsd.WORD_ELEMENT - 4)
+TRANSFORM_SHIFT: Final = 16 * (dsd.WORD_CONTROL_TRANSFORM - 4)
+WRAPAROUND_SHIFT: Final = 16 * (dsd.WORD_WRAPAROUND - 4)
+PRIORITY_SHIFT: Final = 16 * (dsd.WORD_PRIORITY - 4)
+EXTENTS4_CELL, STRIDES4_CELL = dsd.WORD_EXTENTS4 // 4, dsd.WORD_STRIDES4 // 4
 
 
 @compiled
@@ -52,45 +50,56 @@ def clear(s: State, operand: int) -> None:
         s[operand + k] = 0
 
 
-@compiled
-def decode_dsd(s: State, start: int, operand: int) -> bool:
-    """Fill an operand from a packed descriptor; false when it holds none."""
-    head = word_of(s, start, dsd.WORD_KIND)
-    kind = head & dsd.KIND_MASK
-    clear(s, operand)
-    s[operand + w.O_FLAGS] = head & ~dsd.KIND_MASK
-    s[operand + w.O_WORDS] = word_of(s, start, dsd.WORD_ELEMENT)
-    s[operand + w.O_EXTENT] = word_of(s, start, 2) | word_of(s, start, 3) << 16
+def decode_words(s: State, start: int, operand: int) -> bool:
+    """Fill an operand from a packed descriptor, four words a cell; false when it holds none.
+
+    Compiled code decodes what requests bring, and Python what registers hold at start-up.
+    """
+    low, high = s[start], s[start + 1]
+    kind = low & dsd.KIND_MASK
+    element = (high >> ELEMENT_SHIFT) & WORD_MASK
+    for k in range(w.OPERAND_WORDS):
+        s[operand + k] = 0
+    s[operand + w.O_FLAGS] = low & WORD_MASK & ~dsd.KIND_MASK
+    s[operand + w.O_WORDS] = element
+    s[operand + w.O_EXTENT] = (low >> EXTENT_SHIFT) & 0xFFFFFFFF
     if kind in (KIND_FABIN, KIND_FABOUT):
         s[operand + w.O_KIND] = w.FABIN if kind == KIND_FABIN else w.FABOUT
-        s[operand + w.O_FLAGS] |= word_of(s, start, dsd.WORD_PRIORITY) << w.PRIORITY_SHIFT
-        s[operand + w.O_COLOR] = word_of(s, start, dsd.WORD_COLOR)
-        s[operand + w.O_QUEUE] = word_of(s, start, dsd.WORD_QUEUE)
-        s[operand + w.O_TRANSFORM] = word_of(s, start, dsd.WORD_CONTROL_TRANSFORM)
+        priority = (high >> PRIORITY_SHIFT) & WORD_MASK
+        s[operand + w.O_FLAGS] |= priority << w.PRIORITY_SHIFT
+        s[operand + w.O_COLOR] = (low >> COLOR_SHIFT) & WORD_MASK
+        s[operand + w.O_QUEUE] = (high >> QUEUE_SHIFT) & WORD_MASK
+        s[operand + w.O_TRANSFORM] = (high >> TRANSFORM_SHIFT) & WORD_MASK
         return True
     s[operand + w.O_KIND] = w.MEMORY
-    s[operand + w.O_ADDRESS] = word_of(s, start, dsd.WORD_BASE)
+    s[operand + w.O_ADDRESS] = (low >> BASE_SHIFT) & WORD_MASK
     if kind == KIND_MEM1D:
+        stride = (high >> STRIDE_SHIFT) & WORD_MASK
         s[operand + w.O_DIMS] = 1
-        s[operand + w.O_STRIDES] = signed_word(s, start, dsd.WORD_STRIDE)
+        s[operand + w.O_STRIDES] = stride - ((stride & SIGN) << 1)
         return True
     if kind == KIND_CIRCULAR:
-        step, around = word_of(s, start, dsd.WORD_ELEMENT), word_of(s, start, dsd.WORD_WRAPAROUND)
+        around = (high >> WRAPAROUND_SHIFT) & WORD_MASK
         s[operand + w.O_DIMS] = 2
         s[operand + w.O_EXTENTS] = around
         s[operand + w.O_EXTENTS + 1] = w.NEVER
-        s[operand + w.O_STRIDES] = step
-        s[operand + w.O_STRIDES + 1] = -(around - 1) * step
+        s[operand + w.O_STRIDES] = element
+        s[operand + w.O_STRIDES + 1] = -(around - 1) * element
         return True
     if kind != KIND_MEM4D:
         return False
-    s[operand + w.O_DIMS] = word_of(s, start, 2)
+    s[operand + w.O_DIMS] = (low >> EXTENT_SHIFT) & WORD_MASK
     s[operand + w.O_EXTENT] = 1
     for dim in range(s[operand + w.O_DIMS]):
-        s[operand + w.O_EXTENTS + dim] = word_of(s, start, dsd.WORD_EXTENTS4 + dim)
-        s[operand + w.O_STRIDES + dim] = signed_word(s, start, dsd.WORD_STRIDES4 + dim)
-        s[operand + w.O_EXTENT] *= s[operand + w.O_EXTENTS + dim]
+        extent = (s[start + EXTENTS4_CELL] >> (16 * dim)) & WORD_MASK
+        stride = (s[start + STRIDES4_CELL] >> (16 * dim)) & WORD_MASK
+        s[operand + w.O_EXTENTS + dim] = extent
+        s[operand + w.O_STRIDES + dim] = stride - ((stride & SIGN) << 1)
+        s[operand + w.O_EXTENT] *= extent
     return True
+
+
+decode_dsd = compiled(decode_words)
 
 
 @compiled
