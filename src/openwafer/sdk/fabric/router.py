@@ -284,7 +284,7 @@ def move_output(s: State, pe: int, queue: int) -> None:
         land_everywhere(s, pe, color, 4, wavelet)
         return
     queues.record(s, w.E_SINK, pe, color, wavelet & 0xFFFFFFFF)
-    sink = w.SINK + 2 * (pe * w.SINKS + s[w.G_SINK_SLOT + color])
+    sink = w.SINK + w.SINK_WORDS * (pe * w.SINKS + s[w.G_SINK_SLOT + color])
     s[sink] += 1
     if s[sink] == s[sink + 1]:
         s[w.G_WANTED] -= 1

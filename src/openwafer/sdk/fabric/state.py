@@ -91,38 +91,39 @@ def band_of(states: Sequence[Array], pe: int) -> int:
 
 
 class Tables:
-    """The regions of a state as arrays of shape (rows, words)."""
+    """The regions of a state as arrays of shape (rows, words), or (sets, rows, words)."""
 
     def __init__(self, state: Array) -> None:
-        num_pes = int(state[w.G_NUM_PES])
         self._state = state
-        self.router = self._rows(w.ROUTER, num_pes, w.ROUTER_WORDS)
-        self.core = self._rows(w.CORE, num_pes, w.CORE_WORDS)
-        self.processor = self._rows(w.PROCESSOR, num_pes, w.PROCESSOR_WORDS)
-        self.mailbox = self._rows(w.MAILBOX, num_pes, w.MAILBOX_WORDS)
-        self.thread = self._sets(w.THREADS, w.SLOTS, w.THREAD_WORDS)
+        self.router = self._view("router")
+        self.core = self._view("core")
+        self.processor = self._view("processor")
+        self.mailbox = self._view("mailbox")
+        self.thread = self._view("thread")
         """By slot, then by PE; the others down to FIFOs are alike."""
-        self.job = self._sets(w.JOB, w.SLOTS, w.JOB_WORDS)
-        self.route = self._sets(w.ROUTE, w.COLORS, 1)[:, :, 0]
-        self.queue = self._sets(w.QUEUE, 2 * w.QUEUES, w.QUEUE_WORDS)
-        self.channel = self._sets(w.CHANNEL, w.COLORS, w.CHANNEL_DEPTH)
-        self.dsr = self._sets(w.DSR, w.NUM_DSRS, w.DSR_WORDS)
-        self.fifo = self._sets(w.FIFO_ROWS, w.FIFOS, w.FIFO_WORDS)
-        self.sink = self._rows(w.SINK, num_pes * w.SINKS, 2)
-        self.filter = self._rows(w.FILTER, w.MAX_FILTERS, w.FILTER_WORDS)
-        self.image = self._rows(w.IMAGE, w.MAX_IMAGES, w.IMAGE_WORDS)
-        self.map = self._rows(w.MAP, w.MAX_MAPS, w.MAP_WORDS)
-        self.vector = self._rows(w.VECTOR, w.NUM_VECTOR_CODES, w.VECTOR_WORDS)
-        self.source = self._rows(w.SOURCE, w.MAX_SOURCES, w.SOURCE_WORDS)
-        memory = self._rows(w.MEMORY_ROWS, num_pes, w.MEMORY_WORDS)
-        self.memory: NDArray[np.uint16] = memory.view(np.uint16)
+        self.job = self._view("job")
+        self.route = self._view("route")[:, :, 0]
+        self.queue = self._view("queue")
+        self.channel = self._view("channel")
+        self.dsr = self._view("dsr")
+        self.fifo = self._view("fifo")
+        self.sink = self._view("sink").reshape(-1, w.SINK_WORDS)
+        self.filter = self._view("filter")
+        self.image = self._view("image")
+        self.map = self._view("map")
+        self.vector = self._view("vector")
+        self.source = self._view("source")
+        self.memory: NDArray[np.uint16] = self._view("memory").view(np.uint16)
 
-    def _rows(self, start: int, rows: int, columns: int) -> Array:
-        return self._state[start : start + rows * columns].reshape(rows, columns)
-
-    def _sets(self, start: int, sets: int, columns: int) -> Array:
-        rows = self._rows(start, sets * w.MAX_PES, columns)
-        return rows.reshape(sets, w.MAX_PES, columns)[:, : self._state[w.G_NUM_PES]]
+    def _view(self, name: str) -> Array:
+        """The rows of a region that there are PEs for, or all."""
+        region, num_pes = w.SHARED[name], int(self._state[w.G_NUM_PES])
+        shape = region.shape
+        if shape.sets == 1:
+            rows = num_pes if shape.is_by_pe else shape.rows
+            return self._state[region.start :][: rows * shape.words].reshape(rows, shape.words)
+        cells = self._state[region.start : region.end]
+        return cells.reshape(shape.sets, shape.rows, shape.words)[:, :num_pes]
 
 
 def events_of(state: Array) -> Array:

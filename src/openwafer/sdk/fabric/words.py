@@ -6,6 +6,9 @@ filter or event. Plain integers, because the compiled core folds them into its c
 the fabric, which one thread simulates, has regions of its own before those that all share.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from openwafer.sdk.program.mailbox import MAILBOX_WORDS as _MAILBOX_WORDS
@@ -91,12 +94,12 @@ P_COMMAND: Final = 4
 P_TEARDOWNS: Final = 5
 P_FLUSHES: Final = 6
 """Bits 0-15: queue whose handler waits until it is empty."""
-P_FLUSHED: Final = 11
-"""The same bits: status registers, set when a queue was found empty."""
+P_BUSY_CYCLES: Final = 7
 P_HIGH_TASKS: Final = 8
 P_MAIN_PRIORITY: Final = 9
 P_TASKS_RUN: Final = 10
-P_BUSY_CYCLES: Final = 7
+P_FLUSHED: Final = 11
+"""Bits as of P_FLUSHES: status registers, set when a queue was found empty."""
 P_RESULT: Final = 12
 P_OUT_COLOR: Final = 13
 """A byte by output queue: color + 1."""
@@ -346,12 +349,12 @@ G_ERROR: Final = 176
 G_ERROR_PE: Final = 177
 G_ERROR_A: Final = 178
 G_ERROR_B: Final = 179
+G_SEEN: Final = 180
+"""How many overruns the band has told of."""
 G_INTERRUPT: Final = 181
 """Of the first band: the host, which waits in another thread, wants an end."""
 G_INTERRUPTED: Final = 182
 """The same as all bands have it, once a cycle."""
-G_SEEN: Final = 180
-"""How many overruns the band has told of."""
 
 # Scalars of each band that count for their sum.
 G_COMMANDS: Final = 184
@@ -371,6 +374,8 @@ GLOBAL_WORDS: Final = 256
 MAX_BANDS: Final = 64
 
 SINKS: Final = 4
+SINK_WORDS: Final = 2
+"""Words that were sent to the host, and how many it waits for."""
 WHEEL: Final = 1024
 
 # Events.
@@ -436,39 +441,119 @@ MAX_CROSSINGS: Final = 2 * MAX_COLUMNS
 MAX_CALLS: Final = 16 * MAX_COLUMNS
 PAGE_WORDS: Final = 512
 
-# Regions of which each band has its own.
-WHEEL_LIST: Final = GLOBAL_WORDS
-ROUTER_LIST: Final = WHEEL_LIST + WHEEL
-CORE_LIST: Final = ROUTER_LIST + MAX_PES
-MOVES: Final = CORE_LIST + MAX_PES
-CROSSINGS: Final = MOVES + 8 * MAX_PES
-CALLS: Final = CROSSINGS + 2 * MAX_CROSSINGS * CROSSING_WORDS
-EVENT: Final = CALLS + 2 * MAX_CALLS
-TEXT: Final = EVENT + MAX_EVENTS * EVENT_WORDS
-SEEN: Final = TEXT + MAX_TEXT
-OWN_WORDS: Final = -(-(SEEN + MAX_SEEN * SEEN_WORDS) // PAGE_WORDS) * PAGE_WORDS
 
-# Regions that bands share. Where a PE has many rows, its first ones lie beside those of other PEs,
-# so that rows that no PE uses take no memory.
-ROUTER: Final = OWN_WORDS
-CORE: Final = ROUTER + MAX_PES * ROUTER_WORDS
-PROCESSOR: Final = CORE + MAX_PES * CORE_WORDS
-SLEEP: Final = PROCESSOR + MAX_PES * PROCESSOR_WORDS
-MAILBOX: Final = SLEEP + MAX_PES * SLEEP_WORDS
-ROUTE: Final = MAILBOX + MAX_PES * MAILBOX_WORDS
-CHANNEL: Final = ROUTE + COLORS * MAX_PES
-QUEUE: Final = CHANNEL + COLORS * MAX_PES * CHANNEL_DEPTH
+@dataclass(frozen=True)
+class Shape:
+    """Rows of a region: of a length, perhaps several sets of them, one by PE or a number."""
+
+    words: int
+    sets: int = 1
+    rows: int = MAX_PES
+    is_by_pe: bool = True
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where rows lie in the array: sets one behind the other, rows of a set as well."""
+
+    start: int
+    shape: Shape
+
+    @property
+    def end(self) -> int:
+        """What begins behind it."""
+        return self.start + self.shape.sets * self.shape.rows * self.shape.words
+
+
+def _table(rows: int, words: int = 1, *, sets: int = 1) -> Shape:
+    """Rows that do not stand for PEs."""
+    return Shape(words, sets, rows, is_by_pe=False)
+
+
+def _placed(start: int, shapes: Mapping[str, Shape]) -> Mapping[str, Region]:
+    """One region behind the other."""
+    regions = {}
+    for name, shape in shapes.items():
+        regions[name] = Region(start, shape)
+        start = regions[name].end
+    return MappingProxyType(regions)
+
+
+OWN: Final = _placed(
+    GLOBAL_WORDS,
+    {
+        "wheel_list": _table(WHEEL),
+        "router_list": _table(MAX_PES),
+        "core_list": _table(MAX_PES),
+        "moves": _table(8 * MAX_PES),
+        "crossings": _table(MAX_CROSSINGS, CROSSING_WORDS, sets=2),
+        "calls": _table(MAX_CALLS, sets=2),
+        "event": _table(MAX_EVENTS, EVENT_WORDS),
+        "text": _table(MAX_TEXT),
+        "seen": _table(MAX_SEEN, SEEN_WORDS),
+    },
+)
+"""Regions of which each band has its own."""
+
+WHEEL_LIST: Final = OWN["wheel_list"].start
+ROUTER_LIST: Final = OWN["router_list"].start
+CORE_LIST: Final = OWN["core_list"].start
+MOVES: Final = OWN["moves"].start
+CROSSINGS: Final = OWN["crossings"].start
+CALLS: Final = OWN["calls"].start
+EVENT: Final = OWN["event"].start
+TEXT: Final = OWN["text"].start
+SEEN: Final = OWN["seen"].start
+OWN_WORDS: Final = -(-OWN["seen"].end // PAGE_WORDS) * PAGE_WORDS
+
+SHARED: Final = _placed(
+    OWN_WORDS,
+    {
+        "router": Shape(ROUTER_WORDS),
+        "core": Shape(CORE_WORDS),
+        "processor": Shape(PROCESSOR_WORDS),
+        "sleep": Shape(SLEEP_WORDS),
+        "mailbox": Shape(MAILBOX_WORDS),
+        "route": Shape(1, COLORS),
+        "channel": Shape(CHANNEL_DEPTH, COLORS),
+        "queue": Shape(QUEUE_WORDS, 2 * QUEUES),
+        "thread": Shape(THREAD_WORDS, SLOTS),
+        "job": Shape(JOB_WORDS, SLOTS),
+        "dsr": Shape(DSR_WORDS, NUM_DSRS),
+        "fifo": Shape(FIFO_WORDS, FIFOS),
+        "sink": Shape(SINKS * SINK_WORDS),
+        "register": Shape(1, REGISTERS // 4),
+        "filter": _table(MAX_FILTERS, FILTER_WORDS),
+        "vector": _table(NUM_VECTOR_CODES, VECTOR_WORDS),
+        "image": _table(MAX_IMAGES, IMAGE_WORDS),
+        "map": _table(MAX_MAPS, MAP_WORDS),
+        "source": _table(MAX_SOURCES, SOURCE_WORDS),
+        "source_data": _table(MAX_SOURCE_WORDS),
+        "memory": Shape(MEMORY_WORDS),
+    },
+)
+"""Regions that bands share. Where a PE has many rows, its first ones lie beside those of other PEs,
+so that rows that no PE uses take no memory. The last region ends with the last PE's row."""
+
+ROUTER: Final = SHARED["router"].start
+CORE: Final = SHARED["core"].start
+PROCESSOR: Final = SHARED["processor"].start
+SLEEP: Final = SHARED["sleep"].start
+MAILBOX: Final = SHARED["mailbox"].start
+ROUTE: Final = SHARED["route"].start
+CHANNEL: Final = SHARED["channel"].start
+QUEUE: Final = SHARED["queue"].start
 """Input queues, then output queues."""
-THREADS: Final = QUEUE + 2 * QUEUES * MAX_PES * QUEUE_WORDS
-JOB: Final = THREADS + SLOTS * MAX_PES * THREAD_WORDS
-DSR: Final = JOB + SLOTS * MAX_PES * JOB_WORDS
-FIFO_ROWS: Final = DSR + NUM_DSRS * MAX_PES * DSR_WORDS
-SINK: Final = FIFO_ROWS + FIFOS * MAX_PES * FIFO_WORDS
-REGISTER: Final = SINK + SINKS * MAX_PES * 2
-FILTER: Final = REGISTER + REGISTERS // 4 * MAX_PES
-VECTOR: Final = FILTER + MAX_FILTERS * FILTER_WORDS
-IMAGE: Final = VECTOR + NUM_VECTOR_CODES * VECTOR_WORDS
-MAP: Final = IMAGE + MAX_IMAGES * IMAGE_WORDS
-SOURCE: Final = MAP + MAX_MAPS * MAP_WORDS
-SOURCE_DATA: Final = SOURCE + MAX_SOURCES * SOURCE_WORDS
-MEMORY_ROWS: Final = SOURCE_DATA + MAX_SOURCE_WORDS
+THREADS: Final = SHARED["thread"].start
+JOB: Final = SHARED["job"].start
+DSR: Final = SHARED["dsr"].start
+FIFO_ROWS: Final = SHARED["fifo"].start
+SINK: Final = SHARED["sink"].start
+REGISTER: Final = SHARED["register"].start
+FILTER: Final = SHARED["filter"].start
+VECTOR: Final = SHARED["vector"].start
+IMAGE: Final = SHARED["image"].start
+MAP: Final = SHARED["map"].start
+SOURCE: Final = SHARED["source"].start
+SOURCE_DATA: Final = SHARED["source_data"].start
+MEMORY_ROWS: Final = SHARED["memory"].start
