@@ -18,8 +18,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
+import numpy as np
 from numba import njit, types
 from numba.core.event import Listener, install_listener
+from numpy.typing import NDArray
 
 from openwafer.sdk.fabric import check, overrun, processor, queues, registers, router, thread
 from openwafer.sdk.fabric import words as w
@@ -34,6 +36,7 @@ from openwafer.sdk.fabric.compiled import (
 )
 from openwafer.sdk.fabric.one_unit import as_one_unit
 from openwafer.sdk.fabric.rows import core_row, mailbox_row, processor_row, sleep_row, thread_row
+from openwafer.sdk.fabric.snapshots import Snapshot, put_back, taken
 from openwafer.sdk.fabric.state import Array, State, Tables
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.sources import source_digest
@@ -390,3 +393,52 @@ def advance_all(
         worst = min(failed, key=lambda state: int(state[w.G_ERROR_PE]))
         first[w.G_ERROR : w.G_ERROR_B + 1] = worst[w.G_ERROR : w.G_ERROR_B + 1]
     return stops[0]
+
+
+class Engine:
+    """A machine between two cycles: what it is, and the way on.
+
+    Code of PEs is native or interpreted; both come as the two addresses of
+    :mod:`openwafer.sdk.program.mailbox`, and everything here holds for either but for snapshots:
+    those of interpreted code can be brought back only where no PE waits in the middle of its code.
+
+    Attributes:
+        states: the array of each band; the first one has the sums.
+        tables: views of what all bands share.
+    """
+
+    def __init__(self, states: Sequence[Array], run_address: int, element_address: int) -> None:
+        self.states = tuple(states)
+        self.tables = Tables(self.state)
+        self._run = NativeFunction(run_address, RUN_TYPE)
+        self._element = NativeFunction(element_address, ELEMENT_TYPE)
+
+    @property
+    def state(self) -> Array:
+        """The array of :mod:`openwafer.sdk.fabric.words`, as the first band has it."""
+        return self.states[0]
+
+    @property
+    def now(self) -> int:
+        """The present cycle."""
+        return int(self.state[w.G_NOW])
+
+    def advance(self, goal: int, limit: int) -> int:
+        """Let cycles go by until a goal is reached, or the cycle `limit`; gives why it stopped."""
+        return advance_all(self.states, self._run, self._element, goal, limit)
+
+    def read(self, pe: int, address: int, num_words: int) -> NDArray[np.uint16]:
+        """A copy of words of a PE's memory."""
+        return self.tables.memory[pe, address : address + num_words].copy()
+
+    def write(self, pe: int, address: int, words: NDArray[np.uint16]) -> None:
+        """Put words into a PE's memory, in no time."""
+        self.tables.memory[pe, address : address + words.size] = words
+
+    def snapshot(self) -> Snapshot:
+        """What the machine is now; what it has recorded for the host has to be taken before."""
+        return taken(self.states)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Make the machine what it was when a snapshot was taken of it."""
+        put_back(self.states, snapshot)

@@ -49,7 +49,9 @@ def load(program: Program, num_bands: int = 1) -> list[Array]:
         _fill_tables(tables.image[number], image)
         _fill_pes(tables, program, number)
     fill_maps(states, program)
-    _fill_routers(tables, program, kinds, kind_of)
+    num_filters = _fill_routers(tables, program, kinds, kind_of)
+    for state in states:
+        state[w.G_FILTERS] = num_filters
     flags = tables.router[:, w.R_FLAGS].reshape(program.height, program.width)
     flags[:, 0] |= 1 << (w.EDGE_SHIFT + Direction.WEST)
     flags[:, -1] |= 1 << (w.EDGE_SHIFT + Direction.EAST)
@@ -252,8 +254,11 @@ def _dsr_row(dsr: DsrLoad) -> Array:
     return row
 
 
-def _fill_routers(tables: Tables, program: Program, kinds: Array, kind_of: Array) -> None:
-    """Fill the routers of each pair of image and routes; filters count, so each PE has its own."""
+def _fill_routers(tables: Tables, program: Program, kinds: Array, kind_of: Array) -> int:
+    """Fill the routers of each pair of image and routes; gives the number of filters.
+
+    Filters count, so each PE has its own.
+    """
     first_filter = 0
     for number, (image, routes) in enumerate(kinds.tolist()):
         pes = np.flatnonzero(kind_of == number)
@@ -271,6 +276,7 @@ def _fill_routers(tables: Tables, program: Program, kinds: Array, kind_of: Array
         after = first_filter + pes.size * len(filters)
         tables.filter[first_filter:after] = np.tile(rows, (pes.size, 1))
         first_filter = after
+    return first_filter
 
 
 def _route_words(

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
-from openwafer.sdk.fabric import engine, findings
+from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.engine import Engine
 from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.overruns import Overrun, by_place, diagnostic, distinct, read_event
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
-from openwafer.sdk.fabric.state import Array, Tables, events_of
+from openwafer.sdk.fabric.state import Array, events_of
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.mailbox import Finding
 from openwafer.sdk.program.program import Program
@@ -102,12 +103,9 @@ class Simulator:
     ) -> None:
         self._program = program
         self._options = options
-        self._run = engine.NativeFunction(run_address, engine.RUN_TYPE)
-        self._element = engine.NativeFunction(element_address, engine.ELEMENT_TYPE)
         num_bands = max(1, min(options.threads, program.height, w.MAX_BANDS))
-        self._states = load(program, num_bands)
-        self._state = self._states[0]
-        self._tables = Tables(self._state)
+        self._engine = Engine(load(program, num_bands), run_address, element_address)
+        self._state, self._tables = self._engine.state, self._engine.tables
         self._state[w.G_LOG] = options.landing_log
         self._state[w.G_STOPS_AT_OVERRUN] = options.stops_at_overrun
         self._state[w.G_IS_CHECKED] = options.is_checked
@@ -127,22 +125,27 @@ class Simulator:
         return self._program.width, self._program.height
 
     @property
+    def engine(self) -> Engine:
+        """The machine itself. What the host has taken of it is kept here, and not brought back."""
+        return self._engine
+
+    @property
     def num_threads(self) -> int:
         """How many bands are simulated side by side."""
-        return len(self._states)
+        return len(self._engine.states)
 
     @property
     def cycle(self) -> int:
         """The present."""
-        return int(self._state[w.G_NOW])
+        return self._engine.now
 
     def write(self, x: int, y: int, address: int, words: NDArray[np.uint16]) -> None:
         """Put 16-bit words into a PE's memory, in no time."""
-        self._memory(x, y, address, words.size)[:] = words
+        self._engine.write(self._pe_with(x, y, address, words.size), address, words)
 
     def read(self, x: int, y: int, address: int, num_words: int) -> NDArray[np.uint16]:
         """A copy of 16-bit words of a PE's memory."""
-        return self._memory(x, y, address, num_words).copy()
+        return self._engine.read(self._pe_with(x, y, address, num_words), address, num_words)
 
     def write_all(
         self, pes: NDArray[np.int64], addresses: NDArray[np.int64], words: NDArray[np.uint16]
@@ -307,20 +310,21 @@ class Simulator:
         """Let cores look around; `pes` are different ones in ascending order."""
         pes = pes[self._tables.core[pes, w.C_AWAKE] & w.AWAKE_BIT == 0]
         self._tables.core[pes, w.C_AWAKE] |= w.AWAKE_BIT
-        for state in self._states:
+        for state in self._engine.states:
             own = pes[(pes >= state[w.G_FIRST]) & (pes < state[w.G_END])]
             end = w.CORE_LIST + int(state[w.G_CORES])
             state[end : end + own.size] = own
             state[w.G_CORES] += own.size
 
-    def _memory(self, x: int, y: int, address: int, num_words: int) -> NDArray[np.uint16]:
+    def _pe_with(self, x: int, y: int, address: int, num_words: int) -> int:
+        """Number of a PE, which has such words of memory."""
         if address < 0 or address + num_words > MEMORY_WORDS:
             raise error(
                 "fabric-bad-address",
                 f"words {address} to {address + num_words} lie outside of a PE's memory of"
                 f" {MEMORY_WORDS} words",
             )
-        return self._tables.memory[self._pe(x, y), address : address + num_words]
+        return self._pe(x, y)
 
     def _wait(self, goal: int, awaited: str) -> None:
         begin, patience = self.cycle, Patience(awaited)
@@ -347,12 +351,12 @@ class Simulator:
         self._place_sources()
         while True:
             try:
-                stop = engine.advance_all(self._states, self._run, self._element, goal, limit)
+                stop = self._engine.advance(goal, limit)
             except KeyboardInterrupt:
                 tell_interrupted(self.cycle, self._busy())
                 raise
             finally:
-                for state in self._states:
+                for state in self._engine.states:
                     self._drain(state)
             if stop == w.STOP_ERROR:
                 raise self._stopped()

@@ -95,27 +95,27 @@ class Tables:
 
     def __init__(self, state: Array) -> None:
         self._state = state
-        self.router = self._view("router")
-        self.core = self._view("core")
-        self.processor = self._view("processor")
-        self.mailbox = self._view("mailbox")
-        self.thread = self._view("thread")
+        self.router = self.view("router")
+        self.core = self.view("core")
+        self.processor = self.view("processor")
+        self.mailbox = self.view("mailbox")
+        self.thread = self.view("thread")
         """By slot, then by PE; the others down to FIFOs are alike."""
-        self.job = self._view("job")
-        self.route = self._view("route")[:, :, 0]
-        self.queue = self._view("queue")
-        self.channel = self._view("channel")
-        self.dsr = self._view("dsr")
-        self.fifo = self._view("fifo")
-        self.sink = self._view("sink").reshape(-1, w.SINK_WORDS)
-        self.filter = self._view("filter")
-        self.image = self._view("image")
-        self.map = self._view("map")
-        self.vector = self._view("vector")
-        self.source = self._view("source")
-        self.memory: NDArray[np.uint16] = self._view("memory").view(np.uint16)
+        self.job = self.view("job")
+        self.route = self.view("route")[:, :, 0]
+        self.queue = self.view("queue")
+        self.channel = self.view("channel")
+        self.dsr = self.view("dsr")
+        self.fifo = self.view("fifo")
+        self.sink = self.view("sink").reshape(-1, w.SINK_WORDS)
+        self.filter = self.view("filter")
+        self.image = self.view("image")
+        self.map = self.view("map")
+        self.vector = self.view("vector")
+        self.source = self.view("source")
+        self.memory: NDArray[np.uint16] = self.view("memory").view(np.uint16)
 
-    def _view(self, name: str) -> Array:
+    def view(self, name: str) -> Array:
         """The rows of a region that there are PEs for, or all."""
         region, num_pes = w.SHARED[name], int(self._state[w.G_NUM_PES])
         shape = region.shape

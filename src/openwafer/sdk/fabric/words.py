@@ -316,6 +316,8 @@ G_PORT_BANKS: Final = 28
 G_STRIDE_WIDTHS: Final = 29
 G_LAUNCHED: Final = 30
 """When the host gave the last command to the PEs of the first column."""
+G_FILTERS: Final = 31
+"""How many filters the PEs have."""
 G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48
