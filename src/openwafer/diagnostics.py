@@ -12,6 +12,7 @@ A rendered diagnostic looks like this::
 
 import difflib
 import os
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -115,6 +116,12 @@ def render(diagnostic: Diagnostic, *, color: bool = False) -> str:
     continuation = " " * (gutter + 3)
     lines += [f"{' ' * gutter} = {r}".replace("\n", f"\n{continuation}") for r in remarks]
     return "\n".join(lines)
+
+
+def tell(diagnostics: Iterable[Diagnostic]) -> None:
+    """Write diagnostics to the standard error, in color where its user wants that."""
+    color = wants_color(sys.stderr)
+    sys.stderr.writelines(f"{render(diagnostic, color=color)}\n" for diagnostic in diagnostics)
 
 
 def _last(span: Span) -> Position:

@@ -12,6 +12,7 @@ from openwafer.diagnostics import (
     did_you_mean,
     error,
     render,
+    tell,
 )
 from openwafer.source import SourceText, Span
 
@@ -107,6 +108,11 @@ def test_color_is_laid_over_the_same_text() -> None:
 def test_severities_have_their_own_color() -> None:
     shown = {render(Diagnostic(s, "c", "m"), color=True).split("m")[0] for s in Severity}
     assert len(shown) == len(Severity)
+
+
+def test_diagnostics_are_told_on_the_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(Diagnostic(Severity.WARNING, "some-code", text) for text in ("one", "other"))
+    assert capsys.readouterr() == ("", "warning[some-code]: one\nwarning[some-code]: other\n")
 
 
 def test_an_error_shows_all_its_diagnostics_in_order() -> None:

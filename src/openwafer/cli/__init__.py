@@ -6,7 +6,7 @@ Commands import what they need when they run, so that help is quick and loads no
 import errno
 import sys
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, wants_color
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, tell, wants_color
 
 # A disk that is full or refuses to be used is no fault of the program.
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -36,7 +36,7 @@ def main() -> None:
     except OSError as refusal:
         if refusal.errno not in (*REFUSALS, *REMEDIES):
             raise
-        print(render(_told(refusal), color=wants_color(sys.stderr)), file=sys.stderr)
+        tell((_told(refusal),))
         sys.exit(EXIT_MISTAKE)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

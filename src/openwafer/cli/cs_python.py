@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from openwafer.cli import EXIT_MISTAKE
-from openwafer.diagnostics import OpenwaferError, render, wants_color
+from openwafer.diagnostics import OpenwaferError, tell
 from openwafer.sdk.program.environment import CHECK_VARIABLE
 
 
@@ -24,8 +24,7 @@ def main() -> None:
         if run_script(arguments, commands):
             sys.exit(EXIT_MISTAKE)
     except OpenwaferError as found:
-        for diagnostic in found.diagnostics:
-            print(render(diagnostic, color=wants_color(sys.stderr)), file=sys.stderr)
+        tell(found.diagnostics)
         sys.exit(EXIT_MISTAKE)
 
 

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from openwafer.diagnostics import OpenwaferError, render, wants_color
+from openwafer.diagnostics import OpenwaferError, tell
 
 EXIT_ERROR = 1
 
@@ -25,8 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         started = time.monotonic()
         command = parse_command(arguments)
-        for ignored in command.warnings:
-            print(render(ignored, color=wants_color(sys.stderr)), file=sys.stderr)
+        tell(command.warnings)
         if command.emit is None:
             compilations.check_output(command.output)
         done = None if command.emit else compilations.find(command.layout, command.options)
@@ -40,8 +39,7 @@ def run(arguments: Sequence[str]) -> int:
             done = compile_files(command.layout, command.options)
         done.write(command.output, command.output_json)
     except OpenwaferError as found:
-        for diagnostic in found.diagnostics:
-            print(render(diagnostic, color=wants_color(sys.stderr)), file=sys.stderr)
+        tell(found.diagnostics)
         return EXIT_ERROR
     for line in done.printed:
         print(line)

@@ -3,12 +3,11 @@
 import functools
 import hashlib
 import os
-import sys
 from pathlib import Path
 from typing import Final
 
 from openwafer.atomic_file import write_bytes
-from openwafer.diagnostics import Diagnostic, Severity, render, wants_color
+from openwafer.diagnostics import Diagnostic, Severity, tell
 
 _FORMAT: Final = "openwafer-native-cache"
 # A change of what makes files from texts needs another version: old files would pass for new ones.
@@ -64,7 +63,7 @@ def _tell_unusable(place: Path, reason: str) -> None:
     message = f"compiled code cannot be kept in {place}: {reason}"
     help = "name a folder that can be written: OPENWAFER_CACHE=FOLDER"
     warning = Diagnostic(Severity.WARNING, "cache-unusable", message, help=help)
-    sys.stderr.write(f"{render(warning, color=wants_color(sys.stderr))}\n")
+    tell((warning,))
 
 
 def _path(key: str, suffix: str) -> Path:

@@ -1,10 +1,9 @@
 """Tells whoever waits for a long run that it goes on, and what PEs are at."""
 
 import sys
-import time
 from collections.abc import Callable
 
-_FIRST_SECONDS = 10.0
+from openwafer.sdk.program.remarks import FIRST_SECONDS, RemarkClock
 
 
 class Patience:
@@ -15,17 +14,15 @@ class Patience:
         seconds: until the first remark.
     """
 
-    def __init__(self, awaited: str, seconds: float = _FIRST_SECONDS) -> None:
+    def __init__(self, awaited: str, seconds: float = FIRST_SECONDS) -> None:
         self._awaited = awaited
-        self._begin = time.monotonic()
-        self._next_seconds = seconds
+        self._clock = RemarkClock(seconds)
 
     def look(self, cycles: int, busy: Callable[[], list[str]]) -> None:
         """Write a remark if it is time; `cycles` have gone by, `busy` says what PEs are at."""
-        seconds = time.monotonic() - self._begin
-        if seconds < self._next_seconds:
+        seconds = self._clock.due()
+        if seconds is None:
             return
-        self._next_seconds = 2 * seconds
         so_far = f"{seconds:.0f} s, {cycles:,} cycles"
         _write(f"openwafer: the host has waited {so_far}, for {self._awaited}", busy())
 

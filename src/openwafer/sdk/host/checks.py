@@ -1,6 +1,5 @@
 """Whether a run looks for all mistakes, and what becomes of those it finds."""
 
-import os
 import sys
 import weakref
 from collections.abc import Iterable
@@ -8,20 +7,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from openwafer.diagnostics import (
-    Diagnostic,
-    OpenwaferError,
-    Severity,
-    did_you_mean,
-    error,
-    render,
-    wants_color,
-)
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, tell
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host.copies import RegionMemory, short_copy, width_of_copy
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType
-from openwafer.sdk.program.environment import CHECK_VARIABLE
+from openwafer.sdk.program.environment import CHECK_VARIABLE, choice
 from openwafer.sdk.program.program import HostName
 
 MAX_TOLD: Final = 10
@@ -43,14 +34,7 @@ def check_of_environment() -> Check:
 
     Raises OpenwaferError when it says nothing that is known.
     """
-    name = os.environ.get(CHECK_VARIABLE, Check.OFF)
-    if name not in list(Check):
-        raise error(
-            "check-unknown",
-            f"{CHECK_VARIABLE} is {name!r}, and not one of {', '.join(Check)}",
-            help=did_you_mean(name, [str(one) for one in Check]) or "leave it away for no checks",
-        )
-    return Check(name)
+    return Check(choice(CHECK_VARIABLE, Check, "check-unknown", f"not one of {', '.join(Check)}"))
 
 
 @dataclass
@@ -131,7 +115,7 @@ def _tell(simulator: Simulator, own: Warnings, check: Check) -> None:
     warnings = own.all_with(simulator, check)
     if check is Check.WARNING:
         _TOLD.extend(mistakes(warnings))
-    lines = [render(warning, color=wants_color(sys.stderr)) for warning in warnings[:MAX_TOLD]]
+    tell(warnings[:MAX_TOLD])
     if len(warnings) > MAX_TOLD:
-        lines.append(f"and {len(warnings) - MAX_TOLD} more warnings; sim.log has all of them")
-    sys.stderr.writelines(f"{line}\n" for line in lines)
+        more = f"and {len(warnings) - MAX_TOLD} more warnings; sim.log has all of them"
+        sys.stderr.write(f"{more}\n")

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from openwafer.diagnostics import did_you_mean, error
+from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, MEMORY_WORDS, Arch
 from openwafer.sdk.codegen.native import compile_images, entry_splits
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.interpreter import Interpreter
+from openwafer.sdk.program.environment import choice
 from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.mailbox import MAILBOX_WORDS
 from openwafer.sdk.program.program import Program
@@ -68,14 +69,7 @@ def engine_kind_of_environment() -> EngineKind:
 
     Raises OpenwaferError when there is none of that name.
     """
-    name = os.environ.get(ENGINE_VARIABLE, EngineKind.NATIVE)
-    if name not in list(EngineKind):
-        raise error(
-            "engine-unknown",
-            f"{ENGINE_VARIABLE} is {name!r}",
-            help=did_you_mean(name, [str(kind) for kind in EngineKind]),
-        )
-    return EngineKind(name)
+    return EngineKind(choice(ENGINE_VARIABLE, EngineKind, "engine-unknown"))
 
 
 def num_threads(asked: int, num_pes: int) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 import openwafer
 from openwafer.atomic_file import write_text
-from openwafer.diagnostics import Diagnostic, Severity, render, wants_color
+from openwafer.diagnostics import Diagnostic, Severity, render, tell
 from openwafer.sdk.fabric import Landing, Print, Simulator
 from openwafer.sdk.program.program import Program
 
@@ -42,7 +41,7 @@ def warn_of_debug_words() -> None:
             f"SIMFABRIC_DEBUG={','.join(others)} has no effect here",
             help="SIMFABRIC_DEBUG=landing writes the landing of each wavelet to sim.log",
         )
-        sys.stderr.write(f"{render(warning, color=wants_color(sys.stderr))}\n")
+        tell((warning,))
 
 
 class SimLog:

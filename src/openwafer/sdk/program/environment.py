@@ -1,8 +1,27 @@
-"""Environment variables of runs that more than one floor looks at."""
+"""Environment variables of runs: those that more than one floor looks at, and how one is read."""
 
+import os
+from collections.abc import Iterable
 from typing import Final
+
+from openwafer.diagnostics import did_you_mean, error
 
 FINAL_STATE_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
 """Folder that each run writes its final state to, under the next number."""
 CHECK_VARIABLE: Final = "OPENWAFER_CHECK"
 """Whether runs look for mistakes of their programs: ``off``, ``warning`` or ``error``."""
+
+
+def choice(variable: str, words: Iterable[str], code: str, remark: str = "") -> str:
+    """What a variable of the environment says: one of some words, the first where it is not set.
+
+    Args:
+        code: of the OpenwaferError that is raised for another word.
+        remark: what its message adds.
+    """
+    known = [str(word) for word in words]
+    word = os.environ.get(variable, known[0])
+    if word not in known:
+        more = f", and {remark}" if remark else ""
+        raise error(code, f"{variable} is {word!r}{more}", help=did_you_mean(word, known))
+    return word

@@ -1,12 +1,11 @@
 """Tells whoever waits for a long compilation that it goes on, and where."""
 
 import sys
-import time
 from typing import Final
 
+from openwafer.sdk.program.remarks import FIRST_SECONDS, RemarkClock
 from openwafer.source import Span
 
-FIRST_SECONDS: Final = 10.0
 _STEPS: Final = 10_000
 """How many calls and iterations lie between two looks at the clock."""
 
@@ -21,8 +20,7 @@ class Progress:
 
     def __init__(self, limit: int, seconds: float = FIRST_SECONDS) -> None:
         self._limit = limit
-        self._begin = time.monotonic()
-        self._next_seconds = seconds
+        self._clock = RemarkClock(seconds)
         self._next_steps = _STEPS
 
     def look(self, num_steps: int, span: Span) -> None:
@@ -30,10 +28,9 @@ class Progress:
         if num_steps < self._next_steps:
             return
         self._next_steps = num_steps + _STEPS
-        seconds = time.monotonic() - self._begin
-        if seconds < self._next_seconds:
+        seconds = self._clock.due()
+        if seconds is None:
             return
-        self._next_seconds = 2 * seconds
         line = span.source.position(span.start).line
         sys.stderr.write(
             f"openwafer: {seconds:.0f} s at compile time, {num_steps:,} of at most {self._limit:,}"
