@@ -19,7 +19,7 @@ from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.fabric.simulator import SimulatorOptions
-from openwafer.sdk.host.engine import Engine, EngineKind, build_engine
+from openwafer.sdk.host.engine import EngineKind, PeCode, build_engine
 from openwafer.sdk.host.symbols import HostSymbols
 
 HERE: Final = Path(__file__).parent
@@ -77,7 +77,7 @@ class Device:
 
     simulator: Simulator
     symbols: HostSymbols
-    engine: Engine
+    engine: PeCode
     arch: Arch
 
     def words(self, name: str, x: int = 0, y: int = 0) -> NDArray[np.uint16]:

@@ -208,7 +208,7 @@ PLAN_COMPUTE: Final = 3
 # DSRs: an operand and the options J_OPTIONS..J_PRIORITY of the job row, minus J_OPTIONS.
 D_OPTIONS: Final = OPERAND_WORDS
 DSR_WORDS: Final = 32
-NUM_DSRS: Final = 48
+DSRS: Final = 48
 
 # FIFOs.
 F_ADDRESS: Final = 0
@@ -521,7 +521,7 @@ SHARED: Final = _placed(
         "queue": Shape(QUEUE_WORDS, 2 * QUEUES),
         "thread": Shape(THREAD_WORDS, SLOTS),
         "job": Shape(JOB_WORDS, SLOTS),
-        "dsr": Shape(DSR_WORDS, NUM_DSRS),
+        "dsr": Shape(DSR_WORDS, DSRS),
         "fifo": Shape(FIFO_WORDS, FIFOS),
         "sink": Shape(SINKS * SINK_WORDS),
         "register": Shape(1, REGISTERS // 4),

@@ -50,7 +50,7 @@ class EngineKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Engine:
+class PeCode:
     """Addresses of the two functions of the mailbox's interface.
 
     Attributes:
@@ -88,15 +88,15 @@ def num_threads(asked: int, num_pes: int) -> int:
     return int(given)
 
 
-def build_engine(program: Program, kind: EngineKind, *, is_checked: bool = False) -> Engine:
+def build_engine(program: Program, kind: EngineKind, *, is_checked: bool = False) -> PeCode:
     """Make a program's code ready to run; checked code tells of its mistakes."""
     if kind is EngineKind.INTERPRETER:
         return _interpret(program.images, program.arch, is_checked)
     code = compile_images(program.images, program.arch, is_checked=is_checked)
-    return Engine(code.run_address, code.element_address, code)
+    return PeCode(code.run_address, code.element_address, code)
 
 
-def _interpret(images: Sequence[Image], arch: Arch, is_checked: bool) -> Engine:
+def _interpret(images: Sequence[Image], arch: Arch, is_checked: bool) -> PeCode:
     interpreters = [
         Interpreter(
             *(text.parse(image.code, image.name), entry_splits(image), GENERATIONS[arch]),
@@ -118,4 +118,4 @@ def _interpret(images: Sequence[Image], arch: Arch, is_checked: bool) -> Engine:
 
     functions = _RUN(run), _ELEMENT(element)
     addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
-    return Engine(addresses[0], addresses[1], functions)
+    return PeCode(addresses[0], addresses[1], functions)

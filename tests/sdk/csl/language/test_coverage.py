@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-import openwafer.sdk.csl.sema.families
+import openwafer.sdk.csl.sema.evaluators
 from openwafer.sdk.compat.finder import MODULES
 from openwafer.sdk.compiler.command_line import parse_command
 from openwafer.sdk.csl.sema.engine import BUILTINS

@@ -6,7 +6,6 @@ from dataclasses import replace
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
-from openwafer.sdk.csl.sema.addressed import addressed_names
 from openwafer.sdk.csl.sema.analysis import Context, Poisoned, Scope, Target
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.functions import (
@@ -21,6 +20,7 @@ from openwafer.sdk.csl.sema.functions import (
 from openwafer.sdk.csl.sema.join import Returning, join
 from openwafer.sdk.csl.sema.places import in_memory, store
 from openwafer.sdk.csl.sema.recording import NotPortableError
+from openwafer.sdk.csl.sema.taken_addresses import addressed_names
 from openwafer.sdk.csl.types import Function, Pointer, Type
 from openwafer.sdk.csl.values import (
     NOTHING,

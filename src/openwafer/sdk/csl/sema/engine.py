@@ -14,7 +14,7 @@ from openwafer.sdk.csl.imports import LIBRARY, ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser_remedies import remedy_for_type
-from openwafer.sdk.csl.sema import coercion, lowering, places, portable
+from openwafer.sdk.csl.sema import coercion, lowering, places, shared_values
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
@@ -300,11 +300,11 @@ class Sema(Analysis):
         Raises:
             NotPortableError: nothing is.
         """
-        return portable.key_of(self._image, value)
+        return shared_values.key_of(self._image, value)
 
     def moved(self, value: Any) -> Any:
         """A value that another image has, too, as this one has it."""
-        return portable.moved(self._image, value)
+        return shared_values.moved(self._image, value)
 
     def recalled(self, module: Module, key: Hashable, analyse: Callable[[], T]) -> T:
         """A known value, from another image where one has the same.

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from openwafer.diagnostics import Diagnostic
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
-from openwafer.sdk.csl.sema.addressed import addressed_names
 from openwafer.sdk.csl.sema.analysis import Context, Scope, Target
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.engine import Sema
@@ -14,6 +13,7 @@ from openwafer.sdk.csl.sema.join import arrive
 from openwafer.sdk.csl.sema.linking import check_linked, defined_function
 from openwafer.sdk.csl.sema.places import store
 from openwafer.sdk.csl.sema.recording import NotPortableError, Question
+from openwafer.sdk.csl.sema.taken_addresses import addressed_names
 from openwafer.sdk.csl.types import Function, Type
 from openwafer.sdk.csl.values import (
     NOTHING,

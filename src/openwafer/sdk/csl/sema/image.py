@@ -15,7 +15,7 @@ from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
 from openwafer.sdk.csl.sema.doubts import reserved_ids, shared_queues, unset_variables
 from openwafer.sdk.csl.sema.engine import Sema
-from openwafer.sdk.csl.sema.families import FAMILIES
+from openwafer.sdk.csl.sema.evaluators import EVALUATORS
 from openwafer.sdk.csl.sema.functions import function_name
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image_state import ImageState
@@ -31,8 +31,8 @@ from openwafer.sdk.ir.folding import folded
 
 # A parameter stands for a constant, which is part of the instruction that uses it.
 _NO_CODE: Final = frozenset(("parameter", "show"))
-# Importing the families registers what the engine evaluates.
-assert FAMILIES
+# Importing them registers what the engine evaluates.
+assert EVALUATORS
 
 
 @dataclass(frozen=True)

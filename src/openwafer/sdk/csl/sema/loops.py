@@ -12,7 +12,7 @@ from openwafer.sdk.csl.sema.analysis import Target
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.join import NEVER, Continuing, Leaving
-from openwafer.sdk.csl.sema.together import follow_counted, follow_together
+from openwafer.sdk.csl.sema.loops_in_lanes import follow_counted, follow_together
 from openwafer.sdk.csl.types import Array, Int, Type
 from openwafer.sdk.csl.values import (
     NOTHING,

@@ -8,8 +8,8 @@ from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.analysis import Analysis
-from openwafer.sdk.csl.sema.portable import moved
 from openwafer.sdk.csl.sema.recording import Question
+from openwafer.sdk.csl.sema.shared_values import moved
 from openwafer.sdk.csl.types import Array, Function, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,

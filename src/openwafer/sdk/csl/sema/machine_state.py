@@ -1,7 +1,7 @@
 """What a PE's program asks of the machine, gathered while its code is analysed.
 
 Tasks may be named before the block that binds them to an id was evaluated, so ids of completed
-operations stay symbolic (:data:`Target`) until :func:`finish`.
+operations stay symbolic (:data:`TargetId`) until :func:`finish`.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from openwafer.sdk.program.mailbox import BlockKind
 from openwafer.sdk.program.routing import ColorConfig
 from openwafer.source import Span
 
-Target: TypeAlias = int | FunctionValue
+TargetId: TypeAlias = int | FunctionValue
 """A number as the image wants it, or a task whose id is not known yet."""
 
 
@@ -40,12 +40,12 @@ class Named:
     """A record of the image with the targets that its fields stand for."""
 
     record: DsrLoad | Fifo
-    targets: tuple[tuple[str, Target], ...]
+    targets: tuple[tuple[str, TargetId], ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundTask:
     """A task's id."""
 
     kind: TaskKind
@@ -83,7 +83,7 @@ class MachineState:
         control_table_stride: ids between the beginnings of two tables.
     """
 
-    tasks: list[Bound] = field(default_factory=list)
+    tasks: list[BoundTask] = field(default_factory=list)
     queues: dict[tuple[bool, int], QueueBinding | None] = field(default_factory=dict)
     used_queues: dict[int, set[int]] = field(default_factory=dict)
     queueless_colors: dict[int, Span] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class MachineState:
     dsr_loads: list[Named] = field(default_factory=list)
     fifos: list[Named] = field(default_factory=list)
     registers: dict[int, int] = field(default_factory=dict)
-    activated: list[tuple[Target, Span]] = field(default_factory=list)
+    activated: list[tuple[TargetId, Span]] = field(default_factory=list)
     teardown_handlers: dict[int, int] = field(default_factory=dict)
     empty_queue_handlers: dict[int, int] = field(default_factory=dict)
     colors: dict[int, ColorConfig] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class MachineState:
     control_tables: dict[int, int] = field(default_factory=dict)
     control_table_stride: int = 1
 
-    def binding_of(self, function: FunctionValue) -> Bound | None:
+    def binding_of(self, function: FunctionValue) -> BoundTask | None:
         """The first id that a task was bound to."""
         return next((bound for bound in self.tasks if bound.function == function), None)
 
@@ -150,7 +150,7 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
         report_unbound: called with a task that is used as a target and bound to no id.
     """
 
-    def number(target: Target, *, is_unblock: bool, span: Span) -> int:
+    def number(target: TargetId, *, is_unblock: bool, span: Span) -> int:
         if isinstance(target, int):
             return target
         bound = state.binding_of(target)

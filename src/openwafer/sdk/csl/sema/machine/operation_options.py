@@ -11,7 +11,7 @@ from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine.descriptors import PRIORITIES
 from openwafer.sdk.csl.sema.machine.structs import Options
 from openwafer.sdk.csl.sema.machine.targets import known_target, target_value
-from openwafer.sdk.csl.sema.machine_state import Target
+from openwafer.sdk.csl.sema.machine_state import TargetId
 from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.sdk.ir.function import Value
 from openwafer.sdk.ir.operations import VECTOR_OPTIONS
@@ -55,9 +55,9 @@ class OperationOptions:
         """Flags as the mailbox has them."""
         return sum(_FLAGS[name] for name in self.flags)
 
-    def known_targets(self, sema: Sema) -> tuple[tuple[str, Target], ...]:
+    def known_targets(self, sema: Sema) -> tuple[tuple[str, TargetId], ...]:
         """Values that must be known, by the names of the fields of an image's DSR."""
-        found: list[tuple[str, Target]] = []
+        found: list[tuple[str, TargetId]] = []
         for name, (operand, span) in self.values.items():
             if isinstance(operand, Comptime) and isinstance(operand.value, int):
                 is_plain = name in ("microthread", "priority", "index")

@@ -9,7 +9,7 @@ from openwafer.sdk.csl.sema.machine.descriptors import PRIORITIES, SIMD_MODES
 from openwafer.sdk.csl.sema.machine.structs import Options
 from openwafer.sdk.csl.sema.machine.targets import known_target
 from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
-from openwafer.sdk.csl.sema.machine_state import Named, Target
+from openwafer.sdk.csl.sema.machine_state import Named, TargetId
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, PointerValue, Variable
 from openwafer.sdk.ir.function import Constant, Value
 from openwafer.sdk.ir.function import Type as IrType
@@ -174,8 +174,8 @@ def _action(sema: Sema, options: Options, name: str) -> int:
     return int(action)
 
 
-def _activations(sema: Sema, options: Options) -> list[tuple[str, Target]]:
-    found: list[tuple[str, Target]] = []
+def _activations(sema: Sema, options: Options) -> list[tuple[str, TargetId]]:
+    found: list[tuple[str, TargetId]] = []
     for name in ("activate_push", "activate_pop"):
         operand = options.operand(name)
         if operand is not None:

@@ -9,7 +9,7 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine.words import as_word, plus, value_of
-from openwafer.sdk.csl.sema.machine_state import Bound, Target, block_kind
+from openwafer.sdk.csl.sema.machine_state import BoundTask, TargetId, block_kind
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand
 from openwafer.sdk.ir.function import Value
@@ -31,7 +31,7 @@ def target_id(sema: Sema, node: ast.Expression, call: str) -> Operand:
     operand = sema.expression(node)
     if not isinstance(operand, Comptime) or not isinstance(operand.value, FunctionValue):
         return operand
-    bound: Bound | None = sema.ask(_BindingOf(operand.value))
+    bound: BoundTask | None = sema.ask(_BindingOf(operand.value))
     what = "task" if operand.value.is_task else "function"
     message = f"@{call} takes an id, '{node.span.text}' is the name of a {what}"
     help_text = "name the id that the task is bound to"
@@ -42,7 +42,7 @@ def target_id(sema: Sema, node: ast.Expression, call: str) -> Operand:
     return sema.fail("type-mismatch", message, node.span, help=help_text)
 
 
-def known_target(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> Target:
+def known_target(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> TargetId:
     """A target that must be known: its number, or the task.
 
     Args:
@@ -70,17 +70,17 @@ class _BindingOf(Question):
 
     task: FunctionValue
 
-    def answer(self, sema: Sema) -> Bound | None:
+    def answer(self, sema: Sema) -> BoundTask | None:
         """The first id that it was bound to."""
         return sema.image.machine.binding_of(sema.moved(self.task))
 
-    def key(self, sema: Sema, answer: Bound | None) -> Hashable:
+    def key(self, sema: Sema, answer: BoundTask | None) -> Hashable:
         """Kind and number."""
         return None if answer is None else (answer.kind, answer.task_id)
 
 
 def _number_of_task(sema: Sema, task: FunctionValue, span: Span, *, is_block: bool) -> int:
-    bound: Bound | None = sema.ask(_BindingOf(task))
+    bound: BoundTask | None = sema.ask(_BindingOf(task))
     if bound is None:
         sema.fail(
             "unbound-task",

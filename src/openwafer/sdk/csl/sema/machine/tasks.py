@@ -12,7 +12,7 @@ from openwafer.sdk.csl.sema.linking import check_abi
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, take, wrong_type
 from openwafer.sdk.csl.sema.machine.structs import Options
 from openwafer.sdk.csl.sema.machine.targets import known_target, target_id, target_value
-from openwafer.sdk.csl.sema.machine_state import Bound
+from openwafer.sdk.csl.sema.machine_state import BoundTask
 from openwafer.sdk.csl.values import NOTHING, Comptime, FunctionValue, Operand
 from openwafer.sdk.program.image import TaskKind, TaskRotation
 from openwafer.sdk.program.mailbox import BlockKind
@@ -100,7 +100,7 @@ def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Sp
                 help="use another id",
             )
     entry = function_entry(sema, task, span)
-    machine.tasks.append(Bound(kind, task_id, entry, task, span))
+    machine.tasks.append(BoundTask(kind, task_id, entry, task, span))
 
 
 def _is_apart(sema: Sema, kind: TaskKind, other: TaskKind) -> bool:

@@ -16,7 +16,7 @@ from openwafer.sdk.csl.sema import (
 from openwafer.sdk.csl.sema.builtins import arrays, casts, json_values, queries, strings
 from openwafer.sdk.csl.sema.builtins import calls as builtin_calls
 
-FAMILIES = (
+EVALUATORS = (
     *(
         access,
         arith,
