@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import STRIDES, gap_table, stride_gap
+from openwafer.sdk.arch.pace import ONE_TURN, STRIDES, gap_table, read_turns, stride_gap
 from openwafer.sdk.arch.timing import ORIGINS, Timing
 
 
@@ -21,3 +21,19 @@ def test_the_strides_of_a_table_stand_for_all_others(arch: Arch, width: int) -> 
     for stride in range(-600, 600):
         alike = stride if stride in STRIDES else stride % 8 + 8
         assert stride_gap(stride, width, widths) == gaps[STRIDES.index(alike)]
+
+
+@pytest.mark.parametrize(
+    ("distance", "step", "turns"),
+    [(0, 2, 8), (8, 2, 8), (2, 2, 4), (4, 2, 4), (0, 20, 8), (4, 20, 4), (2, 26, 6), (8, 26, 8)],
+)
+def test_reads_of_rows_of_equal_parity_take_turns(distance: int, step: int, turns: int) -> None:
+    assert ONE_TURN == 4
+    assert read_turns(64 + distance, step, 64, step, 4, False) == turns
+
+
+@pytest.mark.parametrize(("distance", "step", "turns"), [(0, 48, 12), (8, 48, 8), (4, 24, 4)])
+def test_a_write_takes_a_turn_where_elements_lie_rows_of_all_banks_apart(
+    distance: int, step: int, turns: int
+) -> None:
+    assert read_turns(64 + distance, step, 64, step, 4, True) == turns

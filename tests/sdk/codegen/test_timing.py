@@ -140,6 +140,26 @@ def test_the_rest_of_a_division_by_a_constant_takes_another_product() -> None:
     assert cycles_of(text) == 4 + 5 + 2 + 1
 
 
+def test_a_quotient_and_its_rest_are_one_division() -> None:
+    both = "  %0 = get[n] i16 !0\n  %1 = load i16 @p !0\n  %2 = div i16 %0, %1 !0\n"
+    rest = "  %3 = rem i16 %0, %1 !0\n  store @x+2, %3 !0\n"
+    assert cycles_of(both + "  store @x, %2 !0\n" + rest) == 4 + 48 + 1 + 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("factor", "cycles"), [(4, 1), (5, 2), (10, 3), (7, 2), (14, 3), (-8, 1), (171, 1)]
+)
+def test_a_product_with_few_bits_is_shifts_and_sums(factor: int, cycles: int) -> None:
+    text = f"  %0 = load i16 @x !0\n  %1 = mul i16 %0, {factor}:i16 !0\n  store @p, %1 !0"
+    assert cycles_of(text) == 4 + cycles + 1
+
+
+def test_an_address_needs_the_low_words_of_what_it_is_computed_from() -> None:
+    whole = "  %0 = load i32 @x !0\n  %1 = load i32 @x+4 !0\n  %2 = mul i32 %0, %1 !0\n"
+    low = whole + "  %3 = cast i16 %2 !0\n  store @p, %3 !0"
+    assert cycles_of(low) == cycles_of(whole + "  store @x, %2 !0") - 3
+
+
 _WAYS = """
 global @x 16 2
 entry &main
@@ -182,6 +202,19 @@ def test_a_loop_costs_its_back_edge_once_an_iteration(count: int) -> None:
         7 + WSE2.timing.loop_cycles - 1
     )  # the counter's step fits into a wait of the body
     assert trail.box[mailbox.CYCLE] == count * an_iteration + 1 + WSE2.timing.branch_cycles[1]
+
+
+@pytest.mark.parametrize("count", [8, 37, 38])
+def test_a_loop_of_few_known_turns_is_written_out(count: int) -> None:
+    """Its four instructions a turn, without those of the counter, are at most 150 up to 37."""
+    text = _LOOP.replace("head:\n", "head:\n  set[i] 0:i16 !0\n")
+    text = text.replace("  %1 = get[n] i16 !0\n", "")
+    trail = run_native(
+        Native(read_module(text.replace("lt bool %0, %1", f"lt bool %0, {count}:i16")))
+    )
+    counting = 0 if count < 38 else WSE2.timing.loop_cycles - 1
+    begin_and_end = 0 if count < 38 else 1 + WSE2.timing.branch_cycles[1]
+    assert trail.box[mailbox.CYCLE] == count * (7 + counting) + begin_and_end
 
 
 def test_a_stepped_loop_takes_only_its_loads_and_body() -> None:

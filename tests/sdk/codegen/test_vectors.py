@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import WSE2, WSE3, Arch
-from openwafer.sdk.arch.pace import VectorShape, shares_port, vector_cycles
+from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
@@ -124,6 +124,24 @@ def test_operands_may_overlap(
     assert_same(native, run_interpreter(_OVERLAPPING, memory=memory))
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    starts=st.tuples(*[st.integers(400, 440)] * 2),
+    strides=st.tuples(*[st.sampled_from((1, 3, 8, 12, 24))] * 2),
+    is_updated=st.booleans(),
+)
+def test_reads_of_two_sources_take_turns_natively_as_in_the_interpreter(
+    overlapping: Native, starts: tuple[int, int], strides: tuple[int, int], is_updated: bool
+) -> None:
+    (first, second), (step, other) = starts, strides
+    places = [(first if is_updated else 2000, step), (first, step), (second, other), (3000, 1)]
+    memory = np.zeros(4000, np.uint16)
+    for place, (start, stride) in enumerate(places):
+        memory[8 * place : 8 * place + 8] = [1, start, 25, 0, 2 * stride, 2, 0, 0]
+    native = run_native(overlapping, memory=memory)
+    assert_same(native, run_interpreter(_OVERLAPPING, memory=memory))
+
+
 @pytest.mark.parametrize(
     ("base", "stride", "length", "bad"),
     [(24570, 1, 6, None), (24570, 1, 7, 24576), (3, -1, 4, None), (3, -1, 5, 65535)],
@@ -147,8 +165,7 @@ def test_the_clock_advances_by_the_rate_and_bank_conflicts(arch: Arch, distance:
     sources = [_dsd(start, 2, length, 2) for start in (0, distance)]
     text = _program("fmuls", [_dsd(1000, 2, length, 2), *sources])
     trail = run_native(Native(read_module(text), arch=arch))
-    has_conflict = shares_port(0, distance, WSE2.timing.port_banks)
-    shape = VectorShape(has_conflict=has_conflict, num_registers=3)
+    shape = VectorShape(turns=8 if distance == 400 else 4, num_registers=3)
     expected = vector_cycles(VECTOR_OPS["fmuls"], length, generation, shape)
     assert trail.box[mailbox.CYCLE] == expected
 
@@ -157,7 +174,7 @@ def test_an_operation_takes_its_elements_and_the_loads_of_its_registers() -> Non
     multiply, add = VECTOR_OPS["fmuls"], VECTOR_OPS["faddh"]
     assert vector_cycles(multiply, 4000, WSE2, VectorShape(num_registers=2)) == 4005
     assert vector_cycles(add, 4000, WSE2, VectorShape(num_registers=3)) == 1006
-    assert vector_cycles(add, 4000, WSE3, VectorShape(has_conflict=True)) == 1000
+    assert vector_cycles(add, 4000, WSE3, VectorShape(turns=8)) == 1000
 
 
 @pytest.mark.parametrize("stride", [0, 1, 2, -3, 20])

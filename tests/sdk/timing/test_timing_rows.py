@@ -1,6 +1,7 @@
 """The rows of the published tables, measured by programs on the simulated machine."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -25,11 +26,12 @@ def test_rows_are_as_close_as_their_kind_asks(arch: Arch, kind: str) -> None:
     assert [row for row in chosen if not row.is_close] == []
 
 
-def test_rows_that_a_parameter_was_fitted_to_are_in_the_table_or_are_whole_programs() -> None:
+def test_rows_that_something_was_fitted_to_are_in_the_table() -> None:
     names = {name for a in Arch for row in rows(a) for name in (row.name, f"{row.name}, {a}")}
+    page = Path(__file__).parents[3] / "docs/design/timing-table.inc"
+    names |= {line.split("|")[1].strip() for line in page.read_text().splitlines()}
     fitted = {name for origin in ORIGINS.values() for name in origin.fitted}
-    assert {name for name in fitted - names if not name.endswith("own clock")} == set()
-    assert {name for rule in RULES.values() for name in rule} <= names
+    assert fitted | {name for rule in RULES.values() for name in rule} <= names
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.arch.vector_ops import VectorOp
 
 _FLOATS: Final = ("f16", "f32")
+ONE_TURN: Final = 4
+"""Quarters of a cycle in which memory serves the reads of a beat that do not meet."""
 STRIDES: Final = range(-8, 16)
 """Strides that stand for all others: those beyond them are as the one of 8 to 15 that is equal
 modulo 8 (:func:`gap_table`)."""
@@ -22,14 +24,14 @@ class VectorShape:
 
     Attributes:
         strides: distances of the elements of its operands in memory, in elements.
-        has_conflict: two sources in memory share a read port (:func:`shares_port`).
+        turns: quarters of a cycle that reads of a beat take (:func:`read_turns`).
         accumulates: each result is an operand of the next element.
         num_registers: descriptors that have to be loaded into registers.
         reads_memory: a source lies in memory.
     """
 
     strides: tuple[int, ...] = ()
-    has_conflict: bool = False
+    turns: int = ONE_TURN
     accumulates: bool = False
     num_registers: int = 0
     reads_memory: bool = True
@@ -55,9 +57,38 @@ def paced_cycles(num_elements: int, gap: int, width: int) -> int:
     return (num_elements * gap + width - 1) // width
 
 
-def shares_port(first: int, second: int, port_banks: int) -> bool:
-    """Whether reads that begin at two word addresses have to take turns."""
-    return (first - second) % port_banks == 0
+def read_turns(
+    first: int, first_step: int, second: int, second_step: int, row_words: int, is_updated: bool
+) -> int:
+    """Quarters of a cycle that a beat's reads of two sources take.
+
+    A read takes a row, and rows of equal parity take turns. Neighbours in memory share their rows:
+    two such sources meet if they begin at the same word of rows of equal parity, and then always.
+    Other elements take a row each. Where these are updated in place, a multiple of four rows apart,
+    the write of an earlier one takes a turn as well, of a bank of its own if there is one of eight.
+
+    Args:
+        first: word address of the first source.
+        first_step: words to its next element.
+        second: word address of the second source.
+        second_step: words to its next element.
+        row_words: of :class:`~openwafer.sdk.arch.timing.Timing`.
+        is_updated: the results take the place of the first source.
+    """
+    if 0 < abs(first_step) <= 2 and 0 < abs(second_step) <= 2:
+        return 2 * ONE_TURN if (first - second) % (2 * row_words) == 0 else ONE_TURN
+    is_written = is_updated and first_step % (4 * row_words) == 0
+    turns = 2 * ONE_TURN if is_written else ONE_TURN
+    for index in range(ONE_TURN):
+        row = (first + index * first_step) // row_words
+        other = (second + index * second_step) // row_words
+        turns += (row - other) % (8 if is_written else 2) == 0
+    return turns
+
+
+def turned_cycles(cycles: int, turns: int) -> int:
+    """Cycles of beats whose reads take so many quarters each."""
+    return (cycles * turns + ONE_TURN - 1) // ONE_TURN
 
 
 def waits_for_itself(op: VectorOp, *, accumulates: bool) -> bool:
@@ -97,4 +128,4 @@ def vector_cycles(
         width, gap = 1, timing.float_latency
     cycles = paced_cycles(num_elements, gap, width)
     start = load_cycles(shape.num_registers, timing.load_latency)
-    return start + cycles * (2 if shape.has_conflict else 1)
+    return start + turned_cycles(cycles, shape.turns)

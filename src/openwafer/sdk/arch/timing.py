@@ -30,13 +30,14 @@ class Timing:
         function_cycles: of a function of the numbers that is a routine.
         task_cycles: from what starts a task of an idle core to its first instruction.
         switch_cycles: from the end of the task before to that, at least.
+        wavelet_switch_cycles: the same for a task that a wavelet in a queue starts.
         command_cycles: how much later than a task a further command of the host begins.
         request_cycles: of an instruction that is neither computed nor a vector operation.
         beat_cycles: from the issue of a vector operation to its first beat. What follows is issued
             meanwhile, in order.
         drain_cycles: from the end of a vector operation's issue to that of an instruction which
             needs what it wrote, or looks at the clock.
-        port_banks: reads whose word addresses are equal modulo this take turns.
+        row_words: words that one read of memory takes; rows of equal parity take turns.
         stride_widths: elements a cycle by the stride modulo 8, a hexadecimal digit each, the lowest
             for 0; 0 where elements between are read in vain until each cycle brings one.
     """
@@ -55,11 +56,12 @@ class Timing:
     function_cycles: int
     task_cycles: int
     switch_cycles: int
+    wavelet_switch_cycles: int
     command_cycles: int
     request_cycles: int
     beat_cycles: int
     drain_cycles: int
-    port_banks: int
+    row_words: int
     stride_widths: int
 
 
@@ -70,7 +72,7 @@ WSE2_TIMING: Final = Timing(
     arrival_cycles=3,
     load_latency=4,
     float_latency=2,
-    branch_cycles=(3, 6),
+    branch_cycles=(1, 3),
     loop_cycles=6,
     call_cycles=12,
     divide_cycles=50,
@@ -78,15 +80,23 @@ WSE2_TIMING: Final = Timing(
     function_cycles=100,
     task_cycles=3,
     switch_cycles=9,
+    wavelet_switch_cycles=2,
     command_cycles=165,
     request_cycles=1,
     beat_cycles=5,
     drain_cycles=3,
-    port_banks=4,
+    row_words=4,
     stride_widths=0x28828821,
 )
 WSE3_TIMING: Final = replace(
-    WSE2_TIMING, hop_cycles=2, loop_cycles=9, switch_cycles=12, drain_cycles=6, stride_widths=0
+    WSE2_TIMING,
+    hop_cycles=2,
+    branch_cycles=(3, 6),
+    loop_cycles=9,
+    switch_cycles=12,
+    wavelet_switch_cycles=5,
+    drain_cycles=6,
+    stride_widths=0,
 )
 
 
@@ -130,7 +140,9 @@ ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
             _SIM, "dependent operations 2 apart", ("dependent f32 operation", "reduction f32")
         ),
         "branch_cycles": Origin(
-            _SIM, "3 not taken, 6 taken", ("branch not taken, a store", "branch taken")
+            _SIM,
+            "of WSE-3 3 not taken, 6 taken; of WSE-2 3 less, as its loop, but 1 at least",
+            ("branch not taken, a store", "branch taken"),
         ),
         "loop_cycles": Origin(
             _SIM,
@@ -153,6 +165,15 @@ ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
             _SIM,
             "a loop of tasks on the device; of WSE-2 a public program's data task of 36 cycles",
             ("power-method on the device, 10 steps, own clock",),
+        ),
+        "wavelet_switch_cycles": Origin(
+            _SIM,
+            "what further wavelets cost the slowest PE of a tiled stencil",
+            tuple(
+                f"tiled stencil, {n} x {n} PEs, {which}"
+                for n in (32, 16)
+                for which in ("fastest", "slowest")
+            ),
         ),
         "command_cycles": Origin(
             _SIM,
@@ -177,7 +198,7 @@ ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
                 *("fma f32, bank conflict", "fill 16-bit"),
             ),
         ),
-        "port_banks": Origin(_DOC, "banks of two reads have to differ modulo 4"),
+        "row_words": Origin(_DOC, "two reads of 64 bits in a cycle"),
         "stride_widths": Origin(
             _DOC, "the table of strides; of WSE-3 a row", ("read 16-bit, stride 4",)
         ),
@@ -190,6 +211,16 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "addresses first": ("loop of SAXPY", "loop of prefix sums", "loop of a dot product"),
         "selects": ("loop of a maximum",),
         "clock's control": ("first look at the clock",),
+        "turns of reads": tuple(
+            f"tiled stencil, {n} x {n} PEs, fastest" for n in (32, 28, 24, 20, 16, 12, 8, 4)
+        ),
+        "low words": ("halo stencil 1r-star2d, radius 1",),
+        "one division": ("halo stencil box2d, radius 3",),
+        "loops written out": (
+            *("halo stencil 1r-star2d, radius 1", "halo stencil star2d, radius 2"),
+            "halo stencil star2d, radius 3",
+        ),
+        "bases of registers": ("product of 16 x 16 by 32", "product of 64 x 64 by 32"),
         "launch": (
             *(f"broadcast along {n} PEs" for n in (4, 8, 16, 32)),
             *(f"broadcast to {n} x {n} PEs" for n in (4, 8, 16)),

@@ -15,6 +15,7 @@ DECLARATIONS: Final = "\n".join(
         "declare i64 @llvm.umin.i64(i64, i64)",
         "declare i16 @llvm.fshr.i16(i16, i16, i16)",
         "declare i64 @llvm.umax.i64(i64, i64)",
+        "declare i64 @llvm.abs.i64(i64, i1)",
         *(f"declare double @llvm.{name}.f64(double)" for name in ("fabs", "sqrt", "floor")),
         *(f"declare double @llvm.{name}.f64(double)" for name in ("ceil", "trunc")),
         *(

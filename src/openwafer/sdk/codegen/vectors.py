@@ -12,6 +12,7 @@ from typing import Final
 
 from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.arch.pace import (
+    ONE_TURN,
     STRIDES,
     drain_cycles,
     gap_table,
@@ -350,10 +351,9 @@ class _KernelWriter:
         sources = [dsd for place, dsd in self._dsds.items() if place > 0]
         cycles = self._paced_cycles(length)
         if len(sources) > 1:
-            distance = body.value(f"sub i64 {sources[0].base}, {sources[1].base}")
-            rest = body.value(f"and i64 {distance}, {self._generation.timing.port_banks - 1}")
-            turns = body.value(f"zext i1 {body.value(f'icmp eq i64 {rest}, 0')} to i64")
-            cycles = body.value(f"shl i64 {cycles}, {turns}")
+            turned = body.value(f"mul i64 {cycles}, {self._turns(*sources[:2])}")
+            raised = body.value(f"add i64 {turned}, {ONE_TURN - 1}")
+            cycles = body.value(f"udiv i64 {raised}, {ONE_TURN}")
         timing = self._generation.timing
         start = load_cycles(len(self._dsds), timing.load_latency)
         drain = drain_cycles(timing.drain_cycles, timing.load_latency, bool(sources))
@@ -361,6 +361,46 @@ class _KernelWriter:
         now = body.value(f"add i64 {read(body, mailbox.CYCLE)}, {total}")
         write(body, mailbox.CYCLE, now)
         write(body, mailbox.DRAINED, body.value(f"add i64 {now}, {drain}"))
+
+    def _turns(self, first: Dsd, second: Dsd) -> str:
+        """As :func:`~openwafer.sdk.arch.pace.read_turns` has it."""
+        body, row = self._body, self._generation.timing.row_words
+        distance = body.value(f"sub i64 {first.base}, {second.base}")
+        rest = body.value(f"and i64 {distance}, {2 * row - 1}")
+        meets = body.value(f"icmp eq i64 {rest}, 0")
+        for_neighbours = body.select(meets, "i64", str(2 * ONE_TURN), str(ONE_TURN))
+        turns = self._turns_row_by_row(first, second, ONE_TURN, 2)
+        if 0 in self._dsds:
+            is_updated = body.value(f"icmp eq i64 {self._dsds[0].base}, {first.base}")
+            rest = body.value(f"and i64 {first.stride}, {4 * row - 1}")
+            is_in_step = body.value(f"icmp eq i64 {rest}, 0")
+            is_written = body.value(f"and i1 {is_updated}, {is_in_step}")
+            others = self._turns_row_by_row(first, second, 2 * ONE_TURN, 8)
+            turns = body.select(is_written, "i64", others, turns)
+        are_neighbours = body.value(f"and i1 {self._is_near(first)}, {self._is_near(second)}")
+        return body.select(are_neighbours, "i64", for_neighbours, turns)
+
+    def _is_near(self, dsd: Dsd) -> str:
+        """Whether a descriptor's elements follow one another a word or two apart."""
+        body = self._body
+        way = body.value(f"call i64 @llvm.abs.i64(i64 {dsd.stride}, i1 false)")
+        return body.value(f"icmp ult i64 {body.value(f'sub i64 {way}, 1')}, 2")
+
+    def _turns_row_by_row(self, first: Dsd, second: Dsd, apart: int, num_banks: int) -> str:
+        """Turns where no rows meet, and one for each that does, modulo the banks."""
+        body, shift = self._body, self._generation.timing.row_words.bit_length() - 1
+        turns = str(apart)
+        for index in range(ONE_TURN):
+            rows = []
+            for dsd in (first, second):
+                way = body.value(f"mul i64 {dsd.stride}, {index}")
+                address = body.value(f"add i64 {dsd.base}, {way}")
+                rows.append(body.value(f"ashr i64 {address}, {shift}"))
+            between = body.value(f"sub i64 {rows[0]}, {rows[1]}")
+            rest = body.value(f"and i64 {between}, {num_banks - 1}")
+            meets = body.value(f"zext i1 {body.value(f'icmp eq i64 {rest}, 0')} to i64")
+            turns = body.value(f"add i64 {turns}, {meets}")
+        return turns
 
     def _paced_cycles(self, length: str) -> str:
         """As :func:`~openwafer.sdk.arch.pace.paced_cycles` has it."""

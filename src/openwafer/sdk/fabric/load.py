@@ -112,12 +112,13 @@ def _fill_timing(g: Array, timing: Timing) -> None:
     g[w.G_PLACE_KNOWN] = timing.place_known_cycles
     g[w.G_TASK] = timing.task_cycles
     g[w.G_SWITCH] = timing.switch_cycles
+    g[w.G_WAVELET_SWITCH] = timing.wavelet_switch_cycles
     g[w.G_COMMAND] = timing.command_cycles
     g[w.G_BEAT] = timing.beat_cycles
     g[w.G_DRAIN] = timing.drain_cycles
     g[w.G_LOAD] = timing.load_latency
     g[w.G_FLOAT] = timing.float_latency
-    g[w.G_PORT_BANKS] = timing.port_banks
+    g[w.G_ROW_WORDS] = timing.row_words
     g[w.G_STRIDE_WIDTHS] = timing.stride_widths
 
 

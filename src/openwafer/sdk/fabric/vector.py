@@ -51,7 +51,8 @@ NUM_OPTIONS: Final = 6
 
 stride_gap = compiled(pace.stride_gap)
 paced_cycles = compiled(pace.paced_cycles)
-shares_port = compiled(pace.shares_port)
+read_turns = compiled(pace.read_turns)
+turned_cycles = compiled(pace.turned_cycles)
 load_cycles = compiled(pace.load_cycles)
 drain_cycles = compiled(pace.drain_cycles)
 
@@ -203,10 +204,10 @@ def set_speed(s: State, thread: int, start: int) -> None:
             num_fabric += 1
             is_simd = is_simd and s[operand_row(thread, place) + w.O_FLAGS] & FLAG_SIMD != 0
             is_simd = is_simd and words_of(s, s[thread + w.T_OP], place) == 1
-    turns = 2 if has_conflict(s, thread) else 1
+    turns = turns_of(s, thread)
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
         s[job_row(thread) + w.J_WIDTH] = 2 if num_fabric and is_simd else 1
-        s[thread + w.T_GAP] = turns
+        s[thread + w.T_GAP] = turned_cycles(1, turns)
         s[thread + w.T_NEXT] = start
     else:
         set_memory_speed(s, thread, turns, start)
@@ -226,24 +227,35 @@ def set_memory_speed(s: State, thread: int, turns: int, start: int) -> None:
     if s[w.G_STRIDE_WIDTHS]:
         # Elements that go one by one keep their pace; others go in narrower beats.
         width, gap = (width // gap, 1) if width > 1 else (width, gap)
-    cycles = paced_cycles(num, gap, width) * turns
-    gap *= turns
+    cycles = turned_cycles(paced_cycles(num, gap, width), turns)
+    gap = gap * turns // pace.ONE_TURN
     s[job_row(thread) + w.J_WIDTH] = width
     s[thread + w.T_GAP] = gap
     s[thread + w.T_NEXT] = start + cycles - 1 - max(0, -(-num // width) - 1) * gap
 
 
 @compiled
-def has_conflict(s: State, thread: int) -> bool:
-    """Whether the first two sources in memory share a read port."""
+def turns_of(s: State, thread: int) -> int:
+    """Quarters of a cycle that reads of a beat of the first two sources in memory take."""
     first = -1
     for place in range(1, mb.NUM_OPERANDS):
         row = operand_row(thread, place)
-        if s[row + w.O_KIND] == w.MEMORY:
-            if first >= 0:
-                return shares_port(s[row + w.O_ADDRESS], first, s[w.G_PORT_BANKS])
-            first = s[row + w.O_ADDRESS]
-    return False
+        if s[row + w.O_KIND] != w.MEMORY:
+            continue
+        if first >= 0:
+            target = operand_row(thread, 0)
+            is_updated = s[target + w.O_KIND] == w.MEMORY
+            is_updated = is_updated and s[target + w.O_ADDRESS] == s[first + w.O_ADDRESS]
+            return read_turns(
+                s[first + w.O_ADDRESS],
+                s[first + w.O_STRIDES],
+                s[row + w.O_ADDRESS],
+                s[row + w.O_STRIDES],
+                s[w.G_ROW_WORDS],
+                is_updated,
+            )
+        first = row
+    return pace.ONE_TURN
 
 
 @compiled

@@ -312,7 +312,7 @@ G_DRAIN: Final = 24
 G_SWITCH: Final = 25
 G_LOAD: Final = 26
 G_FLOAT: Final = 27
-G_PORT_BANKS: Final = 28
+G_ROW_WORDS: Final = 28
 G_STRIDE_WIDTHS: Final = 29
 G_LAUNCHED: Final = 30
 """When the host gave the last command to the PEs of the first column."""
@@ -322,6 +322,8 @@ G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48
 """By color: its number among the sinks of a PE."""
+G_WAVELET_SWITCH: Final = 79
+"""Of the generation's time."""
 G_ARGUMENTS: Final = 80
 G_BAND_ADDRESSES: Final = 96
 SAME_WORDS: Final = 160

@@ -41,10 +41,13 @@ from openwafer.sdk.ir.prices import (
     copy_slots,
     edge_cycles,
     inlined_functions,
+    is_mask,
+    needed_words,
     price,
     shortcuts,
 )
 from openwafer.sdk.ir.suspension import calls, is_request, successors
+from openwafer.sdk.ir.unrolling import unrolled_counters
 from openwafer.sdk.program.descriptor import WORD_EXTENT
 
 Number: TypeAlias = int
@@ -82,7 +85,7 @@ def _timed_function(
 def _timed_blocks(
     function: Function, generation: Generation, inlined: frozenset[str]
 ) -> Iterator[Block]:
-    ways, numbers = shortcuts(function), _Numbers()
+    ways, numbers, counters = shortcuts(function), _Numbers(), unrolled_counters(function)
     before = _predecessors(function)
     known: dict[str, _Known] = {}
     chosen: dict[str, _Walk] = {}
@@ -93,6 +96,8 @@ def _timed_blocks(
             yield replace(block, instructions=[*others, replace(last, cycles=(0,))])
             continue
         start = _agreed([known.get(label) for label in before[block.label]])
+        if block.label in counters:
+            start.slots[counters[block.label]] = numbers.constant(counters[block.label])
         walk = chosen.get(block.label) or _Walk(
             numbers, generation, inlined, start, is_stepped=block.is_stepped
         )
@@ -106,6 +111,8 @@ def _timed_blocks(
             edges = edge_cycles(function, index, generation, ways)
             if last.op in ("branch", "switch") and walk.is_constant(last.args[0]):
                 edges = (0,) * len(edges)
+            if block.is_loop_end and last.names[0] in counters:
+                edges = (0,)
             end = walk.end(block)
             ends = tuple(end + edge for edge in edges) or (end,)
         known[block.label] = walk.known
@@ -182,6 +189,12 @@ class _Numbers:
         self.variables.add(number)
         return number
 
+    def constant(self, key: object) -> Number:
+        """A value that is known when the machine's code is made."""
+        number = self.of(("constant", key))
+        self.constants.add(number)
+        return number
+
     def fresh(self) -> Number:
         """A value that equals no other one."""
         return self.of(("fresh", len(self._of)))
@@ -207,6 +220,7 @@ class _Walk:
         self._is_stepped = is_stepped
         self._values: dict[int, Number] = {}
         self._stores: dict[tuple[Place, Type | int], tuple[Number, ...]] = {}
+        self._needed: dict[int, int] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -217,7 +231,7 @@ class _Walk:
 
     def visit(self, block: Block) -> list[int]:
         """Cycles before each instruction but the last."""
-        used = _used(block.instructions)
+        used, self._needed = _used(block.instructions), needed_words(block.instructions)
         return [
             self._visit(one) if _has_effect(one) or one.result in used else 0
             for one in block.instructions[:-1]
@@ -304,6 +318,9 @@ class _Walk:
             # The control lies in memory, and what comes next waits until it is written.
             self._add(Price(1 + self._timing.load_latency, 1), ())
         is_scalar_request = is_request(one) and one.op != "vector"
+        if one.op == "set_dsr_base":
+            # The register is read, changed and loaded.
+            cycles += self._timing.load_latency
         return cycles + self._timing.request_cycles * is_scalar_request
 
     def _stop(self, awaited: Iterable[Number]) -> int:
@@ -351,9 +368,7 @@ class _Walk:
                 numbers.dsds.setdefault(number, _Dsd((number, 0), {}))
                 return number
             case Constant(content, kind):
-                number = numbers.of(("constant", content, kind))
-                numbers.constants.add(number)
-                return number
+                return numbers.constant((content, kind))
             case Address(symbol, offset):
                 return self._moved(numbers.variable(("address", symbol)), offset)
             case FunctionName(name):
@@ -397,6 +412,11 @@ class _Walk:
                 return self._word(self._number(one.args[0]), int(one.names[0]))
             case _:
                 args = tuple(map(self._number, one.args))
+                if one.op == "rem" and not is_mask(one):
+                    quotient = replace(one, op="div")
+                    number = numbers.of(("div", one.names, one.type, args))
+                    cost = self._price(quotient, number, args)
+                    args = (self._issue(number, cost, args), args[1])
                 key = (one.op, one.names, one.type, args)
                 number = numbers.of(key) if one.op in PURE else numbers.fresh()
                 is_address = one.op in ("ptr_add", "byte_add")
@@ -409,7 +429,7 @@ class _Walk:
         if one.op in PURE and is_folded:
             self._numbers.constants.add(number)
             return FREE
-        return price(one, self._generation)
+        return price(one, self._generation, self._needed.get(one.result, 1))
 
     def _get(self, one: Instruction) -> Number:
         name = one.names[0]

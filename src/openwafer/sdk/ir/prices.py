@@ -6,12 +6,13 @@ instruction for each 16 bits. Figures that are estimates stand here, each with i
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.arch.timing import Timing
-from openwafer.sdk.ir.function import Constant, Function, Instruction, Module, Type
-from openwafer.sdk.ir.numbers import FLOATS, SIGNED, num_words
+from openwafer.sdk.ir.function import Constant, Function, Instruction, Module, Register, Type, Value
+from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, SIGNED, num_words
 from openwafer.sdk.ir.suspension import calls, recursive_functions
 
 
@@ -30,32 +31,70 @@ _ROUNDING_STEPS: Final = 4
 _SIGNED_SHIFT: Final = 4
 # A function of this length is taken to be inlined, as one with a single call is.
 _INLINED_INSTRUCTIONS: Final = 30
+# Their low words follow from the low words of their operands.
+_LOW_WORDS_OF_LOW_WORDS: Final = frozenset(
+    ("add", "sub", "mul", "and", "or", "xor", "neg", "bitnot")
+)
+# A compiler takes the multiplier where a product would become more instructions than this.
+_MOST_SHIFTS: Final = 4
 # Words of the clock are operands of the instruction that stores them.
 _WITHIN_THE_WORD: Final = frozenset(("bitcast", "slot_address", "parameter", "assert", "timestamp"))
 
 
-def price(instruction: Instruction, generation: Generation) -> Price:
-    """Price of what is neither memory access, descriptor, call nor the end of a block."""
+def price(instruction: Instruction, generation: Generation, needed: int) -> Price:
+    """Price of what is neither memory access, descriptor, call nor the end of a block.
+
+    Args:
+        instruction: the instruction.
+        generation: the machine.
+        needed: low words of its result that something needs (:func:`needed_words`).
+    """
     kind = instruction.args[0].type if instruction.args else instruction.type
     words = num_words(kind) if kind not in (Type.VOID, Type.DSD, Type.DSD4) else 1
+    if instruction.op in _LOW_WORDS_OF_LOW_WORDS:
+        words = min(words, needed)
     timing = generation.timing
     match instruction.op:
         case op if op in _WITHIN_THE_WORD:
             return FREE
-        case "div" | "rem":
+        case "div":
             is_float = kind in FLOATS
             cycles = timing.divide_cycles if is_float else _quotient_cycles(instruction, timing)
             return Price(cycles, cycles)
+        case "rem" if is_mask(instruction):
+            cycles = _shift_cycles(kind)
+            return Price(cycles, cycles)
+        case "rem":
+            # Of the quotient, which is computed before.
+            return Price(words**2 + words, words**2 + words)
         case "math":
             return _math(instruction.names[0], timing)
         case "cast":
             return _cast(kind, instruction.type, timing)
         case "mul" if kind not in FLOATS:
-            return Price(words**2, words**2)
+            cycles = words * _shifts_and_sums(instruction.args) or words**2
+            return Price(cycles, cycles)
         case _ if kind in FLOATS:
             return Price(1, timing.float_latency)
         case _:
             return Price(words, words)
+
+
+def needed_words(instructions: Sequence[Instruction]) -> dict[int, int]:
+    """By value, the low words that something in its block needs: an address needs one."""
+    needed: dict[int, int] = {}
+    for one in reversed(instructions):
+        limit = num_words(one.type) if one.type in INTEGERS else 0
+        if one.op in _LOW_WORDS_OF_LOW_WORDS:
+            limit = needed.get(one.result, limit)
+        elif one.op != "cast":
+            limit = 0
+        for arg in one.args:
+            if isinstance(arg, Register) and arg.type in INTEGERS:
+                words = num_words(arg.type)
+                words = min(words, limit) if limit else words
+                needed[arg.number] = max(words, needed.get(arg.number, 1))
+    return needed
 
 
 def _math(name: str, timing: Timing) -> Price:
@@ -69,17 +108,46 @@ def _math(name: str, timing: Timing) -> Price:
             return Price(timing.function_cycles, timing.function_cycles)
 
 
+def _shifts_and_sums(args: Sequence[Value]) -> int:
+    """Shifts and sums that a product with a constant of few bits becomes; 0 where it does not."""
+    factors = [
+        arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int)
+    ]
+    if not factors or factors[0] == 0:
+        return 0
+    odd = abs(factors[0]) // (factors[0] & -factors[0])
+    is_shifted, num_bits = odd != abs(factors[0]), min(odd.bit_count(), (odd + 1).bit_count() + 1)
+    # The odd factor takes a shift and a sum for each bit but the first; what is even, one more.
+    shifts = 2 * (num_bits - 1) + is_shifted
+    return shifts if shifts <= _MOST_SHIFTS else 0
+
+
 def _quotient_cycles(instruction: Instruction, timing: Timing) -> int:
-    """Of an integer division: a shift or a mask, a multiplication, or a routine."""
-    kind, divisor = instruction.type, instruction.args[1]
-    words = num_words(kind)
+    """Of an integer division: a shift, a multiplication, or a routine."""
+    words = num_words(instruction.type)
+    if _is_by_power_of_two(instruction):
+        return _shift_cycles(instruction.type)
+    if isinstance(instruction.args[1], Constant):
+        # High half of the product with the divisor's inverse, shifted.
+        return int((2 * words) ** 2 + words)
+    return timing.quotient_bit_cycles * 16 * words
+
+
+def _shift_cycles(kind: Type) -> int:
+    """Of a shift or a mask in place of a division."""
+    return num_words(kind) * (_SIGNED_SHIFT if kind in SIGNED else 1)
+
+
+def is_mask(instruction: Instruction) -> bool:
+    """Whether a remainder needs no quotient."""
+    return instruction.op == "rem" and _is_by_power_of_two(instruction)
+
+
+def _is_by_power_of_two(instruction: Instruction) -> bool:
+    divisor = instruction.args[1]
     if not isinstance(divisor, Constant) or not isinstance(divisor.value, int):
-        return timing.quotient_bit_cycles * 16 * words
-    if abs(divisor.value).bit_count() == 1:
-        return words if kind not in SIGNED else _SIGNED_SHIFT * words
-    # High half of the product with the divisor's inverse, shifted; the rest is one more product.
-    quotient = (2 * words) ** 2 + words
-    return quotient if instruction.op == "div" else quotient + words**2 + words
+        return False
+    return instruction.type in INTEGERS and abs(divisor.value).bit_count() == 1
 
 
 def _cast(source: Type, target: Type, timing: Timing) -> Price:

@@ -1,9 +1,9 @@
 """The plain meaning of a vector operation on memory and scalars."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from openwafer.sdk.arch.generation import Generation
-from openwafer.sdk.arch.pace import VectorShape, drain_cycles, shares_port, vector_cycles
+from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, drain_cycles, read_turns, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.function import Type
@@ -56,7 +56,7 @@ def run_inline(
             machine.store(2 * _address(target, index, sizes[0]), _BY_WORDS[sizes[0]], result)
     if not isinstance(target, tuple) and length:
         machine.store(target & ~1, _BY_WORDS[sizes[0]], result)
-    shape = _shape(op, [bits for _, bits in operands], generation.timing.port_banks)
+    shape = _shape(op, [bits for _, bits in operands], generation.timing.row_words)
     timing = generation.timing
     machine.box[mailbox.CYCLE] += vector_cycles(op, length, generation, shape)
     drain = drain_cycles(timing.drain_cycles, timing.load_latency, shape.reads_memory)
@@ -90,16 +90,30 @@ def show_streams(
             machine.show(role, begin, begin + (length - 1) * _step(dsd, size))
 
 
-def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]], port_banks: int) -> VectorShape:
+def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]], row_words: int) -> VectorShape:
     dsds = {place: bits for place, bits in enumerate(operands) if isinstance(bits, tuple)}
     bases = [bits[words.WORD_BASE] for place, bits in dsds.items() if place]
     return VectorShape(
         strides=tuple(_stride(op, place, bits) for place, bits in dsds.items()),
-        has_conflict=len(bases) > 1 and shares_port(bases[0], bases[1], port_banks),
+        turns=_turns(op, dsds, row_words),
         accumulates=0 not in dsds and 1 not in dsds and len(op.sources) > 1,
         num_registers=len(dsds),
         reads_memory=bool(bases),
     )
+
+
+def _turns(op: VectorOp, dsds: Mapping[int, tuple[int, ...]], row_words: int) -> int:
+    """Of the first two sources in memory; the results may take the place of the first one."""
+    kinds = (op.destination, *op.sources)
+    ways = [
+        (bits[words.WORD_BASE], _step(bits, element_words(kinds[place])))
+        for place, bits in dsds.items()
+        if place
+    ]
+    if len(ways) < 2:
+        return ONE_TURN
+    is_updated = 0 in dsds and dsds[0][words.WORD_BASE] == ways[0][0]
+    return read_turns(*ways[0], *ways[1], row_words, is_updated)
 
 
 def _stride(op: VectorOp, place: int, dsd: tuple[int, ...]) -> int:

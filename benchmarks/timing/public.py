@@ -1,0 +1,122 @@
+"""Programs of public repositories, run as they are, and the cycles that their authors published.
+
+The stencils are those of Elia-Belli/stencil-cerebras, whose tables of runs lie beside the programs;
+the products of matrices those of pr0f3ss/SpMM_Cerebras, folder `benchmarks/memory_access_latency`.
+"""
+
+import csv
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+
+from benchmarks.timing.rows import Row
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+
+_TILED_COMMIT: Final = "cd54d0e"
+_HALO_COMMIT: Final = "248fe47"
+_PRODUCT_COMMIT: Final = "3d6b4ca"
+_SIZES: Final = (32, 28, 24, 20, 16, 12, 8, 4)
+_FASTEST: Final[Mapping[Arch, tuple[int, ...]]] = {
+    Arch.WSE2: (1420, 2087, 2599, 2804, 3495, 7936, 10452, 33374),
+    Arch.WSE3: (1582, 2258, 2426, 3038, 3779, 8300, 10787, 34061),
+}
+_SLOWEST: Final[Mapping[Arch, tuple[int, ...]]] = {
+    Arch.WSE2: (1797, 2546, 3437, 3375, 4140, 8782, 11501, 35052),
+    Arch.WSE3: (2034, 2802, 3005, 3720, 4599, 9395, 12350, 36679),
+}
+"""Cycles of the slowest PE, by the PEs along each side; 256 x 256 cells."""
+_HALO: Final = (
+    *(("1r-star2d", 1, 906), ("star2d", 2, 2127), ("star2d", 3, 2407)),
+    *(("1r-box2d", 1, 1380), ("box2d", 3, 8718)),
+)
+"""Folder, radius and cycles of a step on 2 x 2 PEs with 8 x 8 cells each."""
+_PRODUCTS: Final = ((16, 32, 9756), (64, 32, 88795), (16, 128, 38844), (64, 128, 357853))
+"""Rows of the square matrix, columns of the other one, cycles; on 2 x 2 PEs."""
+
+
+def stencil_rows(clone: Path) -> Iterator[Row]:
+    """Stencils with tiles of several sizes, and with halos of several widths."""
+    with _files(clone, _TILED_COMMIT, "Stencil2D") as folder:
+        for arch in Arch:
+            for size, *published in zip(_SIZES, _FASTEST[arch], _SLOWEST[arch], strict=True):
+                yield from _tiled(folder, arch, size, published)
+    with _files(clone, _HALO_COMMIT, "src/wse") as folder:
+        for name, radius, cycles in _HALO:
+            yield _halo(folder, name, radius, cycles)
+
+
+def product_rows(clone: Path) -> Iterator[Row]:
+    """Products of dense matrices."""
+    with _files(clone, _PRODUCT_COMMIT, "src/gemm") as folder:
+        for size, columns, published in _PRODUCTS:
+            yield _product(folder, size, columns, published)
+
+
+@contextmanager
+def _files(clone: Path, commit: str, folder: str) -> Iterator[Path]:
+    """A folder of a repository as it was at a commit."""
+    with TemporaryDirectory() as place:
+        git = ("git", "-C", place)
+        subprocess.run(["git", "clone", "-q", str(clone), place], check=True)
+        subprocess.run([*git, "checkout", "-q", commit], check=True)
+        yield Path(place) / folder
+
+
+def _tiled(folder: Path, arch: Arch, size: int, published: Sequence[int]) -> Iterator[Row]:
+    params = {"kernel_dim_x": size, "kernel_dim_y": size, "M": 256, "N": 256, "iterations": 1}
+    _compile(folder, (size, size), {**params}, f"--arch={arch}")
+    _run(folder, "run.py", "--name", "out")
+    *_, low, high = (folder / "run_test_log.csv").read_text().split()[-1].split(",")
+    for which, ours, theirs in zip(("fastest", "slowest"), (low, high), published, strict=True):
+        name = f"tiled stencil, {size} x {size} PEs, {which}"
+        yield Row(name, arch, "open", float(ours), theirs)
+
+
+def _halo(folder: Path, name: str, radius: int, published: int) -> Row:
+    params = {"kernel_dim_x": 2, "kernel_dim_y": 2, "M": 16, "N": 16, "iterations": 1}
+    if not name.startswith("1r"):
+        params["radius"] = radius
+    home = folder / name
+    _compile(home, (2, 2), params, "--arch=wse3")
+    text = _run(home, "run.py", "--name", "out", "--arch=wse3")
+    seconds = next(line.split()[2] for line in text.splitlines() if "Time (device)" in line)
+    ours = float(seconds) * GENERATIONS[Arch.WSE3].clock_hertz
+    return Row(f"halo stencil {name}, radius {radius}", Arch.WSE3, "open", ours, published)
+
+
+def _product(folder: Path, size: int, columns: int, published: int) -> Row:
+    vectors = folder / "test_vectors"
+    vectors.mkdir(exist_ok=True)
+    np.savetxt(vectors / "tmp.csv", np.ones((size, size)), delimiter=",")
+    params = {"width": 2, "height": 2, "Nt": size // 2, "Kt": size // 2, "M": columns}
+    more = ("--width-west-buf=0", "--width-east-buf=0")
+    _compile(folder, (2, 2), {**params, "LAUNCH_ID": 4}, "--arch=wse2", *more)
+    sizes = (f"-N={size}", f"-K={size}", f"-M={columns}", "-width=2", "-height=2")
+    _run(folder, "run_memcpy.py", "--name", "out", "-A_prefix=tmp", *sizes)
+    found = next(folder.glob("*benchmark.csv"))
+    *_, last = csv.reader(found.read_text().splitlines())
+    name = f"product of {size} x {size} by {columns}"
+    return Row(name, Arch.WSE2, "open", float(last[6]), published)
+
+
+def _compile(folder: Path, size: tuple[int, int], params: Mapping[str, int], *more: str) -> None:
+    dims = f"--fabric-dims={size[0] + 7},{size[1] + 2}"
+    given = ",".join(f"{name}:{value}" for name, value in params.items())
+    options = (dims, "--fabric-offsets=4,1", f"--params={given}", "-o=out", "--memcpy")
+    _call(folder, ["cslc", "layout.csl", *options, "--channels=1", *more])
+
+
+def _run(folder: Path, script: str, *arguments: str) -> str:
+    return _call(folder, ["cs_python", script, *arguments])
+
+
+def _call(folder: Path, command: Sequence[str]) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} in {folder.name} failed:\n{done.stderr}")
+    return done.stdout
