@@ -34,6 +34,7 @@ _OPS: Final = {
 }
 _EQUALITY: Final = frozenset((B.EQUAL, B.NOT_EQUAL))
 _ORDER: Final = frozenset((B.LESS, B.LESS_EQUAL, B.GREATER, B.GREATER_EQUAL))
+_BELOW_ZERO: Final = frozenset((B.LESS, B.GREATER_EQUAL))
 _SHIFTS: Final = frozenset((B.SHIFT_LEFT, B.SHIFT_RIGHT))
 _INTEGER_ONLY: Final = frozenset((B.REMAINDER, B.BIT_AND, B.BIT_OR, B.BIT_XOR))
 _COMPARABLE: Final = (
@@ -108,8 +109,19 @@ def _comparison(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span
     if isinstance(left, Comptime) and isinstance(right, Comptime):
         known = [sema.defined(side, span).value for side in (left, right)]
         return Comptime(types.BOOL, fold_comparison(_OPS[operator], *known))
+    is_unsigned = isinstance(kind, Int) and not kind.is_signed
+    if is_unsigned and operator in _BELOW_ZERO and _number(right) == 0:
+        always = "false" if operator is B.LESS else "true"
+        message = f"'{span.text}' is always {always}: '{kind}' has no negative numbers"
+        sema.warn("always-same", message, span, help="compare with 1, or count in a signed type")
     a, b = sema.lower(left, span), sema.lower(right, span)
     return Runtime(types.BOOL, sema.emit(_OPS[operator], a, b, type=ir.Type.BOOL))
+
+
+def _number(operand: Loaded) -> int | None:
+    """A known integer that is the same for all PEs; asking for another one would part them."""
+    value = operand.value if isinstance(operand, Comptime) else None
+    return value if type(value) is int else None
 
 
 def _shift(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> Loaded:
@@ -123,6 +135,10 @@ def _shift(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> 
             span,
             help=f"convert it with @as(u{right.type.num_bits}, ...)",
         )
+    distance = _number(right)
+    if isinstance(left.type, Int) and distance is not None and distance >= left.type.num_bits:
+        message = f"'{operator}' by {distance} bits leaves nothing of a '{left.type}'"
+        sema.warn("shift-too-far", message, span, help="widen it with @as before the shift")
     if isinstance(left, Comptime) and isinstance(right, Comptime):
         return fold_binary(sema, _OPS[operator], left, right, span)
     if left.type == types.COMPTIME_INT:

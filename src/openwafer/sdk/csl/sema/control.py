@@ -1,6 +1,7 @@
 """Blocks, choices, and the ways out of them."""
 
 from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.sema.addressed import root_name
 from openwafer.sdk.csl.sema.analysis import Result, Target
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.join import (
@@ -127,7 +128,21 @@ def _returned(sema: Sema, node: ast.Return, kind: Type) -> Operand:
                 node.span,
             )
         return NOTHING
+    if isinstance(node.value, ast.AddressOf):
+        _warn_of_escape(sema, node.value)
     return sema.typed(node.value, kind)
+
+
+def _warn_of_escape(sema: Sema, node: ast.AddressOf) -> None:
+    """A pointer to what ends with the function."""
+    name = root_name(node.operand)
+    scope = sema.context.scope.find(name)
+    place = None if scope is None else scope.names[name]
+    is_local = isinstance(place, MemoryPlace) and not isinstance(place.type, types.Pointer)
+    if is_local and not sema.is_comptime:
+        message = f"'{node.span.text}' points to a variable that ends with its function"
+        help_text = "declare it at the top of the file, or let the caller pass a pointer"
+        sema.warn("local-escapes", message, node.span, help=help_text)
 
 
 @evaluates(ast.Break)

@@ -1,14 +1,18 @@
 """What is allowed, and hardly meant: known once all of the code was analysed."""
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl.imports import LIBRARY
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import queues_of
+from openwafer.sdk.csl.types import Pointer
+from openwafer.sdk.csl.values import Module, Variable
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.program.image import TaskKind
 from openwafer.sdk.program.input_queues import LAST_QUEUE, NUM_INPUT_QUEUES
@@ -98,6 +102,94 @@ def unset_variables(state: ImageState) -> Iterator[Diagnostic]:
                 (f"read at {file}:{line} ({where})",),
                 "give it a value here: on the machine it is what the stack held before",
             )
+
+
+def pointers_never_set(state: ImageState) -> Iterator[Diagnostic]:
+    """Warnings about pointers at the top of a file that code follows, and nothing sets."""
+    unset = {name: one for name, one in state.variables.items() if _is_unset(one)}
+    read = _only_read(state, unset) if unset else []
+    places, modules = list(state.places), list(state.modules.values())
+    for variable, one in read:
+        number, start = variable.declared
+        nodes = modules[number].declarations.values()
+        span = next((node.span for node in nodes if node.span.start == start), None)
+        file, line, _, where = places[one.place]
+        name = variable.name.rpartition(".")[2]
+        if span is not None and not any(_may_set(module, name) for module in modules):
+            yield Diagnostic(
+                Severity.WARNING,
+                "csl-pointer-unset",
+                f"'{variable.name}' is a pointer that nothing sets",
+                span,
+                (f"read at {file}:{line} ({where})",),
+                "let it point to a variable before it is followed: pointer = &variable",
+            )
+
+
+def _may_set(module: Module, name: str) -> bool:
+    """Whether a file assigns to a name or takes its address, in code that is used or not."""
+    text = module.tree.span.source.text
+    return re.search(rf"\b{name}\s*=(?!=)|&\s*{name}\b", text) is not None
+
+
+def _is_unset(variable: Variable) -> bool:
+    return isinstance(variable.type, Pointer) and not variable.words
+
+
+def _only_read(
+    state: ImageState, pointers: Mapping[str, Variable]
+) -> list[tuple[Variable, ir.Instruction]]:
+    """Those that code loads and does nothing else with, each with the first load."""
+    exported = {symbol for _, symbol in state.exported_symbols} | state.definitions.keys()
+    words = (word for variable in state.variables.values() for word in variable.words)
+    known = {word for word in words if type(word) is int}
+    loads: dict[str, ir.Instruction] = {}
+    others: set[str] = set()
+    for function in state.module.functions.values():
+        for one in function.instructions:
+            for symbol in (arg.symbol for arg in one.args if isinstance(arg, ir.Address)):
+                if one.op == "load":
+                    loads.setdefault(symbol, one)
+                else:
+                    others.add(symbol)
+    return [
+        (pointer, loads[name])
+        for name, pointer in pointers.items()
+        if name in loads.keys() - others - exported and 2 * pointer.address not in known
+    ]
+
+
+def clock_never_enabled(state: ImageState) -> Iterator[Diagnostic]:
+    """A warning where code asks `<time>` for the clock, and nothing in the image starts it."""
+    functions = state.module.functions
+    code = [one for function in functions.values() for one in function.instructions]
+    if state.machine.registers or any(_may_start_clock(one) for one in code):
+        return
+    reading = tuple(f"{prefix}get_timestamp" for prefix in _clocks(state))
+    for one in code:
+        if one.op == "call" and one.names[0].startswith(reading):
+            file, line, _, where = list(state.places)[one.place]
+            yield Diagnostic(
+                Severity.WARNING,
+                "csl-clock-stopped",
+                "the clock is read and never started: it stays where it is",
+                notes=(f"read at {file}:{line} ({where})",),
+                help="call enable_tsc() of <time> before the first reading",
+            )
+            return
+
+
+def _may_start_clock(one: ir.Instruction) -> bool:
+    return one.op == "write_register" or (one.op == "timestamp_control" and "enable" in one.names)
+
+
+def _clocks(state: ImageState) -> Iterator[str]:
+    """Prefixes of the imports of `<time>` in the program's own files."""
+    for prefix, module in state.modules.items():
+        importer = prefix.rpartition(".")[0].rpartition(".")
+        own = state.modules["".join(importer[:2])]
+        if module.path == LIBRARY / "time.csl" and not own.path.is_relative_to(LIBRARY):
+            yield prefix
 
 
 def _read_before_set(function: ir.Function, slot: str) -> ir.Instruction | None:

@@ -13,14 +13,20 @@ from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
-from openwafer.sdk.csl.sema.doubts import reserved_ids, shared_queues, unset_variables
+from openwafer.sdk.csl.sema.doubts import (
+    clock_never_enabled,
+    pointers_never_set,
+    reserved_ids,
+    shared_queues,
+    unset_variables,
+)
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.evaluators import EVALUATORS
 from openwafer.sdk.csl.sema.functions import function_name
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
-from openwafer.sdk.csl.sema.machine.register_options import ignored_options
+from openwafer.sdk.csl.sema.machine.register_options import ignored_options, whole_registers
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
 from openwafer.sdk.csl.sema.microthreads import shared_microthreads
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
@@ -186,6 +192,9 @@ def _doubts(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
     yield from unset_variables(state)
     yield from shared_microthreads(state)
     yield from reserved_ids(state, arch)
+    yield from whole_registers(state.machine)
+    yield from clock_never_enabled(state)
+    yield from pointers_never_set(state)
     yield from ignored_options(state.machine.loaded_options, state.machine.vain_options)
     if arch is Arch.WSE2:
         yield from shared_queues(state)

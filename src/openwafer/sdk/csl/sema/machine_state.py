@@ -72,6 +72,7 @@ class MachineState:
         has_open_color: run time chooses the color of some fabric input or output of WSE-2.
         named_queues: those that descriptors name, by direction and number, with the first place.
         loaded_options: what loads give a register.
+        mapped_registers: those that `@map` takes elements of, each with the first place.
         vain_options: what operations on registers say themselves, by the operation's place.
         blocked: last word on each target of block and unblock: kind and id to is blocked.
         registers: word address to value.
@@ -94,6 +95,7 @@ class MachineState:
     has_open_color: bool = False
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     loaded_options: dict[Register, set[tuple[str, str]]] = field(default_factory=dict)
+    mapped_registers: dict[Register, Span] = field(default_factory=dict)
     vain_options: dict[Span, tuple[tuple[Register, ...], RegisterOptions]] = field(
         default_factory=dict
     )

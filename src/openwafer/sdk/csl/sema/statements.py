@@ -6,6 +6,7 @@ from dataclasses import replace
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.arith import binary
+from openwafer.sdk.csl.sema.dropped import warn_of_dropped_value
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.image_state import UnsetLocal
 from openwafer.sdk.csl.sema.join import NEVER
@@ -34,6 +35,7 @@ def statements(sema: Sema, nodes: Sequence[ast.Statement]) -> None:
             return
         if sema.is_comptime:
             sema.set_place(node.span)
+            warn_of_dropped_value(sema, node)
             sema.evaluate(node, types.VOID)
         else:
             recovered(sema, node)
@@ -42,6 +44,7 @@ def statements(sema: Sema, nodes: Sequence[ast.Statement]) -> None:
 def recovered(sema: Sema, node: ast.Statement) -> None:
     """Evaluate a statement; keep its error, and do not complain of the name that it declares."""
     sema.set_place(node.span)
+    warn_of_dropped_value(sema, node)
     try:
         sema.evaluate(node, types.VOID)
     except OpenwaferError as error:

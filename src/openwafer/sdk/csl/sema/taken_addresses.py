@@ -18,12 +18,12 @@ def _visit(node: object, found: set[str]) -> None:
             _visit(item, found)
     elif isinstance(node, ast.Node):
         if isinstance(node, ast.AddressOf):
-            found.add(_root(node.operand))
+            found.add(root_name(node.operand))
         for name in node.__slots__:
             _visit(getattr(node, name), found)
 
 
-def _root(node: ast.Expression) -> str:
+def root_name(node: ast.Expression) -> str:
     """The variable that an l-value is a part of."""
     while isinstance(node, ast.Member | ast.Index):
         node = node.operand

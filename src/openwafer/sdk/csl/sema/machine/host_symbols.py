@@ -31,6 +31,9 @@ def _export_symbol(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     name = sema.string(nodes[1]) if len(nodes) > 1 else _name_of(nodes[0])
     place = sema.place(nodes[0])
     advertised = _advertised(sema, call, name)
+    if name in dict((*sema.image.exported_symbols, *sema.image.exported_functions)):
+        help_text = "export it once, or give the other one a name: @export_symbol(other, NAME)"
+        sema.fail("export-twice", f"'{name}' is exported already", call.span, help=help_text)
     if isinstance(place, Comptime) and isinstance(place.value, FunctionValue):
         _check_function(sema, call, advertised, place)
         entry = function_entry(sema, place.value, nodes[0].span)

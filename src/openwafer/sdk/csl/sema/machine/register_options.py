@@ -8,7 +8,7 @@ from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions
-from openwafer.sdk.csl.sema.machine_state import Register, RegisterOptions
+from openwafer.sdk.csl.sema.machine_state import MachineState, Register, RegisterOptions
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Loaded, Operand
 from openwafer.source import Span
@@ -21,6 +21,7 @@ _OF_THE_LOAD: Final = (
     "control_activate",
     "control_unblock",
 )
+_SINGLE_STEP: Final = "single_step"
 _SPELLED: Final = {
     "terminate_on_control": "on_control",
     "control_activate": "on_control.activate",
@@ -50,7 +51,41 @@ class _Use(Question):
 
 def note_load(sema: Sema, register: Register, options: OperationOptions, span: Span) -> None:
     """A register is loaded with options."""
-    sema.ask(_Use((register,), _given(options), span, is_load=True))
+    given = _given(options)
+    if _SINGLE_STEP in options.flags:
+        given = (*given, (_SINGLE_STEP, ""))
+    sema.ask(_Use((register,), given, span, is_load=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped(Question):
+    """A register that `@map` takes elements of."""
+
+    taken: Register
+    span: Span
+
+    def answer(self, sema: Sema) -> None:
+        """None: how it is loaded is known at the end."""
+        sema.image.machine.mapped_registers.setdefault(self.taken, self.span)
+
+
+def note_mapped(sema: Sema, register: Register, span: Span) -> None:
+    """A register gives `@map` its elements one by one, or takes them."""
+    sema.ask(_Mapped(register, span))
+
+
+def whole_registers(state: MachineState) -> Iterator[Diagnostic]:
+    """Warnings about registers of `@map` that are loaded without the option it wants."""
+    for register, span in state.mapped_registers.items():
+        loaded = state.loaded_options.get(register)
+        if loaded is not None and (_SINGLE_STEP, "") not in loaded:
+            yield Diagnostic(
+                Severity.WARNING,
+                "csl-single-step",
+                "@map takes elements of this register one by one, and no load says single_step",
+                span,
+                help="load it with @load_to_dsr(dsr, dsd, .{ .single_step = true })",
+            )
 
 
 def without_own(

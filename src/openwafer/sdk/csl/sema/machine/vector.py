@@ -1,5 +1,6 @@
 """The vector operations: `@fadds`, `@mov32` and the rest of the table in `arch.vector_ops`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -82,7 +83,7 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     check_form(sema, call, operands)
     node = nodes[num_operands] if len(nodes) > num_operands else None
     options = operation_options(sema, node, call.span)
-    without_own(sema, operands, _registers(operands), options, call.span)
+    without_own(sema, operands, registers_of(operands), options, call.span)
     if options.is_async:
         sema.ask(_Asynchronous(call.span))
         for operand, operand_node in zip(operands, nodes, strict=False):
@@ -178,7 +179,8 @@ class _Asynchronous(Question):
         sema.image.machine.asynchronous.append(self.span)
 
 
-def _registers(operands: list[Loaded]) -> list[Register]:
+def registers_of(operands: Sequence[Loaded]) -> list[Register]:
+    """File and number of each register among operands."""
     return [
         (int(DSR_FILES[operand.type]), operand.value)
         for operand in operands

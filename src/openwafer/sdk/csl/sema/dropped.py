@@ -1,0 +1,34 @@
+"""Statements that compute a value and drop it: they hardly mean what they say."""
+
+from typing import Final
+
+from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.operators import BinaryOperator
+from openwafer.sdk.csl.sema.engine import Sema
+
+_VALUES: Final = (ast.Binary, ast.Unary, ast.Identifier, ast.IntLiteral, ast.FloatLiteral)
+_OF_DSDS: Final = frozenset(
+    ("get_dsd", "set_dsd_base_addr", "set_dsd_length", "set_dsd_stride", "increment_dsd_offset")
+)
+_COMPUTING: Final = _OF_DSDS | {"as", "bitcast", "ptrcast", "zeros", "constants", "get_color"}
+"""Builtins that do nothing but give a value."""
+
+
+def warn_of_dropped_value(sema: Sema, node: ast.Statement) -> None:
+    """Warn of a statement that changes nothing."""
+    is_builtin = isinstance(node, ast.BuiltinCall) and node.name.text in _COMPUTING
+    # What is called may do more than to give a value.
+    is_value = isinstance(node, _VALUES) and "(" not in node.span.text
+    if is_builtin or is_value:
+        message = f"nothing uses the value of '{node.span.text}'"
+        sema.warn("value-unused", message, node.span, help=_remedy(node))
+
+
+def _remedy(node: ast.Statement) -> str:
+    match node:
+        case ast.Binary(operator=BinaryOperator.EQUAL):
+            return "'=' assigns, '==' compares"
+        case ast.BuiltinCall() if node.name.text in _OF_DSDS:
+            return "it gives a new descriptor and leaves its argument: dsd = @... (dsd, ...)"
+        case _:
+            return "assign it, or remove the statement"
