@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.diagnostics import OpenwaferError, tell
 
 EXIT_ERROR = 1
@@ -14,7 +15,12 @@ def main() -> None:
     """Compile what ``sys.argv`` names."""
     # A compilation lives for seconds and drops little; looking for cycles would take a tenth.
     gc.disable()
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        print("interrupted: nothing was compiled", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

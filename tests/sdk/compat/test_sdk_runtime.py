@@ -43,6 +43,16 @@ def test_row_major_data_comes_back_as_it_went(runner: SdkRuntime) -> None:
     np.testing.assert_array_equal(read(runner, **ROW).ravel(), VALUES.ravel())
 
 
+def test_floats_of_32_bits_in_a_copy_of_16_are_told(
+    runner: SdkRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = {"order": MemcpyOrder.ROW_MAJOR, "data_type": MemcpyDataType.MEMCPY_16BIT}
+    runner.memcpy_h2d(1, VALUES.ravel().view(np.uint32), 0, 0, 2, 2, 2, **half)
+    runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, **half)
+    runner.stop()
+    assert capsys.readouterr().err.count("warning[host-halves]: a copy of 16-bit elements") == 1
+
+
 def test_column_major_data_is_the_same_tensor_in_another_order(runner: SdkRuntime) -> None:
     runner.memcpy_h2d(1, VALUES.T.ravel(), 0, 0, 2, 2, 2, **COLUMN)
     np.testing.assert_array_equal(read(runner, **ROW).ravel(), VALUES.ravel())

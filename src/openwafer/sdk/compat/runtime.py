@@ -21,6 +21,7 @@ from openwafer.sdk.compat.platform import (
 )
 from openwafer.sdk.compat.transfer_enums import MemcpyDataType, MemcpyOrder
 from openwafer.sdk.host import (
+    DataType,
     Region,
     Runtime,
     RuntimeOptions,
@@ -28,6 +29,7 @@ from openwafer.sdk.host import (
     check_writeable,
     fill,
     from_region,
+    halves_of_floats,
     host_words,
 )
 
@@ -304,6 +306,8 @@ class SdkRuntime:
         if options["streaming"]:
             return self._runtime.send(_device_id(dest), words, region, nonblock)
         data_type = options["data_type"].data_type
+        if data_type is DataType.BITS_16:
+            self._runtime.warn_of_copy(halves_of_floats(src))
         return self._runtime.copy_to_device(_device_id(dest), words, region, data_type, nonblock)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +127,18 @@ def width_of_copy(variable: HostName, data_type: DataType) -> Diagnostic | None:
         f"a copy of '{variable.name}' moves elements of {own} bits, and its type {variable.type}"
         f" has elements of {bits}",
         help=f"give the copy the data type MEMCPY_{bits}BIT",
+    )
+
+
+def halves_of_floats(src: NDArray[Any]) -> Diagnostic | None:
+    """A warning where 16-bit elements are taken of floats of 32 bits, whose low halves they are."""
+    if src.dtype.kind != "f":
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "host-halves",
+        f"a copy of 16-bit elements takes the low halves of src, which has elements of {src.dtype}",
+        help="give 16-bit floats: input_array_to_u32(src.astype(np.float16), None, 1)",
     )
 
 

@@ -195,6 +195,11 @@ class Runtime:
         """A warning for each mistake that was found; in checked runs also notes of short copies."""
         return self._warnings.all_with(self._loaded(), self._check)
 
+    def warn_of_copy(self, found: Diagnostic | None) -> None:
+        """Tell of a copy that hardly means what it does, once for each message."""
+        if found is not None:
+            self._warnings.copies.setdefault(found.message, found)
+
     def get_id(self, name: str) -> int:
         """Return the id of an exported name; the program need not be loaded."""
         return self.symbols.named(name).id

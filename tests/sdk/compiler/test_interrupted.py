@@ -1,0 +1,49 @@
+"""Ctrl-C ends a compilation, wherever it is."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openwafer.cli import EXIT_INTERRUPTED, cslc
+
+ENDLESS = """
+fn spin() i16 { var k: i32 = 0; while (k >= 0) { k = (k + 1) % 1000; } return 1; }
+const bits = spin();
+layout { @comptime_assert(bits == 1); }
+"""
+
+
+@pytest.fixture
+def interrupts() -> Iterator[list[float]]:
+    sent: list[float] = []
+
+    def interrupt() -> None:
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(1.0, interrupt)
+    timer.start()
+    yield sent
+    timer.join()
+    gc.enable()
+
+
+def test_an_endless_computation_ends_within_a_second_of_an_interrupt(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    interrupts: list[float],
+) -> None:
+    (tmp_path / "layout.csl").write_text(ENDLESS)
+    monkeypatch.setattr(sys, "argv", ["cslc", str(tmp_path / "layout.csl"), "--arch=wse3"])
+    with pytest.raises(SystemExit, match=str(EXIT_INTERRUPTED)):
+        cslc.main()
+    assert time.monotonic() - interrupts[0] < 1
+    assert capsys.readouterr().err == "interrupted: nothing was compiled\n"
