@@ -29,9 +29,9 @@ from openwafer.sdk.host import (
     check_writeable,
     fill,
     from_region,
-    halves_of_floats,
     host_words,
 )
+from openwafer.sdk.host.copies import halves_of_floats
 
 _MESSAGE_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 _TRACES: Final = """\

@@ -1,7 +1,6 @@
 """The host's side: runs compiled programs, moves data, launches functions."""
 
 from openwafer.sdk.host.checks import Check
-from openwafer.sdk.host.copies import halves_of_floats
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.runtime import Runtime, RuntimeOptions, Task, host_words, read_program
@@ -19,7 +18,6 @@ __all__ = [
     "check_writeable",
     "fill",
     "from_region",
-    "halves_of_floats",
     "host_words",
     "read_memory_dump",
     "read_program",

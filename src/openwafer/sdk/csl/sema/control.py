@@ -1,7 +1,6 @@
 """Blocks, choices, and the ways out of them."""
 
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.sema.addressed import root_name
 from openwafer.sdk.csl.sema.analysis import Result, Target
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.join import (
@@ -14,6 +13,7 @@ from openwafer.sdk.csl.sema.join import (
 )
 from openwafer.sdk.csl.sema.places import store
 from openwafer.sdk.csl.sema.statements import statements
+from openwafer.sdk.csl.sema.taken_addresses import root_name
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import NOTHING, Comptime, MemoryPlace, Operand
 from openwafer.source import Span
