@@ -202,7 +202,12 @@ class Analysis:
 
     @property
     def image(self) -> ImageState:
-        """What the analysis has collected; who asks for it without a question is not recorded."""
+        """What the analysis has collected, for answers, and where no body is recorded."""
+        assert self.recording is None
+        return self._image
+
+    def unrecorded(self) -> ImageState:
+        """The same for a body that looks without a question: it leaves no record."""
         self.recording = None
         return self._image
 
@@ -329,7 +334,6 @@ class Analysis:
     @property
     def has_errors(self) -> bool:
         """Whether anything found forbids a program."""
-        self.recording = None
         return any(found.severity is Severity.ERROR for found in self.diagnostics)
 
     # Emission

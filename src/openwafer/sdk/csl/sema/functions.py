@@ -191,21 +191,21 @@ def _instance(sema: Sema, wanted: _InstanceOf) -> str:
     function, result = sema.moved(wanted.function), wanted.result
     bound = [one.moved(sema) for one in wanted.bound]
     key = (function, *((one.type, one.value) for one in bound))
-    found = sema.image.instances.get(key)
+    found = sema.unrecorded().instances.get(key)
     if found is not None:
         return found[0]
     _check_runnable(sema, result, wanted.span)
-    functions = sema.image.module.functions
+    functions = sema.unrecorded().module.functions
     plain = function.declaration.name.text
-    name = sema.image.unique_name(function.module.prefix + plain, functions)
+    name = sema.unrecorded().unique_name(function.module.prefix + plain, functions)
     passed = [b for b in bound if not b.is_value]
     slots = [ir.Slot(b.name or "unused", passed_type(b.type)) for b in passed]
     if types.is_aggregate(result):
         slots.insert(0, ir.Slot("result", ir.Type.PTR))
     returned = ir.Type.VOID if types.is_aggregate(result) else types.ir_type(result)
     functions[name] = ir.Function(name, len(slots), returned, slots)
-    sema.image.instances[key] = (name, result)
-    sema.image.pending.append(
+    sema.unrecorded().instances[key] = (name, result)
+    sema.unrecorded().pending.append(
         lambda: _with_call(
             sema, function, wanted.span, lambda: _recall(sema, function, bound, result, name)
         )
@@ -257,7 +257,7 @@ def _recall(
     sema: Sema, function: FunctionValue, bound: Sequence[Bound], result: Type, name: str
 ) -> None:
     """The body of a new instance, from another image where one has the same."""
-    functions = sema.image.module.functions
+    functions = sema.unrecorded().module.functions
 
     def analyze() -> ir.Function:
         _analyze(sema, function, bound, result, functions[name])
@@ -308,6 +308,7 @@ def finish(sema: Sema, function: FunctionValue, result: Type) -> None:
         return
     if result != types.VOID:
         sema.builder.emit("unreachable")
+        sema.unrecorded()
         if sema.has_errors:
             return
         sema.fail(
@@ -377,10 +378,10 @@ def function_name(sema: Sema, function: FunctionValue, span: Span) -> str:
 def function_entry(sema: Sema, function: FunctionValue, span: Span) -> int:
     """Number of the image's entry that starts a function or task; made when it is new."""
     name = function_name(sema, function, span)
-    for number, entry in enumerate(sema.image.entries):
+    for number, entry in enumerate(sema.unrecorded().entries):
         if entry.function == name:
             return number
     kind = function_type(sema, function)
     parameters = tuple(passed_type(p).value for p in kind.parameters if p is not None)
-    sema.image.entries.append(Entry(name, parameters))
-    return len(sema.image.entries) - 1
+    sema.unrecorded().entries.append(Entry(name, parameters))
+    return len(sema.unrecorded().entries) - 1

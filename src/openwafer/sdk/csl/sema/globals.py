@@ -134,7 +134,7 @@ def _constant(module: Module, node: ast.Variable, value: Comptime) -> CellPlace:
 def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -> Operand:
     """A variable of the PE."""
     if node.storage is ast.Storage.EXTERN:
-        definition = sema.image.definitions.get(link_name(sema, node))
+        definition = sema.unrecorded().definitions.get(link_name(sema, node))
         if definition is not None and isinstance(definition[1], ast.Variable):
             return _linked(sema, node, kind, *definition)
     if node.initializer is None:
@@ -160,8 +160,8 @@ def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -
     align = 1
     if node.attributes.align is not None:
         align = max(1, sema.integer(node.attributes.align, "an alignment") // 2)
-    variable = sema.image.new_variable(name, value.type, words, align_words=align)
-    number = list(sema.image.modules).index(module.prefix)
+    variable = sema.unrecorded().new_variable(name, value.type, words, align_words=align)
+    number = list(sema.unrecorded().modules).index(module.prefix)
     variable.declared = number, node.span.start
     return variable_place(variable, is_const=node.kind is ast.VariableKind.CONST)
 

@@ -18,7 +18,7 @@ def note_definitions(sema: Sema, module: Module) -> None:
     for node in module.declarations.values():
         if isinstance(node, ast.Variable | ast.Function) and node.storage is ast.Storage.EXPORT:
             with sema.in_module(module):
-                sema.image.definitions.setdefault(link_name(sema, node), (module, node))
+                sema.unrecorded().definitions.setdefault(link_name(sema, node), (module, node))
 
 
 def defined_function(sema: Sema, function: FunctionValue, span: Span) -> FunctionValue:
@@ -28,7 +28,7 @@ def defined_function(sema: Sema, function: FunctionValue, span: Span) -> Functio
         return function
     with sema.in_module(function.module):
         name = link_name(sema, node)
-    module, definition = sema.image.definitions.get(name, (None, None))
+    module, definition = sema.unrecorded().definitions.get(name, (None, None))
     if module is None or not isinstance(definition, ast.Function):
         sema.fail(
             "extern-function",

@@ -262,7 +262,7 @@ def _lower_scalar(analysis: Analysis, kind: Type, value: Value, span: Span) -> i
     if kind in types.FLOATS:
         return ir.Constant(bits_of(kind, value), types.ir_type(kind))
     if isinstance(value, Lanes) and not value.group.decides(value.numbers):
-        number = analysis.image.parameter(value, types.ir_type(kind))
+        number = analysis.unrecorded().parameter(value, types.ir_type(kind))
         return analysis.emit("parameter", type=types.ir_type(kind), names=(str(number),))
     assert isinstance(value, int), (kind, value)
     return ir.Constant(int(value), types.ir_type(kind))

@@ -44,7 +44,7 @@ def _redeclared(node: ast.Variable | ast.Function, first: ast.Declaration) -> Di
 
 def start_module(sema: Sema, module: Module) -> None:
     """Import what the file imports, make its FIFOs, and run its comptime blocks."""
-    sema.image.modules[module.prefix] = module
+    sema.unrecorded().modules[module.prefix] = module
     _check_params(sema, module)
     note_definitions(sema, module)
     for node in module.tree.declarations:

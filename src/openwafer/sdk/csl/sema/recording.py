@@ -7,7 +7,7 @@ kept as a tree, and an image that gives the answers of a whole branch has the re
 Questions are asked in their order there, too, so that an image comes out as if the body had been
 analysed.
 
-A body that looks at its image in another way leaves no record (:attr:`Analysis.image`).
+A body that looks at its image in another way leaves no record (:meth:`Analysis.unrecorded`).
 """
 
 from collections import deque

@@ -165,7 +165,9 @@ def _runtime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Oper
     is_unset = value is None or (isinstance(value, Comptime) and value.value is UNDEFINED)
     if is_unset and isinstance(place, SlotPlace) and sema.is_live:
         function, name = sema.builder.function.name, node.name
-        sema.image.unset_locals.append(UnsetLocal(function, place.slot, name.text, name.span))
+        sema.unrecorded().unset_locals.append(
+            UnsetLocal(function, place.slot, name.text, name.span)
+        )
     return place
 
 

@@ -149,4 +149,4 @@ def _load_at_start(
         sema.fail("not-comptime", "the DSD is not comptime-known", call.span)
     file, number = register
     load = DsrLoad(int(file), number, dsd.value, options.flag_bits())
-    sema.image.machine.dsr_loads.append(Named(load, options.known_targets(sema), call.span))
+    sema.unrecorded().machine.dsr_loads.append(Named(load, options.known_targets(sema), call.span))

@@ -37,10 +37,10 @@ def _export_symbol(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     if isinstance(place, Comptime) and isinstance(place.value, FunctionValue):
         _check_function(sema, call, advertised, place)
         entry = function_entry(sema, place.value, nodes[0].span)
-        sema.image.exported_functions.append((name, entry))
+        sema.unrecorded().exported_functions.append((name, entry))
     else:
         _check_variable(sema, call, advertised, place.type)
-        sema.image.exported_symbols.append((name, _symbol(sema, nodes[0], place)))
+        sema.unrecorded().exported_symbols.append((name, _symbol(sema, nodes[0], place)))
     return NOTHING
 
 
@@ -62,9 +62,10 @@ def _symbol(sema: Sema, node: ast.Expression, place: Operand) -> str:
 
 def _advertised(sema: Sema, call: ast.BuiltinCall, name: str) -> HostName | None:
     """What the layout says of a name; None for a file that has no layout."""
-    if sema.image.surroundings is None:
+    surroundings = sema.unrecorded().surroundings
+    if surroundings is None:
         return None
-    names = sema.image.surroundings.names
+    names = surroundings.names
     if name not in names:
         known = ", ".join(sorted(names)) or "none"
         sema.fail(
@@ -153,8 +154,8 @@ def _by_id(
     found = sema.new_slot(result, "advertised")
     given = sema.lower(sema.typed(node, t.U16), node.span)
     end = sema.new_block("advertised")
-    for name, symbol in sema.image.exported_symbols:
-        variable = sema.image.variables[symbol]
+    for name, symbol in sema.unrecorded().exported_symbols:
+        variable = sema.unrecorded().variables[symbol]
         is_pointer = isinstance(variable.type, t.Pointer) and variable.type.is_many
         advertised = _advertised(sema, call, name)
         if advertised is None or not (variable.type == exported if exported else is_pointer):
@@ -175,13 +176,13 @@ def _by_id(
 @builtin("has_exported_tensors")
 def _has_exported_tensors(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     take(sema, call, 0)
-    return Comptime(t.BOOL, bool(sema.image.exported_symbols))
+    return Comptime(t.BOOL, bool(sema.unrecorded().exported_symbols))
 
 
 @builtin("get_rectangle")
 def _get_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     take(sema, call, 0)
-    surroundings = sema.image.surroundings
+    surroundings = sema.unrecorded().surroundings
     rectangle = sema.layout.rectangle if sema.layout is not None else None
     if rectangle is None and surroundings is not None:
         rectangle = surroundings.rectangle

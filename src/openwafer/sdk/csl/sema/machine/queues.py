@@ -29,20 +29,20 @@ def _initialize_queue(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
         wrong_type(sema, nodes[0], "input_queue or output_queue", queue)
     is_input = queue.type == t.INPUT_QUEUE
     number = sema.integer(nodes[0])
-    queues = sema.image.machine.queues
+    queues = sema.unrecorded().machine.queues
     if (is_input, number) in queues:
         message = f"{queue.type} {number} was initialized already"
         sema.fail("queue-twice", message, call.span)
     options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)
     queues[is_input, number] = _binding(sema, options, number, is_input=is_input)
     if is_input:
-        sema.image.machine.input_queue_places.setdefault(number, call.span)
+        sema.unrecorded().machine.input_queue_places.setdefault(number, call.span)
     if "ctrl_table_id" in options and (sema.arch is Arch.WSE2 or not is_input):
         message = "'ctrl_table_id' is for input queues of WSE-3"
         sema.fail("wrong-architecture", message, options.span)
     table = options.number("ctrl_table_id")
     if table:
-        sema.image.machine.control_tables[number] = table
+        sema.unrecorded().machine.control_tables[number] = table
     options.close()
     return NOTHING
 
@@ -109,7 +109,7 @@ def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     )
     _check_registers(sema, options, fifo)
     options.close()
-    fifos = sema.image.machine.fifos
+    fifos = sema.unrecorded().machine.fifos
     fifos.append(Named(fifo, targets, call.span))
     return Comptime(t.FIFO, len(fifos) - 1)
 

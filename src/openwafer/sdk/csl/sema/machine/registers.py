@@ -14,7 +14,7 @@ def _set_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     address = sema.typed(nodes[0], t.U16)
     value = sema.typed(nodes[1], t.U16)
     if sema.is_comptime:
-        registers = sema.image.machine.registers
+        registers = sema.unrecorded().machine.registers
         registers[_known(sema, call, address)] = _known(sema, call, value)
     else:
         pair = (sema.lower(address, nodes[0].span), sema.lower(value, nodes[1].span))
@@ -30,7 +30,7 @@ def _get_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
         value = sema.emit("read_register", sema.lower(address, call.span), type=IrType.U16)
         return Runtime(t.U16, value)
     number = _known(sema, call, address)
-    registers = sema.image.machine.registers
+    registers = sema.unrecorded().machine.registers
     if number not in registers:
         message = f"nothing was written to register 0x{number:04x} before"
         sema.fail("unset-register", message, call.span, help="call @set_config first")

@@ -35,7 +35,7 @@ def _set_local_color_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None)
     color_node, node = take(sema, call, 2)
     needs_top_level(sema, call)
     color = color_number(sema, color_node)
-    colors = sema.image.machine.colors
+    colors = sema.unrecorded().machine.colors
     if color in colors:
         sema.fail("color-twice", f"color {color} is configured already", call.span)
     colors[color] = color_config(sema, node, color)
@@ -211,7 +211,7 @@ def _filter(options: Options | None) -> Filter | None:
 def _get_filter_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     (node,) = take(sema, call, 1)
     color = color_number(sema, node)
-    with_filter = [c for c, config in sema.image.machine.colors.items() if config.filter]
+    with_filter = [c for c, config in sema.unrecorded().machine.colors.items() if config.filter]
     if color not in with_filter:
         sema.fail("no-filter", f"color {color} has no filter here", node.span)
     return Comptime(t.U16, sorted(with_filter).index(color))

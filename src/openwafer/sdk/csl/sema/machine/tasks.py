@@ -89,7 +89,7 @@ def _check_parameters(sema: Sema, kind: TaskKind, task: FunctionValue, span: Spa
 
 def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Span) -> None:
     """Give a task an id that no other task has."""
-    machine = sema.image.machine
+    machine = sema.unrecorded().machine
     for other in machine.tasks:
         if other.task_id == task_id and not _is_apart(sema, kind, other.kind):
             sema.fail(
@@ -104,7 +104,7 @@ def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Sp
 
 
 def _is_apart(sema: Sema, kind: TaskKind, other: TaskKind) -> bool:
-    is_separate = sema.image.machine.has_separate_control_table
+    is_separate = sema.unrecorded().machine.has_separate_control_table
     return is_separate and (kind is TaskKind.CONTROL) is not (other is TaskKind.CONTROL)
 
 
@@ -126,7 +126,7 @@ def _bind_rotating(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     if not 0 <= first <= limit:
         message = f"init is 0 to the limit {limit}, got {first}"
         sema.fail("rotation", message, options_node.span)
-    rotations = sema.image.machine.rotations
+    rotations = sema.unrecorded().machine.rotations
     if len(rotations) == _MOST_ROTATIONS:
         message = f"a PE has {_MOST_ROTATIONS} pairs of rotating tasks at most"
         sema.fail("rotation", message, call.span)
@@ -140,7 +140,7 @@ def _bind_rotating(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
 def _set_control_task_table(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = take(sema, call, 0, 1)
     needs_top_level(sema, call)
-    machine = sema.image.machine
+    machine = sema.unrecorded().machine
     if machine.has_separate_control_table:
         message = "@set_control_task_table was called already for this code"
         sema.fail("table-twice", message, call.span)
@@ -167,7 +167,7 @@ def _activate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     operand = target_id(sema, node, call.name.text)
     if sema.is_comptime:
         target = known_target(sema, operand, node.span, is_block=False)
-        sema.image.machine.activated.append((target, node.span))
+        sema.unrecorded().machine.activated.append((target, node.span))
     else:
         sema.emit("activate", target_value(sema, operand, node.span, is_block=False))
     return NOTHING
@@ -184,7 +184,7 @@ def _block(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     if not isinstance(target, int):
         wrong_type(sema, node, "a task id", operand)
     kind, number = BlockKind(target >> 8), target & 0xFF
-    sema.image.machine.blocked[kind, number] = call.name.text == "block"
+    sema.unrecorded().machine.blocked[kind, number] = call.name.text == "block"
     return NOTHING
 
 
@@ -193,7 +193,7 @@ def _set_teardown_handler(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -
     node, color_node = take(sema, call, 2)
     needs_top_level(sema, call)
     color = sema.comptime_value(color_node, t.COLOR)
-    _set_handler(sema, call, node, color, sema.image.machine.teardown_handlers)
+    _set_handler(sema, call, node, color, sema.unrecorded().machine.teardown_handlers)
     return NOTHING
 
 
@@ -205,7 +205,7 @@ def _set_empty_queue_handler(sema: Sema, call: ast.BuiltinCall, _: t.Type | None
     if queue.type not in (t.INPUT_QUEUE, t.OUTPUT_QUEUE):
         wrong_type(sema, queue_node, "input_queue or output_queue", queue)
     number = Comptime(queue.type, sema.integer(queue_node) + 8 * (queue.type == t.OUTPUT_QUEUE))
-    _set_handler(sema, call, node, number, sema.image.machine.empty_queue_handlers)
+    _set_handler(sema, call, node, number, sema.unrecorded().machine.empty_queue_handlers)
     return NOTHING
 
 
@@ -228,7 +228,7 @@ def _rpc(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """The host starts exported functions itself, so that no server runs on the PE."""
     take(sema, call, 1)
     needs_top_level(sema, call)
-    if sema.image.machine.has_rpc_server:
+    if sema.unrecorded().machine.has_rpc_server:
         sema.fail("rpc-twice", "@rpc was called already for this code", call.span)
-    sema.image.machine.has_rpc_server = True
+    sema.unrecorded().machine.has_rpc_server = True
     return NOTHING
