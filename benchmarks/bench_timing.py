@@ -4,9 +4,9 @@
 
 The small programs measure themselves by the machine's own clock. With ``--suite``, a clone of
 Cerebras/csl-examples, whole programs run as their command files say, with the installed `cslc` and
-`cs_python`; with ``--stencils`` and ``--products`` those of two public repositories whose authors
-published the cycles of their runs. ``--write`` puts the rows into a Markdown file, and the
-parameters of time into another beside it.
+`cs_python`; with ``--stencils``, ``--products`` and ``--rings`` those of three public repositories
+whose authors published the cycles of their runs. ``--write`` puts the rows into a Markdown file,
+and the parameters of time into another beside it.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.timing.public import product_rows, stencil_rows
+from benchmarks.timing.public import product_rows, ring_rows, stencil_rows
 from benchmarks.timing.rows import Row, chain_reduction, fabric_rows, one_pe_rows
 from openwafer.atomic_file import write_text
 from openwafer.sdk.arch.generation import Arch
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--suite", type=Path, help="a clone of Cerebras/csl-examples")
     parser.add_argument("--stencils", type=Path, help="a clone of Elia-Belli/stencil-cerebras")
     parser.add_argument("--products", type=Path, help="a clone of pr0f3ss/SpMM_Cerebras")
+    parser.add_argument("--rings", type=Path, help="a clone of da-luce/cs5220_hw4")
     parser.add_argument("--chain", type=int, default=512, help="PEs of the chain reduction")
     parser.add_argument("--write", type=Path, help="Markdown file that takes the table")
     arguments = parser.parse_args()
@@ -164,6 +165,8 @@ def main() -> None:
         rows += stencil_rows(arguments.stencils)
     if arguments.products:
         rows += product_rows(arguments.products)
+    if arguments.rings:
+        rows += ring_rows(arguments.rings)
     text = table(rows)
     print(text + summary(rows), end="")
     if arguments.write:

@@ -1,10 +1,13 @@
 """Programs of public repositories, run as they are, and the cycles that their authors published.
 
 The stencils are those of Elia-Belli/stencil-cerebras, whose tables of runs lie beside the programs;
-the products of matrices those of pr0f3ss/SpMM_Cerebras, folder `benchmarks/memory_access_latency`.
+the products on 2 x 2 PEs those of pr0f3ss/SpMM_Cerebras, folder `benchmarks/memory_access_latency`;
+the products by broadcasts and sums around a ring those of da-luce/cs5220_hw4, whose output of all
+runs lies beside the program.
 """
 
 import csv
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +38,8 @@ _HALO: Final = (
     *(("1r-box2d", 1, 1380), ("box2d", 3, 8718)),
 )
 """Folder, radius and cycles of a step on 2 x 2 PEs with 8 x 8 cells each."""
+_RING_SIZE: Final = re.compile(r"sizeX=(\d+), sizeY=(\d+), M=(\d+), H=(\d+), N=(\d+)")
+_RING_MEAN: Final = re.compile(r"Mean: ([\d.]+)")
 _PRODUCTS: Final = ((16, 32, 9756), (64, 32, 88795), (16, 128, 38844), (64, 128, 357853))
 """Rows of the square matrix, columns of the other one, cycles; on 2 x 2 PEs."""
 
@@ -55,6 +60,20 @@ def product_rows(clone: Path) -> Iterator[Row]:
     with _files(clone, _PRODUCT_COMMIT, "src/gemm") as folder:
         for size, columns, published in _PRODUCTS:
             yield _product(folder, size, columns, published)
+
+
+def ring_rows(clone: Path) -> Iterator[Row]:
+    """Products of matrices whose columns go through data tasks, in the mean of the PEs."""
+    with _files(clone, "HEAD", ".") as folder:
+        text = (folder / "leaderboard_output.txt").read_text(encoding="utf-8")
+        for run in text.split("Running with configuration:")[1:]:
+            size, published = _RING_SIZE.search(run), _RING_MEAN.search(run)
+            if size and published:
+                done = _call(folder, ["bash", "run.sh", *size.groups()])
+                ours = _RING_MEAN.search(done)
+                assert ours, done
+                name = f"ring product {' x '.join(size.groups())}"
+                yield Row(name, Arch.WSE2, "open", float(ours[1]), float(published[1]))
 
 
 @contextmanager

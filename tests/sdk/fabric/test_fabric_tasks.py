@@ -6,12 +6,21 @@ import numpy as np
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.sdk.arch.generation import WSE2, Arch
+from openwafer.sdk.arch.generation import WSE2, WSE3, Arch
 from openwafer.sdk.fabric import Simulator, registers
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import QueueBinding, RegisterWrite, Start, TaskBinding, TaskKind
 from openwafer.sdk.program.routing import ColorConfig
-from tests.sdk.fabric.python_code import Pe, PythonCode, Task, TrapError, fabout, image, program
+from tests.sdk.fabric.python_code import (
+    Pe,
+    PythonCode,
+    Task,
+    TrapError,
+    fabout,
+    image,
+    mem1d,
+    program,
+)
 
 RAMP = 16
 LOOP = ((3, ColorConfig(RAMP, RAMP)),)
@@ -198,3 +207,30 @@ def test_control_wavelets_reach_tasks_without_a_bound_queue_on_wse2() -> None:
     simulator.start_command([0])
     simulator.run_until_idle()
     assert noted(simulator) == [123]
+
+
+def begins_of_data_tasks(*, has_vector: bool) -> list[int]:
+    """Cycles at which three wavelets' tasks begin that work for 30 cycles each."""
+    begins: list[int] = []
+
+    def work(pe: Pe) -> Code:
+        begins.append(int(pe.mailbox[mb.CYCLE]))
+        if has_vector:
+            pe.vector("mov16", mem1d(300, 1), mem1d(310, 1))
+            yield
+        pe.work(30)
+
+    simulator, _code = alone([work], [TaskBinding(TaskKind.DATA, 1, 0)], Arch.WSE3)
+    simulator.inject(3, 0, 0, np.array([5, 6, 7], np.uint32))
+    simulator.run_until_idle()
+    return begins
+
+
+@pytest.mark.parametrize("has_vector", [False, True])
+def test_a_wavelets_task_follows_sooner_behind_one_without_vector_operations(
+    *, has_vector: bool
+) -> None:
+    timing, apart = WSE3.timing, np.diff(begins_of_data_tasks(has_vector=has_vector)) - 30
+    sooner = timing.switch_cycles - timing.wavelet_switch_cycles
+    assert apart.min() >= timing.wavelet_switch_cycles + sooner * has_vector
+    assert apart.max() < timing.switch_cycles + 10 * has_vector

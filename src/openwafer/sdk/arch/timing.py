@@ -30,7 +30,8 @@ class Timing:
         function_cycles: of a function of the numbers that is a routine.
         task_cycles: from what starts a task of an idle core to its first instruction.
         switch_cycles: from the end of the task before to that, at least.
-        wavelet_switch_cycles: the same for a task that a wavelet in a queue starts.
+        wavelet_switch_cycles: the same for a task that a wavelet starts, behind one that began no
+            vector operation.
         command_cycles: how much later than a task a further command of the host begins.
         request_cycles: of an instruction that is neither computed nor a vector operation.
         beat_cycles: from the issue of a vector operation to its first beat. What follows is issued
@@ -72,7 +73,7 @@ WSE2_TIMING: Final = Timing(
     arrival_cycles=3,
     load_latency=4,
     float_latency=2,
-    branch_cycles=(1, 3),
+    branch_cycles=(3, 6),
     loop_cycles=6,
     call_cycles=12,
     divide_cycles=50,
@@ -80,7 +81,7 @@ WSE2_TIMING: Final = Timing(
     function_cycles=100,
     task_cycles=3,
     switch_cycles=9,
-    wavelet_switch_cycles=2,
+    wavelet_switch_cycles=0,
     command_cycles=165,
     request_cycles=1,
     beat_cycles=5,
@@ -91,7 +92,6 @@ WSE2_TIMING: Final = Timing(
 WSE3_TIMING: Final = replace(
     WSE2_TIMING,
     hop_cycles=2,
-    branch_cycles=(3, 6),
     loop_cycles=9,
     switch_cycles=12,
     wavelet_switch_cycles=5,
@@ -141,7 +141,7 @@ ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
         ),
         "branch_cycles": Origin(
             _SIM,
-            "of WSE-3 3 not taken, 6 taken; of WSE-2 3 less, as its loop, but 1 at least",
+            "3 not taken, 6 taken",
             ("branch not taken, a store", "branch taken"),
         ),
         "loop_cycles": Origin(
@@ -213,6 +213,15 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "clock's control": ("first look at the clock",),
         "turns of reads": tuple(
             f"tiled stencil, {n} x {n} PEs, fastest" for n in (32, 28, 24, 20, 16, 12, 8, 4)
+        ),
+        "switch behind vectors": tuple(
+            f"ring product {sizes}"
+            for sizes in (
+                *("2 x 2 x 8 x 8 x 8", "2 x 4 x 8 x 8 x 8", "2 x 2 x 16 x 16 x 16"),
+                *("2 x 4 x 16 x 8 x 16", "2 x 2 x 2 x 2 x 2", "2 x 4 x 4 x 4 x 16"),
+                *("2 x 2 x 4 x 2 x 16", "2 x 2 x 4 x 16 x 2", "4 x 2 x 4 x 4 x 4"),
+                "4 x 2 x 8 x 8 x 8",
+            )
         ),
         "low words": ("halo stencil 1r-star2d, radius 1",),
         "one division": ("halo stencil box2d, radius 3",),

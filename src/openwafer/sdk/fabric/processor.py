@@ -63,7 +63,7 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
 
 
 @compiled
-def start_entry(s: State, pe: int, entry: int, switch: int) -> None:
+def start_entry(s: State, pe: int, entry: int, has_wavelet: bool) -> None:
     """Choose what the main thread does next; C_UNTIL still says when it last ended.
 
     A task that was chosen may be activated again, and microthreads go on until its code begins.
@@ -71,7 +71,11 @@ def start_entry(s: State, pe: int, entry: int, switch: int) -> None:
     core = core_row(pe)
     begin = s[w.G_NOW] + s[w.G_TASK]
     if s[processor_row(pe) + w.P_TASKS_RUN]:
+        did_vectors = s[mailbox_row(pe) + mb.DRAINED] > s[processor_row(pe) + w.P_BEGAN]
+        is_ahead = has_wavelet and not did_vectors
+        switch = s[w.G_WAVELET_SWITCH if is_ahead else w.G_SWITCH]
         begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + switch)
+    s[processor_row(pe) + w.P_BEGAN] = begin
     s[processor_row(pe) + w.P_TASKS_RUN] += 1
     s[processor_row(pe) + w.P_ENTRY] = entry
     s[sleep_row(pe) + w.Z_UNTIL] = begin
@@ -216,7 +220,7 @@ def start_handler(s: State, pe: int) -> bool:
         entry = s[tables + w.I_TEARDOWN + color]
         if entry and (s[processor_row(pe) + w.P_TEARDOWNS] >> color) & 1:
             s[processor_row(pe) + w.P_TEARDOWNS] &= ~(1 << color)
-            start_entry(s, pe, entry - 1, s[w.G_SWITCH])
+            start_entry(s, pe, entry - 1, False)
             return True
     for queue in range(2 * w.QUEUES):
         entry = s[tables + w.I_FLUSH + queue]
@@ -227,7 +231,7 @@ def start_handler(s: State, pe: int) -> bool:
         ):
             s[processor_row(pe) + w.P_FLUSHES] &= ~(1 << queue)
             s[processor_row(pe) + w.P_FLUSHED] |= 1 << queue
-            start_entry(s, pe, entry - 1, s[w.G_SWITCH])
+            start_entry(s, pe, entry - 1, False)
             return True
     return False
 
@@ -275,8 +279,7 @@ def start_task(s: State, pe: int) -> bool:
         s[processor_row(pe) + w.P_COMMAND] = w.COMMAND_RUNS
         s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
     is_first = s[processor_row(pe) + w.P_TASKS_RUN] == 0
-    switch = s[w.G_WAVELET_SWITCH if place < FIRST_LOCAL else w.G_SWITCH]
-    start_entry(s, pe, entry, switch)
+    start_entry(s, pe, entry, place < FIRST_LOCAL)
     if place == COMMAND_PLACE:
         # Time begins with the first command.
         s[sleep_row(pe) + w.Z_UNTIL] += -s[w.G_TASK] if is_first else s[w.G_COMMAND]

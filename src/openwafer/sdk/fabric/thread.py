@@ -95,6 +95,7 @@ def start(s: State, pe: int) -> int:
         for k in range(w.JOB_WORDS):
             s[job_row(chosen) + k] = s[job_row(thread) + k]
     s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
+    s[processor_row(pe) + w.P_BEGAN] = w.HAD_VECTORS
     s[mailbox_row(pe) + mb.CYCLE] = issue + int(slot < w.MAIN_SLOT)
     check.check_widths(s, pe, slot)
     check.check_flight(s, pe, slot)

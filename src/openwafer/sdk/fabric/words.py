@@ -105,6 +105,10 @@ P_OUT_COLOR: Final = 13
 """A byte by output queue: color + 1."""
 P_ROTATED: Final = 14
 """Counters of the pairs of tasks that take turns."""
+P_BEGAN: Final = 15
+"""When the code of the last task began, or :data:`HAD_VECTORS`."""
+HAD_VECTORS: Final = -1
+"""It handed the machine a vector operation; those of native code end later than it began."""
 PROCESSOR_WORDS: Final = 16
 
 # Sleep rows: when a core goes on.
