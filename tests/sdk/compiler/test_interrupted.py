@@ -28,10 +28,13 @@ def interrupts() -> Iterator[list[float]]:
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
+    # A command in the background of a shell begins with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(1.0, interrupt)
     timer.start()
     yield sent
     timer.join()
+    signal.signal(signal.SIGINT, before)
     gc.enable()
 
 
