@@ -13,6 +13,10 @@ from openwafer.sdk.arch.vector_ops import VectorOp
 _FLOATS: Final = ("f16", "f32")
 ONE_TURN: Final = 4
 """Quarters of a cycle in which memory serves the reads of a beat that do not meet."""
+READ_PORTS: Final = 2
+"""Parts of memory that rows belong to by turns, each of which answers one read a cycle."""
+NUM_BANKS: Final = 8
+"""The same for any access: a read or a write a cycle each."""
 STRIDES: Final = range(-8, 16)
 """Strides that stand for all others: those beyond them are as the one of 8 to 15 that is equal
 modulo 8 (:func:`gap_table`)."""
@@ -76,13 +80,13 @@ def read_turns(
         is_updated: the results take the place of the first source.
     """
     if 0 < abs(first_step) <= 2 and 0 < abs(second_step) <= 2:
-        return 2 * ONE_TURN if (first - second) % (2 * row_words) == 0 else ONE_TURN
-    is_written = is_updated and first_step % (4 * row_words) == 0
+        return 2 * ONE_TURN if (first - second) % (READ_PORTS * row_words) == 0 else ONE_TURN
+    is_written = is_updated and first_step % (NUM_BANKS // 2 * row_words) == 0
     turns = 2 * ONE_TURN if is_written else ONE_TURN
     for index in range(ONE_TURN):
         row = (first + index * first_step) // row_words
         other = (second + index * second_step) // row_words
-        turns += (row - other) % (8 if is_written else 2) == 0
+        turns += (row - other) % (NUM_BANKS if is_written else READ_PORTS) == 0
     return turns
 
 

@@ -12,7 +12,9 @@ from typing import Final
 
 from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.arch.pace import (
+    NUM_BANKS,
     ONE_TURN,
+    READ_PORTS,
     STRIDES,
     drain_cycles,
     gap_table,
@@ -366,16 +368,16 @@ class _KernelWriter:
         """As :func:`~openwafer.sdk.arch.pace.read_turns` has it."""
         body, row = self._body, self._generation.timing.row_words
         distance = body.value(f"sub i64 {first.base}, {second.base}")
-        rest = body.value(f"and i64 {distance}, {2 * row - 1}")
+        rest = body.value(f"and i64 {distance}, {READ_PORTS * row - 1}")
         meets = body.value(f"icmp eq i64 {rest}, 0")
         for_neighbours = body.select(meets, "i64", str(2 * ONE_TURN), str(ONE_TURN))
-        turns = self._turns_row_by_row(first, second, ONE_TURN, 2)
+        turns = self._turns_row_by_row(first, second, ONE_TURN, READ_PORTS)
         if 0 in self._dsds:
             is_updated = body.value(f"icmp eq i64 {self._dsds[0].base}, {first.base}")
-            rest = body.value(f"and i64 {first.stride}, {4 * row - 1}")
+            rest = body.value(f"and i64 {first.stride}, {NUM_BANKS // 2 * row - 1}")
             is_in_step = body.value(f"icmp eq i64 {rest}, 0")
             is_written = body.value(f"and i1 {is_updated}, {is_in_step}")
-            others = self._turns_row_by_row(first, second, 2 * ONE_TURN, 8)
+            others = self._turns_row_by_row(first, second, 2 * ONE_TURN, NUM_BANKS)
             turns = body.select(is_written, "i64", others, turns)
         are_neighbours = body.value(f"and i1 {self._is_near(first)}, {self._is_near(second)}")
         return body.select(are_neighbours, "i64", for_neighbours, turns)
