@@ -88,7 +88,7 @@ def _files(clone: Path, commit: str, folder: str) -> Iterator[Path]:
 
 def _tiled(folder: Path, arch: Arch, size: int, published: Sequence[int]) -> Iterator[Row]:
     params = {"kernel_dim_x": size, "kernel_dim_y": size, "M": 256, "N": 256, "iterations": 1}
-    _compile(folder, (size, size), {**params}, f"--arch={arch}")
+    _compile(folder, (size, size), params, f"--arch={arch}")
     _run(folder, "run.py", "--name", "out")
     *_, low, high = (folder / "run_test_log.csv").read_text().split()[-1].split(",")
     for which, ours, theirs in zip(("fastest", "slowest"), (low, high), published, strict=True):

@@ -27,6 +27,7 @@ from typing import Final, TypeAlias
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.arch.vector_ops import MOVE_OF_ANY_WIDTH, VECTOR_OPS
 from openwafer.sdk.ir.function import (
+    DSDS,
     Address,
     Block,
     Constant,
@@ -244,7 +245,7 @@ def _known_length(one: Instruction, known: dict[int, tuple[int, ...]]) -> int:
     if not _ENDING.isdisjoint(one.names) or any(isinstance(arg, Resource) for arg in one.args):
         return 0
     for place in (*range(1, 1 + len(VECTOR_OPS[one.names[0]].sources)), 0):
-        if one.args[place].type in (Type.DSD, Type.DSD4):
+        if one.args[place].type in DSDS:
             return extent_of(known[place]) if place in known else 0
     return 0
 

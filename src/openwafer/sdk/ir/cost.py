@@ -18,6 +18,7 @@ from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir.diamonds import Diamond, diamonds
 from openwafer.sdk.ir.drains import drained, looks_at_clock
 from openwafer.sdk.ir.function import (
+    DSDS,
     Address,
     Block,
     Constant,
@@ -55,7 +56,6 @@ Number: TypeAlias = int
 Place: TypeAlias = tuple[Number, int]
 """An address: a value and a constant offset in words."""
 
-_DSDS: Final = (Type.DSD, Type.DSD4)
 _STOPS: Final = with_effect(Effect.BORDER)
 _FORGETS: Final = with_effect(Effect.WRITES, Effect.CALLS)
 _HIGH_EXTENT: Final = WORD_EXTENT + 1
@@ -304,7 +304,7 @@ class _Walk:
         if one.op == "copy":
             self._add(Price(copy_slots(one.args[2]), 1), args)
         for arg, number in zip(one.args, args, strict=True):
-            if arg.type in _DSDS:
+            if arg.type in DSDS:
                 self._materialise(number)
         cycles = self._stop(args)
         is_inlined = one.op == "call" and one.names[0] in self._inlined
@@ -363,7 +363,7 @@ class _Walk:
         match value:
             case Register(number):
                 return self._values[number]
-            case Constant(content, kind) if kind in _DSDS:
+            case Constant(content, kind) if kind in DSDS:
                 number = numbers.of(("constant", content, kind))
                 numbers.dsds.setdefault(number, _Dsd((number, 0), {}))
                 return number
@@ -436,7 +436,7 @@ class _Walk:
         if name not in self.known.slots:
             number = self._numbers.fresh()
             self.known.slots[name] = number
-            if one.type in _DSDS:
+            if one.type in DSDS:
                 home = self._numbers.of(("slot", name))
                 self._numbers.dsds[number] = _Dsd((home, 0), {})
         return self.known.slots[name]
@@ -444,7 +444,7 @@ class _Walk:
     def _set(self, one: Instruction) -> None:
         number, name = self._number(one.args[0]), one.names[0]
         self.known.slots[name] = number
-        if one.args[0].type in _DSDS:
+        if one.args[0].type in DSDS:
             self._move_home(number, (self._numbers.of(("slot", name)), 0))
 
     def _load(self, pointer: Number, kind: Type) -> Number:
@@ -456,7 +456,7 @@ class _Walk:
             self._write_back()
         number = self._numbers.fresh()
         self.known.memory[place, kind] = number
-        if kind in _DSDS:
+        if kind in DSDS:
             self._numbers.dsds[number] = _Dsd(place, {})
         else:
             latency = 1 if self._is_stepped else self._timing.load_latency
@@ -468,7 +468,7 @@ class _Walk:
     def _store(self, one: Instruction) -> None:
         pointer, number = (self._number(arg) for arg in one.args)
         place, kind = self._place(pointer), one.args[1].type
-        if kind in _DSDS:
+        if kind in DSDS:
             self._move_home(number, place)
         else:
             self._stores[place, kind] = (number, pointer)

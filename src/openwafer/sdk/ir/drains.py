@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from openwafer.sdk.ir.function import Block, Function, Instruction, Module, Type
+from openwafer.sdk.ir.function import DSDS, Block, Function, Instruction, Module
 from openwafer.sdk.ir.operations import CALLS, Effect, with_effect
 from openwafer.sdk.ir.suspension import calls, successors
 
 _WAITS: Final = with_effect(Effect.DRAINS)
-_DSDS: Final = (Type.DSD, Type.DSD4)
 
 
 def drained(module: Module) -> Module:
@@ -93,7 +92,7 @@ def _waits(one: Instruction, block: Block) -> bool:
     a vector operation.
     """
     if one.op == "load":
-        return one.type not in _DSDS and not block.is_stepped
+        return one.type not in DSDS and not block.is_stepped
     return one.op in _WAITS or looks_at_clock(one)
 
 

@@ -16,7 +16,7 @@ Signed and unsigned integers wrap around. Float operations round once each, to n
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -46,6 +46,10 @@ class Type(StrEnum):
     """Eight words: mem1d, fabin, fabout."""
     DSD4 = "dsd4"
     """Sixteen words: mem4d."""
+
+
+DSDS: Final = frozenset((Type.DSD, Type.DSD4))
+"""Types of descriptors."""
 
 
 @dataclass(frozen=True, slots=True)

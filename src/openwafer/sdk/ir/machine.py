@@ -7,12 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.sdk.ir.function import Type
+from openwafer.sdk.ir.function import DSDS, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import BlockKind, Trap
 
-_DSDS = (Type.DSD, Type.DSD4)
 COORDINATES: Final = {
     "x": 0,
     "y": mailbox.Y_SHIFT,
@@ -55,7 +54,7 @@ class Machine:
             byte = int(self._bytes(address, 1)[0])
             return byte & 1 if kind is Type.BOOL else byte
         words = self._words(address, num_words(kind))
-        if kind in _DSDS:
+        if kind in DSDS:
             return tuple(int(word) for word in words)
         return sum(int(word) << (16 * index) for index, word in enumerate(words))
 

@@ -42,7 +42,6 @@ from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.mailbox import Option
 
 _MEMORY_KINDS: Final = (DsdKind.MEM1D, DsdKind.MEM4D, DsdKind.CIRCULAR)
-_DSDS: Final = (Type.DSD, Type.DSD4)
 _HEAD_BITS: Final = KIND_MASK | sum(DsdFlag)
 _MOST_ELEMENT_WORDS: Final = 4
 

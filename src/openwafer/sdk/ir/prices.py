@@ -11,7 +11,17 @@ from typing import Final, NamedTuple
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.arch.timing import Timing
-from openwafer.sdk.ir.function import Constant, Function, Instruction, Module, Register, Type, Value
+from openwafer.sdk.ir.arithmetic import BINARY
+from openwafer.sdk.ir.function import (
+    DSDS,
+    Constant,
+    Function,
+    Instruction,
+    Module,
+    Register,
+    Type,
+    Value,
+)
 from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, SIGNED, num_words
 from openwafer.sdk.ir.suspension import calls, recursive_functions
 
@@ -32,9 +42,7 @@ _SIGNED_SHIFT: Final = 4
 # A function of this length is taken to be inlined, as one with a single call is.
 _INLINED_INSTRUCTIONS: Final = 30
 # Their low words follow from the low words of their operands.
-_LOW_WORDS_OF_LOW_WORDS: Final = frozenset(
-    ("add", "sub", "mul", "and", "or", "xor", "neg", "bitnot")
-)
+_LOW_WORDS_OF_LOW_WORDS: Final = BINARY - {"div", "rem"} | {"neg", "bitnot"}
 # A compiler takes the multiplier where a product would become more instructions than this.
 _MOST_SHIFTS: Final = 4
 # Words of the clock are operands of the instruction that stores them.
@@ -50,7 +58,7 @@ def price(instruction: Instruction, generation: Generation, needed: int) -> Pric
         needed: low words of its result that something needs (:func:`needed_words`).
     """
     kind = instruction.args[0].type if instruction.args else instruction.type
-    words = num_words(kind) if kind not in (Type.VOID, Type.DSD, Type.DSD4) else 1
+    words = 1 if kind is Type.VOID or kind in DSDS else num_words(kind)
     if instruction.op in _LOW_WORDS_OF_LOW_WORDS:
         words = min(words, needed)
     timing = generation.timing

@@ -6,17 +6,23 @@ The cost of such a loop is that of its body, with the counter as a constant.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from openwafer.sdk.ir.function import Block, Constant, Function, Instruction, Register, Type, Value
+from openwafer.sdk.ir.arithmetic import BINARY
+from openwafer.sdk.ir.function import (
+    DSDS,
+    Block,
+    Constant,
+    Function,
+    Instruction,
+    Register,
+    Value,
+)
 
 _MOST_INSTRUCTIONS: Final = 150
 """Of all turns together: what LLVM takes, on which the vendor's compiler is built."""
 _FREE: Final = frozenset(
     ("get", "set", "jump", "cast", "bitcast", "word_of", "at_word", "assert", "drain")
 )
-_PURE: Final = frozenset(
-    ("add", "sub", "mul", "div", "rem", "and", "or", "xor", "shl", "shr", "neg", "bitnot", "cast")
-)
-_DSDS: Final = (Type.DSD, Type.DSD4)
+_OF_NUMBERS: Final = BINARY | {"shl", "shr", "neg", "bitnot", "cast"}
 
 
 def unrolled_counters(function: Function) -> dict[str, str]:
@@ -83,10 +89,12 @@ def _weight(block: Block, counter: str) -> int:
     weight, settled = 0, set[int]()
     for one in block.instructions:
         is_counter = one.op == "get" and one.names == (counter,)
-        if is_counter or (one.op in _PURE and all(_is_settled(arg, settled) for arg in one.args)):
+        if is_counter or (
+            one.op in _OF_NUMBERS and all(_is_settled(arg, settled) for arg in one.args)
+        ):
             settled.add(one.result)
         elif one.op not in _FREE:
-            weight += 1 + sum(arg.type in _DSDS for arg in one.args)
+            weight += 1 + sum(arg.type in DSDS for arg in one.args)
     return weight
 
 

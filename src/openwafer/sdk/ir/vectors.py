@@ -92,13 +92,12 @@ def show_streams(
 
 def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]], row_words: int) -> VectorShape:
     dsds = {place: bits for place, bits in enumerate(operands) if isinstance(bits, tuple)}
-    bases = [bits[words.WORD_BASE] for place, bits in dsds.items() if place]
     return VectorShape(
         strides=tuple(_stride(op, place, bits) for place, bits in dsds.items()),
         turns=_turns(op, dsds, row_words),
         accumulates=0 not in dsds and 1 not in dsds and len(op.sources) > 1,
         num_registers=len(dsds),
-        reads_memory=bool(bases),
+        reads_memory=any(dsds),
     )
 
 

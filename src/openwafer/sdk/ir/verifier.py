@@ -7,6 +7,7 @@ from typing import TypeAlias
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.ir.function import (
+    DSDS,
     Address,
     Block,
     Constant,
@@ -30,14 +31,13 @@ from openwafer.sdk.ir.operations import (
 )
 from openwafer.sdk.ir.text import render_function
 
-_DSDS = frozenset((Type.DSD, Type.DSD4))
 _CLASSES = {
     "I": INTEGERS,
     "B": frozenset((Type.BOOL,)),
     "P": frozenset((Type.PTR,)),
-    "D": _DSDS,
-    "N": frozenset(Type) - _DSDS - {Type.VOID},
-    "S": frozenset(Type) - _DSDS - {Type.VOID},
+    "D": DSDS,
+    "N": frozenset(Type) - DSDS - {Type.VOID},
+    "S": frozenset(Type) - DSDS - {Type.VOID},
 }
 
 
@@ -244,7 +244,7 @@ class _Checker:
 
 
 def _check_constant(value: int | tuple[int, ...], kind: Type) -> Iterator[str]:
-    if kind in _DSDS:
+    if kind in DSDS:
         want = WIDTHS[kind] // 16
         if not isinstance(value, tuple) or len(value) != want:
             yield f"a {kind} has {want} words, not {value}"
