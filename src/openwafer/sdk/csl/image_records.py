@@ -8,7 +8,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.image import ImageResult
 from openwafer.sdk.csl.sema.machine_state import finish
-from openwafer.sdk.csl.values import FunctionValue, Variable
+from openwafer.sdk.csl.values import Variable
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.text import render
 from openwafer.sdk.program.image import Image, Symbol
@@ -19,18 +19,16 @@ def finished_image(name: str, result: ImageResult, arch: Arch) -> Image:
     """The image of a name for people.
 
     Raises:
-        OpenwaferError: an operation is to activate a task that is bound to no id.
+        OpenwaferError: an operation is to activate or unblock a task that cannot be.
     """
     findings: list[Diagnostic] = []
 
-    def report_unbound(task: FunctionValue, span: Span) -> None:
-        message = f"'{task}' is bound to no task id"
-        help_text = "bind it in a comptime block, for instance with @bind_local_task"
-        found = Diagnostic(Severity.ERROR, "csl-unbound-task", message, span, (), help_text)
+    def report(message: str, span: Span, remedy: str) -> None:
+        found = Diagnostic(Severity.ERROR, "csl-unbound-task", message, span, help=remedy)
         findings.append(found)
 
     state, module = result.state, result.module
-    records = finish(state.machine, arch, report_unbound)
+    records = finish(state.machine, arch, report)
     if findings:
         raise OpenwaferError(*findings)
     return Image(

@@ -37,11 +37,10 @@ RegisterOptions: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A record of the image with the targets that its fields stand for."""
+    """A record of the image, and targets by the names of its fields, each with its place."""
 
     record: DsrLoad | Fifo
-    targets: tuple[tuple[str, TargetId], ...]
-    span: Span
+    targets: tuple[tuple[str, TargetId, Span], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,8 @@ class MachineRecords:
     control_offsets: tuple[tuple[int, int], ...]
 
 
-Unbound: TypeAlias = Callable[[FunctionValue, Span], None]
+Report: TypeAlias = Callable[[str, Span, str], None]
+"""Takes a message, its place, and the remedy."""
 
 
 def block_kind(arch: Arch, kind: TaskKind) -> BlockKind:
@@ -145,27 +145,54 @@ def block_kind(arch: Arch, kind: TaskKind) -> BlockKind:
     return BlockKind.INPUT_QUEUE if is_queue else BlockKind.TASK
 
 
-def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineRecords:
+def number_of_task(
+    arch: Arch,
+    task: FunctionValue,
+    bound: BoundTask | None,
+    report: Callable[[str, str], None],
+    *,
+    is_block: bool,
+) -> int:
+    """The number that an image has for a task.
+
+    Args:
+        bound: the task's id; None where it has none.
+        report: called with message and remedy where it cannot be that target.
+        is_block: it is blocked or unblocked, not activated; the number is ``kind << 8 | id``.
+    """
+    if bound is None:
+        remedy = "bind it in a comptime block, for instance with @bind_local_task"
+        report(f"'{task}' is bound to no task id", remedy)
+        return -1
+    if not is_block and bound.kind is not TaskKind.LOCAL:
+        report(f"'{task}' is a {bound.kind} task, only local tasks can be activated", "")
+    if is_block and bound.kind is TaskKind.CONTROL:
+        channel = "the color" if arch is Arch.WSE2 else "the input queue"
+        message = f"'{task}' is a control task, only data and local tasks can be unblocked"
+        report(message, f"unblock {channel} that its wavelets come by")
+    return (block_kind(arch, bound.kind) if is_block else 0) << 8 | bound.task_id
+
+
+def finish(state: MachineState, arch: Arch, report: Report) -> MachineRecords:
     """The records of the image, once everything was analysed.
 
     Args:
-        report_unbound: called with a task that is used as a target and bound to no id.
+        report: called for a task that is used as a target, and cannot be one.
     """
 
-    def number(target: TargetId, *, is_unblock: bool, span: Span) -> int:
+    def number(target: TargetId, span: Span, *, is_block: bool) -> int:
         if isinstance(target, int):
             return target
-        bound = state.binding_of(target)
-        if bound is None:
-            report_unbound(target, span)
-            return -1
-        kind = block_kind(arch, bound.kind) if is_unblock else 0
-        return kind << 8 | bound.task_id
+
+        def refuse(message: str, remedy: str) -> None:
+            report(message, span, remedy)
+
+        return number_of_task(arch, target, state.binding_of(target), refuse, is_block=is_block)
 
     def resolve(named: Named) -> DsrLoad | Fifo:
         numbers: dict[str, Any] = {
-            name: number(target, is_unblock="unblock" in name, span=named.span)
-            for name, target in named.targets
+            name: number(target, span, is_block="unblock" in name)
+            for name, target, span in named.targets
         }
         if isinstance(named.record, Fifo):
             return replace(named.record, **numbers)
@@ -173,7 +200,7 @@ def finish(state: MachineState, arch: Arch, report_unbound: Unbound) -> MachineR
 
     active = 0
     for target, span in state.activated:
-        active |= 1 << number(target, is_unblock=False, span=span)
+        active |= 1 << number(target, span, is_block=False)
     fifos = tuple(fifo for fifo in map(resolve, state.fifos) if isinstance(fifo, Fifo))
     loads = tuple(load for load in map(resolve, state.dsr_loads) if isinstance(load, DsrLoad))
     return MachineRecords(

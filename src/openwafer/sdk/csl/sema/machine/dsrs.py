@@ -116,6 +116,7 @@ def _load(
     options_node = options_nodes[0] if options_nodes else None
     options = operation_options(sema, options_node, call.span, for_dsr=True)
     note_load(sema, register, options, call.span)
+    _check_options(sema, dsd, options, call.span)
     if options.is_async:
         forbid_nameless_queue(sema, dsd, call.span)
     if sema.is_comptime:
@@ -124,6 +125,14 @@ def _load(
     names, values = options.lowered(sema)
     words = (*(str(int(part)) for part in register), *names)
     sema.emit("load_dsr", sema.lower(dsd, call.span), *values, names=words)
+
+
+def _check_options(sema: Sema, dsd: Loaded, options: OperationOptions, span: Span) -> None:
+    is_fabric = dsd.type in (t.FABIN_DSD, t.FABOUT_DSD)
+    name, kind = ("save_address", "memory") if is_fabric else ("async", "fabric")
+    if name in options.flags:
+        message = f"'{name}' is for a {kind} DSD, not for a {dsd.type}"
+        sema.forbid("option-ignored", message, span, f"remove .{name}")
 
 
 def _check_dsd(sema: Sema, node: ast.Expression, file: DsrFile, dsd: Loaded) -> None:
@@ -149,4 +158,4 @@ def _load_at_start(
         sema.fail("not-comptime", "the DSD is not comptime-known", call.span)
     file, number = register
     load = DsrLoad(int(file), number, dsd.value, options.flag_bits())
-    sema.unrecorded().machine.dsr_loads.append(Named(load, options.known_targets(sema), call.span))
+    sema.unrecorded().machine.dsr_loads.append(Named(load, options.known_targets(sema)))

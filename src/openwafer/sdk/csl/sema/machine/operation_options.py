@@ -55,17 +55,17 @@ class OperationOptions:
         """Flags as the mailbox has them."""
         return sum(_FLAGS[name] for name in self.flags)
 
-    def known_targets(self, sema: Sema) -> tuple[tuple[str, TargetId], ...]:
+    def known_targets(self, sema: Sema) -> tuple[tuple[str, TargetId, Span], ...]:
         """Values that must be known, by the names of the fields of an image's DSR."""
-        found: list[tuple[str, TargetId]] = []
+        found: list[tuple[str, TargetId, Span]] = []
         for name, (operand, span) in self.values.items():
             if isinstance(operand, Comptime) and isinstance(operand.value, int):
-                is_plain = name in ("microthread", "priority", "index")
+                is_plain = name in ("microthread", "priority")
                 if is_plain:
-                    found.append((name, operand.value))
+                    found.append((name, operand.value, span))
                     continue
             is_block = "unblock" in name
-            found.append((name, known_target(sema, operand, span, is_block=is_block)))
+            found.append((name, known_target(sema, operand, span, is_block=is_block), span))
         return tuple(found)
 
 
@@ -89,7 +89,11 @@ def operation_options(
     control = options.operand("on_control")
     if control is not None:
         _on_control(sema, found, options.span, control)
-    _index_and_thread(sema, found, options)
+    if not for_dsr:
+        index = options.typed("index", t.U16)
+        if index is not None:
+            found.values["index"] = (index, options.span)
+    _thread_and_priority(sema, found, options)
     options.close()
     _check(sema, found, options)
     return found
@@ -114,10 +118,7 @@ def _on_control(sema: Sema, found: OperationOptions, span: Span, control: Operan
             sema.fail("unknown-field", f"no field '{name}' in on_control", span, help=help_text)
 
 
-def _index_and_thread(sema: Sema, found: OperationOptions, options: Options) -> None:
-    index = options.typed("index", t.U16)
-    if index is not None:
-        found.values["index"] = (index, options.span)
+def _thread_and_priority(sema: Sema, found: OperationOptions, options: Options) -> None:
     if "ut_id" in options and sema.arch is not Arch.WSE3:
         sema.fail("wrong-architecture", "'ut_id' needs WSE-3", options.span)
     thread = options.typed("ut_id", t.UT_ID)

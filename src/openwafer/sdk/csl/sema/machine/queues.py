@@ -14,6 +14,7 @@ from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, PointerValue, V
 from openwafer.sdk.ir.function import Constant, Value
 from openwafer.sdk.ir.function import Type as IrType
 from openwafer.sdk.program.image import Fifo, FifoAction, QueueBinding
+from openwafer.source import Span
 
 _ACTIONS = {action.name.lower(): int(action) for action in FifoAction}
 _ACTIONS_OF_WSE2 = (FifoAction.TEST_OR_SUSPEND, FifoAction.TERMINATE)
@@ -110,7 +111,7 @@ def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     _check_registers(sema, options, fifo)
     options.close()
     fifos = sema.unrecorded().machine.fifos
-    fifos.append(Named(fifo, targets, call.span))
+    fifos.append(Named(fifo, targets))
     return Comptime(t.FIFO, len(fifos) - 1)
 
 
@@ -174,12 +175,13 @@ def _action(sema: Sema, options: Options, name: str) -> int:
     return int(action)
 
 
-def _activations(sema: Sema, options: Options) -> list[tuple[str, TargetId]]:
-    found: list[tuple[str, TargetId]] = []
+def _activations(sema: Sema, options: Options) -> list[tuple[str, TargetId, Span]]:
+    found: list[tuple[str, TargetId, Span]] = []
     for name in ("activate_push", "activate_pop"):
         operand = options.operand(name)
         if operand is not None:
-            found.append((name, known_target(sema, operand, options.span, is_block=False)))
+            span = options.span
+            found.append((name, known_target(sema, operand, span, is_block=False), span))
     return found
 
 

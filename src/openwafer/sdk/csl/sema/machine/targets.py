@@ -9,11 +9,10 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine.words import as_word, plus, value_of
-from openwafer.sdk.csl.sema.machine_state import BoundTask, TargetId, block_kind
+from openwafer.sdk.csl.sema.machine_state import BoundTask, TargetId, number_of_task
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand
 from openwafer.sdk.ir.function import Value
-from openwafer.sdk.program.image import TaskKind
 from openwafer.sdk.program.mailbox import BlockKind
 from openwafer.source import Span
 
@@ -81,22 +80,11 @@ class _BindingOf(Question):
 
 def _number_of_task(sema: Sema, task: FunctionValue, span: Span, *, is_block: bool) -> int:
     bound: BoundTask | None = sema.ask(_BindingOf(task))
-    if bound is None:
-        sema.fail(
-            "unbound-task",
-            f"'{task}' is bound to no task id",
-            span,
-            help="bind it in a comptime block, for instance with @bind_local_task",
-        )
-    if not is_block and bound.kind is not TaskKind.LOCAL:
-        message = f"'{task}' is a {bound.kind} task, only local tasks can be activated"
-        sema.fail("unbound-task", message, span)
-    if is_block and bound.kind is TaskKind.CONTROL:
-        message = f"'{task}' is a control task, only data and local tasks can be unblocked"
-        channel = "the color" if sema.arch is Arch.WSE2 else "the input queue"
-        help_text = f"unblock {channel} that its wavelets come by"
-        sema.fail("unbound-task", message, span, help=help_text)
-    return (block_kind(sema.arch, bound.kind) if is_block else 0) << 8 | bound.task_id
+
+    def refuse(message: str, remedy: str) -> None:
+        sema.fail("unbound-task", message, span, help=remedy)
+
+    return number_of_task(sema.arch, task, bound, refuse, is_block=is_block)
 
 
 def _kind(sema: Sema, operand: Operand, span: Span, *, is_block: bool) -> int:
