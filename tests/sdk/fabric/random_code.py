@@ -121,88 +121,49 @@ def target_of(number: int) -> int:
 def left(send: Send, queue: int) -> Operation:
     """The operation of a send, from the table."""
     length = send.what
-    out, wide = fabout(send.color, length, queue), mem1d(TABLE, length, 2, 2)
-    match send.kind:
-        case "control":
-            return "mov32", (fabout(send.color, 1, queue, CONTROL), send.what)
-        case "halves":
-            return "mov16", (out, mem1d(TABLE + 1, length))
-        case "backwards":
-            return "mov16", (out, mem1d(TABLE + 200, length, -3))
-        case "one half of two":
-            return "mov16", (out, mem1d(TABLE, length, 2, 2))
-        case "sum":
-            return "fadds", (out, wide, mem1d(TABLE + 100, length, 2, 2))
-        case "with a number":
-            return "add16", (out, mem1d(TABLE, length), 5)
-        case "a number":
-            return "mov32", (out, 0x1234_5678)
-        case _:
-            return _rarely_left(send, queue)
-
-
-def _rarely_left(send: Send, queue: int) -> Operation:
-    length = send.what
-    out, wide = fabout(send.color, length, queue), mem1d(TABLE, length, 2, 2)
-    match send.kind:
-        case "product":
-            return "fmacs", (out, wide, mem1d(TABLE + 100, length, 2, 2), 0x4000_0000)
-        case "narrowed":
-            return "fs2h", (out, wide)
-        case "from two dimensions":
-            return "mov16", (out, mem4d(TABLE, [2, (length + 1) // 2], [1, 5]))
-        case "simd":
-            return "mov16", (fabout(send.color, length, queue, SIMD), mem1d(TABLE, length))
-        case "simd words":
-            return "mov32", (fabout(send.color, length, queue, SIMD), wide)
-        case "indexed":
-            return "mov16", (fabout(send.color, length, queue, INDEX), mem1d(TABLE, length))
-        case "at the end":
-            return "mov32", (out, mem1d(TABLE + TABLE_WORDS - 6, length, 2, 2))
-        case _:
-            return "mov32", (out, wide)
+    out, halves = fabout(send.color, length, queue), mem1d(TABLE, length)
+    wide, other = mem1d(TABLE, length, 2, 2), mem1d(TABLE + 100, length, 2, 2)
+    simd, indexed = (fabout(send.color, length, queue, flag) for flag in (SIMD, INDEX))
+    operations: dict[str, Operation] = {
+        "control": ("mov32", (fabout(send.color, 1, queue, CONTROL), send.what)),
+        "words": ("mov32", (out, wide)),
+        "halves": ("mov16", (out, mem1d(TABLE + 1, length))),
+        "backwards": ("mov16", (out, mem1d(TABLE + 200, length, -3))),
+        "one half of two": ("mov16", (out, wide)),
+        "sum": ("fadds", (out, wide, other)),
+        "with a number": ("add16", (out, halves, 5)),
+        "a number": ("mov32", (out, 0x1234_5678)),
+        "product": ("fmacs", (out, wide, other, 0x4000_0000)),
+        "narrowed": ("fs2h", (out, wide)),
+        "from two dimensions": ("mov16", (out, mem4d(TABLE, [2, (length + 1) // 2], [1, 5]))),
+        "simd": ("mov16", (simd, halves)),
+        "simd words": ("mov32", (simd, wide)),
+        "indexed": ("mov16", (indexed, halves)),
+        "at the end": ("mov32", (out, mem1d(TABLE + TABLE_WORDS - 6, length, 2, 2))),
+    }
+    return operations[send.kind]
 
 
 def received(number: int, color: int, receive: Receive) -> Operation:
     """The operation of a receive, to the target of its number."""
     to, length, queue = target_of(number), receive.length, 7 - number
-    words, source = mem1d(to, length, 2, 2), fabin(color, length, queue)
-    match receive.kind:
-        case "floats":
-            return "fmovs", (words, source)
-        case "halves":
-            return "mov16", (mem1d(to, length), source)
-        case "apart":
-            return "mov16", (mem1d(to + 2 * length, length, -2), source)
-        case "added":
-            return "fadds", (words, words, source)
-        case "added halves":
-            return "add16", (mem1d(to, length), source, mem1d(to, length))
-        case "scaled":
-            return "fmacs", (words, words, source, 0x4000_0000)
-        case "narrowed":
-            return "fs2h", (mem1d(to, length), source)
-        case _:
-            return _rarely_received(number, color, receive)
-
-
-def _rarely_received(number: int, color: int, receive: Receive) -> Operation:
-    to, length, queue = target_of(number), receive.length, 7 - number
-    words, source = mem1d(to, length, 2, 2), fabin(color, length, queue)
-    match receive.kind:
-        case "widened":
-            return "fh2s", (words, source)
-        case "total":
-            return "add16", (Pointer(to), 1, source)
-        case "register":
-            return "mov16", (Dsr(0, number), source)
-        case "to two dimensions":
-            return "mov16", (mem4d(to, [2, (length + 1) // 2], [1, 2]), source)
-        case "simd":
-            return "mov16", (mem1d(to, length), fabin(color, length, queue, SIMD))
-        case "simd words":
-            return "mov32", (words, fabin(color, length, queue, SIMD))
-        case "passed on":
-            return "mov32", (fabout(TO_HOST, length, PASSED_ON), source)
-        case _:
-            return "mov32", (words, source)
+    words, halves = mem1d(to, length, 2, 2), mem1d(to, length)
+    source, simd = fabin(color, length, queue), fabin(color, length, queue, SIMD)
+    operations: dict[str, Operation] = {
+        "words": ("mov32", (words, source)),
+        "floats": ("fmovs", (words, source)),
+        "halves": ("mov16", (halves, source)),
+        "apart": ("mov16", (mem1d(to + 2 * length, length, -2), source)),
+        "added": ("fadds", (words, words, source)),
+        "added halves": ("add16", (halves, source, halves)),
+        "scaled": ("fmacs", (words, words, source, 0x4000_0000)),
+        "narrowed": ("fs2h", (halves, source)),
+        "widened": ("fh2s", (words, source)),
+        "total": ("add16", (Pointer(to), 1, source)),
+        "register": ("mov16", (Dsr(0, number), source)),
+        "to two dimensions": ("mov16", (mem4d(to, [2, (length + 1) // 2], [1, 2]), source)),
+        "simd": ("mov16", (halves, simd)),
+        "simd words": ("mov32", (words, simd)),
+        "passed on": ("mov32", (fabout(TO_HOST, length, PASSED_ON), source)),
+    }
+    return operations[receive.kind]

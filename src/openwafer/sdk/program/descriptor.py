@@ -75,7 +75,9 @@ class DsdFlag(IntFlag):
 
 
 def extent_of(words: Sequence[int]) -> int:
-    """Elements of a mem1d, fabin or fabout."""
+    """Elements that a descriptor names; a circular buffer comes back to them."""
+    if words[WORD_KIND] & KIND_MASK == DsdKind.MEM4D:
+        return prod(words[WORD_EXTENTS4 : WORD_EXTENTS4 + MAX_DIMS])
     return words[WORD_EXTENT] | words[WORD_EXTENT + 1] << 16
 
 

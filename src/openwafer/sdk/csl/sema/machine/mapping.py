@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from openwafer.sdk.arch.vector_ops import element_words
 from openwafer.sdk.csl import ast
@@ -18,7 +17,6 @@ from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
 from openwafer.sdk.program.descriptor import (
     DSD_WORDS,
-    KIND_MASK,
     MAX_DIMS,
     WORD_BASE,
     WORD_ELEMENT,
@@ -139,15 +137,9 @@ def _show(sema: Sema, items: Sequence[_Stream | Loaded | None]) -> None:
     known = [one.value for one in descriptors if isinstance(one, ir.Constant)]
     words = [one for one in known if isinstance(one, tuple)]
     if len(words) == len(streams):
-        length = min(map(_length, words))
+        length = min(map(extent_of, words))
         for stream, own in zip(streams, words, strict=True):
             _show_reach(sema, stream, own, length)
-
-
-def _length(words: Sequence[int]) -> int:
-    if words[WORD_KIND] & KIND_MASK != DsdKind.MEM4D:
-        return extent_of(words)
-    return prod(words[WORD_EXTENTS4 : WORD_EXTENTS4 + MAX_DIMS])
 
 
 def _show_reach(sema: Sema, stream: _Stream, words: Sequence[int], length: int) -> None:
