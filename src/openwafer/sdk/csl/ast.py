@@ -5,6 +5,7 @@ Types are expressions, as in Zig, so one set of expressions serves values and ty
 compare by content alone, their spans aside.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -18,6 +19,18 @@ class Node:
     """Anything that was written; `span` covers its first to its last character."""
 
     span: Span = field(kw_only=True, compare=False, repr=False)
+
+
+def walk(node: object) -> Iterator[Node]:
+    """A node, or several, and all nodes inside, in the order of the text."""
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, tuple):
+            waiting.extend(reversed(one))
+        elif isinstance(one, Node):
+            yield one
+            waiting.extend(getattr(one, name) for name in reversed(one.__slots__))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.route_check import Code, doubtful_routes
-from openwafer.sdk.csl.sema.doubts import RESERVED, unbound_queues
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, run_layout
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.unused import mistakes_in_code, mistakes_in_layout
+from openwafer.sdk.csl.sema.warnings.ids import RESERVED, unbound_queues
 from openwafer.sdk.csl.tile_images import ImagesOfTiles, images_of
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir.function import Module

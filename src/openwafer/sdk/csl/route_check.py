@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, Severity
-from openwafer.sdk.csl.sema.doubts import RESERVED_COLORS, reserved
 from openwafer.sdk.csl.sema.layout_state import LayoutState
+from openwafer.sdk.csl.sema.warnings.ids import RESERVED_COLORS, reserved
 from openwafer.sdk.csl.traffic import Traffic
 from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.routing import OPPOSITE, STEPS, ColorConfig, Direction

@@ -13,13 +13,6 @@ from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
-from openwafer.sdk.csl.sema.doubts import (
-    clock_never_enabled,
-    pointers_never_set,
-    reserved_ids,
-    shared_queues,
-    unset_variables,
-)
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.evaluators import EVALUATORS
 from openwafer.sdk.csl.sema.functions import function_name
@@ -28,8 +21,13 @@ from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.machine.register_options import ignored_options, whole_registers
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
-from openwafer.sdk.csl.sema.microthreads import shared_microthreads
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
+from openwafer.sdk.csl.sema.warnings.clock import clock_never_enabled
+from openwafer.sdk.csl.sema.warnings.ids import reserved_ids, shared_queues
+from openwafer.sdk.csl.sema.warnings.inputs import shared_inputs
+from openwafer.sdk.csl.sema.warnings.microthreads import shared_microthreads
+from openwafer.sdk.csl.sema.warnings.reloads import vain_loads
+from openwafer.sdk.csl.sema.warnings.unset import pointers_never_set, unset_variables
 from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
@@ -175,9 +173,9 @@ def _assembled(sema: Sema) -> ImageResult:
     state.module.stack_base = state.next_address
     if state.surroundings is not None:
         state.surroundings.note_queues(state.machine.named_queues, state.machine.queues)
-    for doubt in _doubts(state, sema.arch):
-        if doubt not in sema.diagnostics:
-            sema.diagnostics.append(doubt)
+    for warning in _warnings(state, sema.arch):
+        if warning not in sema.diagnostics:
+            sema.diagnostics.append(warning)
     module = folded(state.module)
     functions = module.functions.values()
     code_words = sum(one.op not in _NO_CODE for every in functions for one in every.instructions)
@@ -188,9 +186,11 @@ def _assembled(sema: Sema) -> ImageResult:
     return ImageResult(module, state, code_words, tuple(sema.diagnostics), tuple(sema.printed))
 
 
-def _doubts(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
+def _warnings(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
     yield from unset_variables(state)
     yield from shared_microthreads(state)
+    yield from shared_inputs(state, arch)
+    yield from vain_loads(state)
     yield from reserved_ids(state, arch)
     yield from whole_registers(state.machine)
     yield from clock_never_enabled(state)

@@ -31,6 +31,8 @@ TargetId: TypeAlias = int | FunctionValue
 
 Register: TypeAlias = tuple[int, int]
 """A DSR: its file and number."""
+Name: TypeAlias = tuple[str, str]
+"""A file, and what stands there for a register."""
 RegisterOptions: TypeAlias = tuple[tuple[str, str], ...]
 """Names of options, each with what it names; nothing for a flag and for what run time knows."""
 
@@ -66,7 +68,9 @@ class MachineState:
             with its first place.
         queueless_outputs: colors of fabric outputs that name no queue, as WSE-2 programs may.
         input_queue_places: first place of each input queue that the program names.
-        asynchronous: places of asynchronous operations.
+        operations: places of asynchronous operations, of those on registers, and of loads, each
+            with the name of the register that it loads.
+        register_names: what operations call a register.
         sent_colors: colors of fabric outputs of WSE-2, each with its first place.
         has_open_color: run time chooses the color of some fabric input or output of WSE-2.
         named_queues: those that descriptors name, by direction and number, with the first place.
@@ -89,7 +93,8 @@ class MachineState:
     queueless_colors: dict[int, Span] = field(default_factory=dict)
     queueless_outputs: set[int] = field(default_factory=set)
     input_queue_places: dict[int, Span] = field(default_factory=dict)
-    asynchronous: list[Span] = field(default_factory=list)
+    operations: dict[Span, Name] = field(default_factory=dict)
+    register_names: dict[Register, set[Name]] = field(default_factory=dict)
     sent_colors: dict[int, Span] = field(default_factory=dict)
     has_open_color: bool = False
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
@@ -111,6 +116,15 @@ class MachineState:
     rotations: list[TaskRotation] = field(default_factory=list)
     control_tables: dict[int, int] = field(default_factory=dict)
     control_table_stride: int = 1
+
+    def operation_at(self, file: str, line: int, column: int) -> Span | None:
+        """The operation that a place is in."""
+        own = (span for span in self.operations if span.source.name == file)
+        starts = ((span.source.position(span.start), span) for span in own)
+        before = [
+            (at.column, span) for at, span in starts if at.line == line and at.column <= column
+        ]
+        return max(before, key=lambda pair: pair[0])[1] if before else None
 
     def binding_of(self, function: FunctionValue) -> BoundTask | None:
         """The first id that a task was bound to."""

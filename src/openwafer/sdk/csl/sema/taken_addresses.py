@@ -6,21 +6,9 @@ from openwafer.sdk.csl import ast
 def addressed_names(body: ast.Block, found_before: dict[int, frozenset[str]]) -> frozenset[str]:
     """Names under an `&` anywhere in a body; `found_before` keeps the answers by the body's id."""
     if id(body) not in found_before:
-        found: set[str] = set()
-        _visit(body, found)
-        found_before[id(body)] = frozenset(found)
+        found = (one.operand for one in ast.walk(body) if isinstance(one, ast.AddressOf))
+        found_before[id(body)] = frozenset(map(root_name, found))
     return found_before[id(body)]
-
-
-def _visit(node: object, found: set[str]) -> None:
-    if isinstance(node, tuple):
-        for item in node:
-            _visit(item, found)
-    elif isinstance(node, ast.Node):
-        if isinstance(node, ast.AddressOf):
-            found.add(root_name(node.operand))
-        for name in node.__slots__:
-            _visit(getattr(node, name), found)
 
 
 def root_name(node: ast.Expression) -> str:

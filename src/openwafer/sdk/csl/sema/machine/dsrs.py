@@ -10,7 +10,7 @@ from openwafer.sdk.csl.sema.machine.descriptors import forbid_nameless_queue
 from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
 from openwafer.sdk.csl.sema.machine.register_options import note_load
 from openwafer.sdk.csl.sema.machine.structs import elements
-from openwafer.sdk.csl.sema.machine.vector import DSR_FILES
+from openwafer.sdk.csl.sema.machine.vector import DSR_FILES, note_place
 from openwafer.sdk.csl.sema.machine.words import value_of
 from openwafer.sdk.csl.sema.machine_state import Named
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand
@@ -122,6 +122,7 @@ def _load(
     if sema.is_comptime:
         _load_at_start(sema, call, register, dsd, options)
         return
+    note_place(sema, call.span, call.arguments[0])
     names, values = options.lowered(sema)
     words = (*(str(int(part)) for part in register), *names)
     sema.emit("load_dsr", sema.lower(dsd, call.span), *values, names=words)

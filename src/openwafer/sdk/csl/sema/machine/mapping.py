@@ -10,7 +10,7 @@ from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine import words
 from openwafer.sdk.csl.sema.machine.arguments import function_argument, wrong_type
 from openwafer.sdk.csl.sema.machine.register_options import note_mapped
-from openwafer.sdk.csl.sema.machine.vector import operand_value, registers_of
+from openwafer.sdk.csl.sema.machine.vector import note_names, operand_value
 from openwafer.sdk.csl.sema.machine.words import WORD_MASK, halved, times, value_of, word_of
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime, SlotPlace
 from openwafer.sdk.ir import function as ir
@@ -179,7 +179,7 @@ def _stream(sema: Sema, node: ast.Expression, operand: Loaded, element: t.Type |
         message = f"an element of a DSD is a 16-bit or 32-bit number, not '{element}'"
         sema.fail("type-mismatch", message, node.span)
     if operand.type in t.DSRS:
-        for register in registers_of([operand]):
+        for register in note_names(sema, [operand], [node]):
             note_mapped(sema, register, node.span)
         return _Stream(element, None, None, None, operand_value(sema, operand, node.span))
     if operand.type == t.MEM4D_DSD:

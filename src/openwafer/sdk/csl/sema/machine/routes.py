@@ -1,6 +1,6 @@
 """Color configurations: routes, switches, filters, teardown."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,7 +54,7 @@ def color_number(sema: Sema, node: ast.Expression) -> int:
 def color_config(sema: Sema, node: ast.Expression, color: int) -> ColorConfig:
     """The configuration that a struct describes."""
     options = Options.read(sema, node, node.span)
-    routes = _routes(sema, options, node.span)
+    routes = _routes(sema, options, node.span, color)
     if sema.arch is Arch.WSE3 and routes.rx.bit_count() > 1:
         message = f"color {color} receives from {_names(routes.rx)}: wse3 takes one direction"
         sema.fail("several-inputs", message, node.span)
@@ -80,7 +80,7 @@ class _Routes:
     swap_y: bool = False
 
 
-def _routes(sema: Sema, options: Options, span: Span) -> _Routes:
+def _routes(sema: Sema, options: Options, span: Span, color: int) -> _Routes:
     operand = options.operand("routes")
     if operand is None:
         help_text = "pass .routes = .{ .rx = ..., .tx = ... }"
@@ -89,6 +89,8 @@ def _routes(sema: Sema, options: Options, span: Span) -> _Routes:
     bits = _bits(operand)
     if bits is not None:
         return _Routes(bits >> _RX_SHIFT & _ALL_SIDES, bits & _ALL_SIDES)
+    if "switches" not in options and "teardown" not in options:
+        _check_sides(sema, sema.fields(operand, options.span).keys(), options.span, color)
     routes = Options.of(sema, operand, options.span)
     found = _Routes(
         _directions(sema, routes, "rx") or 0,
@@ -99,6 +101,15 @@ def _routes(sema: Sema, options: Options, span: Span) -> _Routes:
     )
     routes.close()
     return found
+
+
+def _check_sides(sema: Sema, given: Collection[str], span: Span, color: int) -> None:
+    """Tell of a color that comes from nowhere, or leaves to nowhere, unless the program says so."""
+    for name, other, way in (("rx", "tx", "comes from"), ("tx", "rx", "leaves to")):
+        if name not in given and other in given:
+            message = f"color {color} {way} nowhere: its routes have no '{name}'"
+            help_text = f"add .{name}, or .{name} = .{{}} where that is meant"
+            sema.warn("route-half", message, span, help_text)
 
 
 def _bits(operand: Loaded) -> int | None:

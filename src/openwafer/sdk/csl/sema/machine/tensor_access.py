@@ -97,7 +97,8 @@ def _linear(sema: Sema, node: ast.Expression, names: set[str]) -> _Linear:
         case ast.BuiltinCall(ast.Name("as"), (_, operand)):
             return _linear(sema, operand, names)
         case _:
-            if _mentions(node, names):
+            named = (one.name for one in ast.walk(node) if isinstance(one, ast.Identifier))
+            if not names.isdisjoint(named):
                 message = "an index is no affine expression of the loop indices"
                 help_text = "use sums and products with known numbers"
                 sema.fail("tensor-access", message, node.span, help=help_text)
@@ -110,13 +111,3 @@ def _product(sema: Sema, node: ast.Expression, left: _Linear, right: _Linear) ->
     if any(left.factors.values()):
         return left.scaled(right.constant)
     return right.scaled(left.constant)
-
-
-def _mentions(node: object, names: set[str]) -> bool:
-    if isinstance(node, ast.Identifier):
-        return node.name in names
-    if isinstance(node, tuple):
-        return any(_mentions(item, names) for item in node)
-    if isinstance(node, ast.Node):
-        return any(_mentions(getattr(node, field), names) for field in node.__slots__)
-    return False

@@ -24,7 +24,7 @@ from openwafer.sdk.csl.sema.machine.words import (
     times,
     word_of,
 )
-from openwafer.sdk.csl.sema.machine_state import Register
+from openwafer.sdk.csl.sema.machine_state import Name, Register
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
@@ -83,9 +83,11 @@ def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     check_form(sema, call, operands)
     node = nodes[num_operands] if len(nodes) > num_operands else None
     options = operation_options(sema, node, call.span)
-    without_own(sema, operands, registers_of(operands), options, call.span)
+    registers = note_names(sema, operands, nodes)
+    without_own(sema, operands, registers, options, call.span)
+    if options.is_async or registers:
+        note_place(sema, call.span)
     if options.is_async:
-        sema.ask(_Asynchronous(call.span))
         for operand, operand_node in zip(operands, nodes, strict=False):
             forbid_nameless_queue(sema, operand, operand_node.span)
     is_fabric = any(_is_machine_operand(operand) for operand in operands)
@@ -169,14 +171,50 @@ def _element_types(sema: Sema, kind: str) -> tuple[t.Type, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asynchronous(Question):
-    """The question for an asynchronous operation's place."""
+class _Place(Question):
+    """The question for the place of an operation."""
 
     span: Span
+    name: Name
 
     def answer(self, sema: Sema) -> None:
-        """None: which operations share a microthread is known at the end."""
-        sema.image.machine.asynchronous.append(self.span)
+        """None: what operations share is known at the end."""
+        sema.image.machine.operations.setdefault(self.span, self.name)
+
+
+def note_place(sema: Sema, span: Span, register: ast.Expression | None = None) -> None:
+    """A warning may be about what is at a place: an operation, or the load of a register."""
+    sema.ask(_Place(span, ("", "") if register is None else _name_of(register)))
+
+
+def _name_of(register: ast.Expression) -> Name:
+    return register.span.source.name, register.span.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Names(Question):
+    """The question for registers by the names that an operation has for them."""
+
+    names: tuple[tuple[Register, Name], ...]
+
+    def answer(self, sema: Sema) -> None:
+        """None: whether another name is meant is known at the end."""
+        for register, name in self.names:
+            sema.image.machine.register_names.setdefault(register, set()).add(name)
+
+
+def note_names(
+    sema: Sema, operands: Sequence[Loaded], nodes: Sequence[ast.Expression]
+) -> list[Register]:
+    """The registers among operands; what code calls them is kept."""
+    names = tuple(
+        (register, _name_of(node))
+        for operand, node in zip(operands, nodes, strict=False)
+        for register in registers_of([operand])
+    )
+    if names:
+        sema.ask(_Names(names))
+    return [register for register, _ in names]
 
 
 def registers_of(operands: Sequence[Loaded]) -> list[Register]:
@@ -248,6 +286,7 @@ def _dfilt(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
         sema.fail("needs-async", message, call.span, help="pass .{ .async = true }")
     names, values = options.lowered(sema)
     nowhere = ir.Constant((0,) * DSD_WORDS, ir.Type.DSD)
+    note_names(sema, [operand], [node])
     source = operand_value(sema, operand, node.span)
     words = ("mov32", FABRIC, *names, "filter")
     done = sema.emit("vector", nowhere, source, *values, type=ir.Type.BOOL, names=words)

@@ -1,89 +1,17 @@
-"""What is allowed, and hardly meant: known once all of the code was analysed."""
+"""Variables and pointers that code reads, and that nothing has set."""
 
-import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from openwafer.diagnostics import Diagnostic, Severity
-from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.csl.imports import LIBRARY
+from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.sema.image_state import ImageState
-from openwafer.sdk.csl.sema.layout_state import Surroundings
-from openwafer.sdk.csl.sema.machine_state import queues_of
 from openwafer.sdk.csl.types import Pointer
 from openwafer.sdk.csl.values import Module, Variable
 from openwafer.sdk.ir import function as ir
-from openwafer.sdk.program.image import TaskKind
-from openwafer.sdk.program.input_queues import LAST_QUEUE, NUM_INPUT_QUEUES
-from openwafer.source import Span
 
 _Point: TypeAlias = tuple[str, int, bool]
 """A block, an instruction in it, and whether the slot was set on the way there."""
-RESERVED: Final = "csl-reserved-id"
-RESERVED_COLORS: Final = frozenset((21, 22, 23))
-RESERVED_TASKS: Final[Mapping[TaskKind, frozenset[int]]] = MappingProxyType(
-    {TaskKind.LOCAL: frozenset((27, 28, 30)), TaskKind.CONTROL: frozenset(range(33, 38))}
-)
-RESERVED_QUEUES: Final[Mapping[Arch, frozenset[int]]] = MappingProxyType(
-    {Arch.WSE2: frozenset((0,)), Arch.WSE3: frozenset((0, 1))}
-)
-_REMEDY_FOR_QUEUE: Final = "call @initialize_queue(queue, .{ .color = ... }) in a comptime block"
-
-
-def unbound_queues(surroundings: Surroundings) -> Iterator[Diagnostic]:
-    """Warnings about queues of WSE-3 that code uses, and no PE binds to a color.
-
-    Which PEs come to the operations that use a queue may be known at run time only.
-    """
-    for (is_input, number), span in surroundings.named_queues.items():
-        if (is_input, number) not in surroundings.bound_queues:
-            kind = "input_queue" if is_input else "output_queue"
-            message = f"{kind} {number} is used and bound to no color, which wse3 needs"
-            yield Diagnostic(
-                Severity.WARNING, "csl-queue-unbound", message, span, help=_REMEDY_FOR_QUEUE
-            )
-
-
-def shared_queues(state: ImageState) -> Iterator[Diagnostic]:
-    """A warning about colors of WSE-2 that find no input queue of their own."""
-    sharing = queues_of(state.machine, Arch.WSE2).sharing
-    places = state.machine.queueless_colors
-    span = next((places[color] for color in sharing if color in places), None)
-    if span is not None:
-        numbers = ", ".join(map(str, sharing))
-        yield Diagnostic(
-            Severity.WARNING,
-            "csl-queues-shared",
-            f"colors {numbers} take turns on input_queue {LAST_QUEUE}: no other queue is left",
-            span,
-            (f"{state.module.name} has {NUM_INPUT_QUEUES} input queues",),
-            "name an .input_queue for colors that are not read at the same time",
-        )
-
-
-def reserved_ids(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
-    """Warnings about ids that memcpy takes for itself, where a program has it."""
-    if state.surroundings is None or not state.surroundings.has_memcpy:
-        return
-    for bound in state.machine.tasks:
-        if bound.task_id in RESERVED_TASKS.get(bound.kind, ()):
-            yield reserved(f"{bound.kind} task id {bound.task_id}", bound.span)
-    for queue, span in state.machine.input_queue_places.items():
-        if queue in RESERVED_QUEUES[arch]:
-            yield reserved(f"input_queue {queue}", span)
-
-
-def reserved(what: str, span: Span | None) -> Diagnostic:
-    """A warning about something that memcpy has."""
-    return Diagnostic(
-        Severity.WARNING,
-        RESERVED,
-        f"{what} is reserved for memcpy, which this program has",
-        span,
-        help="memcpy has colors 21 to 23, local task ids 27, 28 and 30, control task ids 33 to 37, "
-        "and input queue 0, on WSE-3 1 as well; take another",
-    )
 
 
 def unset_variables(state: ImageState) -> Iterator[Diagnostic]:
@@ -128,8 +56,24 @@ def pointers_never_set(state: ImageState) -> Iterator[Diagnostic]:
 
 def _may_set(module: Module, name: str) -> bool:
     """Whether a file assigns to a name or takes its address, in code that is used or not."""
-    text = module.tree.span.source.text
-    return re.search(rf"\b{name}\s*=(?!=)|&\s*{name}\b", text) is not None
+    return any(name in _changed(node) for node in ast.walk(module.tree))
+
+
+def _changed(node: ast.Node) -> Iterator[str]:
+    """What is assigned to or addressed, and what that is a part of."""
+    if isinstance(node, ast.Assign):
+        yield from _names(node.target)
+    elif isinstance(node, ast.AddressOf):
+        yield from _names(node.operand)
+
+
+def _names(node: ast.Expression) -> Iterator[str]:
+    while isinstance(node, ast.Member | ast.Index):
+        if isinstance(node, ast.Member):
+            yield node.name.text
+        node = node.operand
+    if isinstance(node, ast.Identifier):
+        yield node.name
 
 
 def _is_unset(variable: Variable) -> bool:
@@ -157,39 +101,6 @@ def _only_read(
         for name, pointer in pointers.items()
         if name in loads.keys() - others - exported and 2 * pointer.address not in known
     ]
-
-
-def clock_never_enabled(state: ImageState) -> Iterator[Diagnostic]:
-    """A warning where code asks `<time>` for the clock, and nothing in the image starts it."""
-    functions = state.module.functions
-    code = [one for function in functions.values() for one in function.instructions]
-    if state.machine.registers or any(_may_start_clock(one) for one in code):
-        return
-    reading = tuple(f"{prefix}get_timestamp" for prefix in _clocks(state))
-    for one in code:
-        if one.op == "call" and one.names[0].startswith(reading):
-            file, line, _, where = list(state.places)[one.place]
-            yield Diagnostic(
-                Severity.WARNING,
-                "csl-clock-stopped",
-                "the clock is read and never started: it stays where it is",
-                notes=(f"read at {file}:{line} ({where})",),
-                help="call enable_tsc() of <time> before the first reading",
-            )
-            return
-
-
-def _may_start_clock(one: ir.Instruction) -> bool:
-    return one.op == "write_register" or (one.op == "timestamp_control" and "enable" in one.names)
-
-
-def _clocks(state: ImageState) -> Iterator[str]:
-    """Prefixes of the imports of `<time>` in the program's own files."""
-    for prefix, module in state.modules.items():
-        importer = prefix.rpartition(".")[0].rpartition(".")
-        own = state.modules["".join(importer[:2])]
-        if module.path == LIBRARY / "time.csl" and not own.path.is_relative_to(LIBRARY):
-            yield prefix
 
 
 def _read_before_set(function: ir.Function, slot: str) -> ir.Instruction | None:

@@ -35,7 +35,7 @@ def shared_microthreads(state: ImageState) -> Iterator[Diagnostic]:
     for function in state.module.functions.values():
         for one, other in _pairs(function):
             file, line, *_ = places[other.place]
-            begun = _span_at(state, *places[one.place][:2])
+            begun = state.machine.operation_at(*places[one.place][:3])
             if begun is not None:
                 yield _shared(one, f"the other one is at {file}:{line}", begun)
 
@@ -85,14 +85,6 @@ def _leads_to(blocks: Mapping[str, ir.Block], start: _Point, end: _Point) -> boo
                 seen.add(name)
                 waiting.append(name)
     return False
-
-
-def _span_at(state: ImageState, file: str, line: int) -> Span | None:
-    """The asynchronous operation of a line."""
-    for span in state.machine.asynchronous:
-        if span.source.name == file and span.source.position(span.start).line == line:
-            return span
-    return None
 
 
 def _shared(one: _Operation, note: str, span: Span) -> Diagnostic:

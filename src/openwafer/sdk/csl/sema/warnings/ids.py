@@ -1,0 +1,79 @@
+"""Queues and ids that a program shares, leaves without a color, or takes from memcpy."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl.sema.image_state import ImageState
+from openwafer.sdk.csl.sema.layout_state import Surroundings
+from openwafer.sdk.csl.sema.machine_state import queues_of
+from openwafer.sdk.program.image import TaskKind
+from openwafer.sdk.program.input_queues import LAST_QUEUE, NUM_INPUT_QUEUES
+from openwafer.source import Span
+
+RESERVED: Final = "csl-reserved-id"
+RESERVED_COLORS: Final = frozenset((21, 22, 23))
+RESERVED_TASKS: Final[Mapping[TaskKind, frozenset[int]]] = MappingProxyType(
+    {TaskKind.LOCAL: frozenset((27, 28, 30)), TaskKind.CONTROL: frozenset(range(33, 38))}
+)
+RESERVED_QUEUES: Final[Mapping[Arch, frozenset[int]]] = MappingProxyType(
+    {Arch.WSE2: frozenset((0,)), Arch.WSE3: frozenset((0, 1))}
+)
+_REMEDY_FOR_QUEUE: Final = "call @initialize_queue(queue, .{ .color = ... }) in a comptime block"
+
+
+def unbound_queues(surroundings: Surroundings) -> Iterator[Diagnostic]:
+    """Warnings about queues of WSE-3 that code uses, and no PE binds to a color.
+
+    Which PEs come to the operations that use a queue may be known at run time only.
+    """
+    for (is_input, number), span in surroundings.named_queues.items():
+        if (is_input, number) not in surroundings.bound_queues:
+            kind = "input_queue" if is_input else "output_queue"
+            message = f"{kind} {number} is used and bound to no color, which wse3 needs"
+            yield Diagnostic(
+                Severity.WARNING, "csl-queue-unbound", message, span, help=_REMEDY_FOR_QUEUE
+            )
+
+
+def shared_queues(state: ImageState) -> Iterator[Diagnostic]:
+    """A warning about colors of WSE-2 that find no input queue of their own."""
+    sharing = queues_of(state.machine, Arch.WSE2).sharing
+    places = state.machine.queueless_colors
+    span = next((places[color] for color in sharing if color in places), None)
+    if span is not None:
+        numbers = ", ".join(map(str, sharing))
+        yield Diagnostic(
+            Severity.WARNING,
+            "csl-queues-shared",
+            f"colors {numbers} take turns on input_queue {LAST_QUEUE}: no other queue is left",
+            span,
+            (f"{state.module.name} has {NUM_INPUT_QUEUES} input queues",),
+            "name an .input_queue for colors that are not read at the same time",
+        )
+
+
+def reserved_ids(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
+    """Warnings about ids that memcpy takes for itself, where a program has it."""
+    if state.surroundings is None or not state.surroundings.has_memcpy:
+        return
+    for bound in state.machine.tasks:
+        if bound.task_id in RESERVED_TASKS.get(bound.kind, ()):
+            yield reserved(f"{bound.kind} task id {bound.task_id}", bound.span)
+    for queue, span in state.machine.input_queue_places.items():
+        if queue in RESERVED_QUEUES[arch]:
+            yield reserved(f"input_queue {queue}", span)
+
+
+def reserved(what: str, span: Span | None) -> Diagnostic:
+    """A warning about something that memcpy has."""
+    return Diagnostic(
+        Severity.WARNING,
+        RESERVED,
+        f"{what} is reserved for memcpy, which this program has",
+        span,
+        help="memcpy has colors 21 to 23, local task ids 27, 28 and 30, control task ids 33 to 37, "
+        "and input queue 0, on WSE-3 1 as well; take another",
+    )
