@@ -13,7 +13,7 @@ from typing import Final
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.arch.vector_ops import MOVE_OF_ANY_WIDTH, VECTOR_OPS
-from openwafer.sdk.fabric import overrun, queues, vector
+from openwafer.sdk.fabric import control, overrun, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, lowest_bit
 from openwafer.sdk.fabric.operand import ADDRESS_MASK
@@ -36,6 +36,7 @@ READ_IN_FLIGHT: Final = mb.finding_of(mb.Finding.READ_IN_FLIGHT)
 WRITE_IN_FLIGHT: Final = mb.finding_of(mb.Finding.WRITE_IN_FLIGHT)
 OPERAND_IN_FLIGHT: Final = mb.finding_of(mb.Finding.OPERAND_IN_FLIGHT)
 CONTROL_AS_DATA: Final = mb.finding_of(mb.Finding.CONTROL_AS_DATA)
+NO_SWITCH: Final = mb.finding_of(mb.Finding.NO_SWITCH)
 MOST_ELEMENTS: Final = 1 << 16
 SLOT_SHIFT: Final = 32
 """An event's second word: the two numbers of a finding, the microthread in flight, its place."""
@@ -294,3 +295,13 @@ def check_control(s: State, pe: int, thread: int, slot: int) -> None:
         return
     detail = s[thread + w.T_OP] | min(s[row + w.O_COLOR], 31) << mb.OTHER_SHIFT
     tell(s, pe, who_runs(s, thread, slot), CONTROL_AS_DATA, detail, s[w.G_NOW])
+
+
+@compiled
+def check_switch(s: State, pe: int, slot: int, payload: int) -> None:
+    """Tell of a switch command that was sent on a color without switch positions."""
+    thread = thread_row(pe, slot)
+    color = s[operand_row(thread, 0) + w.O_COLOR]
+    if control.turns_switch(payload) and (s[w.G_SWITCHED] >> color) & 1 == 0:
+        detail = s[thread + w.T_OP] | color << mb.OTHER_SHIFT
+        tell(s, pe, who_runs(s, thread, slot), NO_SWITCH, detail, s[w.G_NOW])

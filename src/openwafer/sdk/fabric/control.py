@@ -33,6 +33,12 @@ def first_command(data: int) -> int:
 
 
 @compiled
+def turns_switch(data: int) -> bool:
+    """Whether the first command of a wavelet is for a switch."""
+    return first_command(data) & 3 in (SWITCH_ADVANCE, SWITCH_RESET)
+
+
+@compiled
 def popped(data: int) -> int:
     """The wavelet without its first command."""
     commands = ((data >> 22) & 0xFF) | (data & 0xFFFF) << 8

@@ -27,6 +27,7 @@ _CODES: Final = {
     Finding.WRITE_IN_FLIGHT: "fabric-in-flight",
     Finding.OPERAND_IN_FLIGHT: "fabric-in-flight",
     Finding.CONTROL_AS_DATA: "fabric-control-as-data",
+    Finding.NO_SWITCH: "fabric-no-switch",
 }
 _WAIT: Final = (
     "wait for the operation's end before: let it activate or unblock a task, and go on there"
@@ -45,6 +46,7 @@ _HELP: Final = {
     Finding.WRITE_IN_FLIGHT: _WAIT,
     Finding.OPERAND_IN_FLIGHT: _WAIT,
     Finding.CONTROL_AS_DATA: "give the operation .on_control, or bind a control task to the queue",
+    Finding.NO_SWITCH: "give the color .switches where its way is to change, or send NOP",
 }
 
 
@@ -207,6 +209,11 @@ def _control(one: Found, _known: _Known) -> str:
     return f"took a control wavelet{color} for data, with {_operation(one)}"
 
 
+def _no_switch(one: Found, _known: _Known) -> str:
+    way = f"sent a switch command on color {one.word}, with {_operation(one)}"
+    return f"{way}, and no PE has switch positions for that color"
+
+
 _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
     Finding.READ_OUTSIDE: _outside,
     Finding.WRITE_OUTSIDE: _outside,
@@ -218,4 +225,5 @@ _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
     Finding.WRITE_IN_FLIGHT: _access_in_flight,
     Finding.OPERAND_IN_FLIGHT: _operand_in_flight,
     Finding.CONTROL_AS_DATA: _control,
+    Finding.NO_SWITCH: _no_switch,
 }

@@ -32,6 +32,8 @@ _FILTER_KINDS = {
 }
 _FIRST_RANDOM_STATE = 0xDEADBEEF
 _FIFO_FILE = DsrFile.SOURCE1
+_WRITES_REGISTERS = "write_register"
+"""What the code of an image has that changes routes."""
 _BLOCK_WORDS = 512
 """Memory that begins with zeros is left alone in blocks of this size."""
 
@@ -95,6 +97,7 @@ def _fill_globals(state: Array, program: Program) -> None:
     g, generation = state, GENERATIONS[program.arch]
     _fill_timing(g, generation.timing)
     g[w.G_IS_WSE3] = program.arch is Arch.WSE3
+    g[w.G_SWITCHED] = _switched_colors(program)
     for queue, depth in enumerate(generation.input_queue_words):
         g[w.G_DEPTHS + queue] = depth
     for queue, depth in enumerate(generation.output_queue_words):
@@ -103,6 +106,21 @@ def _fill_globals(state: Array, program: Program) -> None:
     for slot, color in enumerate(dict.fromkeys(to_host)):
         g[w.G_SINK_COLORS] |= 1 << color
         g[w.G_SINK_SLOT + color] = slot
+
+
+def _switched_colors(program: Program) -> int:
+    """A mask: all colors where code writes configuration registers."""
+    if any(image.registers or _WRITES_REGISTERS in image.code for image in program.images):
+        return (1 << NUM_COLORS) - 1
+    sets = (*program.routes, *(image.colors for image in program.images))
+    configs = [pair for colors in sets for pair in colors]
+    # A swap takes the commands of a color to the other one of its pair.
+    is_swapping = any(config.swap_x or config.swap_y for _, config in configs)
+    mask = 0
+    for color, config in configs:
+        if config.switches is not None and config.switches.positions:
+            mask |= 1 << color | is_swapping << (color ^ 1)
+    return mask
 
 
 def _fill_timing(g: Array, timing: Timing) -> None:

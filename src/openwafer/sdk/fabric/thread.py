@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.fabric import beat as planned
-from openwafer.sdk.fabric import check, overrun, queues, vector
+from openwafer.sdk.fabric import check, control, overrun, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -154,8 +154,8 @@ def leaves_fifo(s: State, pe: int, thread: int, slot: int) -> bool:
 
 
 @compiled
-def compute(s: State, element: Element, pe: int, thread: int, num: int) -> None:
-    """The elements of one beat."""
+def compute(s: State, element: Element, pe: int, thread: int, num: int) -> int:
+    """The elements of one beat; the payload of its wavelet, where it has one."""
     operation = s[thread + w.T_OP]
     num_sources = s[vector_row(operation) + w.V_SOURCES]
     is_sent = s[job_row(thread) + w.J_OPERANDS + w.O_KIND] == w.FABOUT
@@ -174,8 +174,9 @@ def compute(s: State, element: Element, pe: int, thread: int, num: int) -> None:
         else:
             vector.write_result(s, pe, thread, result)
     if is_sent:
-        vector.send(s, pe, thread, wavelet)
+        wavelet = vector.send(s, pe, thread, wavelet)
     s[w.G_ELEMENTS] += num
+    return wavelet
 
 
 @inlined
@@ -201,6 +202,7 @@ def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
     if s[job_row(thread) + w.J_ADVANCES]:
         if not vector.send_advance(s, pe, thread):
             return False
+        check.check_switch(s, pe, slot, control.ADVANCE_WAVELET)
     elif s[job_row(thread) + w.J_OPTIONS] & vector.FILTER:
         if not vector.drop(s, pe, thread):
             return False
@@ -226,7 +228,9 @@ def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
 def run_beat(s: State, element: Element, pe: int, slot: int, num: int) -> None:
     """Compute a beat and count it."""
     thread = thread_row(pe, slot)
-    compute(s, element, pe, thread, num)
+    payload = compute(s, element, pe, thread, num)
+    if is_command(s, thread):
+        check.check_switch(s, pe, slot, payload)
     vector.take_wavelets(s, pe, thread)
     s[thread + w.T_LEFT] -= num
     s[thread + w.T_DONE] += num
@@ -236,6 +240,14 @@ def run_beat(s: State, element: Element, pe: int, slot: int, num: int) -> None:
             s[thread + w.T_LEFT] = 0
         else:
             check.check_control(s, pe, thread, slot)
+
+
+@inlined
+def is_command(s: State, thread: int) -> bool:
+    """Whether an operation sends control wavelets alone."""
+    row = operand_row(thread, 0)
+    is_sent = s[row + w.O_KIND] == w.FABOUT
+    return is_sent and s[row + w.O_FLAGS] & vector.FLAG_CONTROL != 0
 
 
 @compiled

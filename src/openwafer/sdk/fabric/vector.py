@@ -424,8 +424,8 @@ def write_result(s: State, pe: int, thread: int, value: int) -> None:
 
 
 @compiled
-def send(s: State, pe: int, thread: int, value: int) -> None:
-    """The wavelet of a beat leaves into its output queue."""
+def send(s: State, pe: int, thread: int, value: int) -> int:
+    """The wavelet of a beat leaves into its output queue; its payload."""
     row = operand_row(thread, 0)
     flags = s[row + w.O_FLAGS]
     if flags & FLAG_WAVELET_INDEX:
@@ -434,8 +434,10 @@ def send(s: State, pe: int, thread: int, value: int) -> None:
     if flags & FLAG_TRANSFORM:
         is_control = is_control or value & TRANSFORM_MARK != 0
         value &= ~TRANSFORM_MARK
-    wavelet = (value & 0xFFFFFFFF) | s[row + w.O_COLOR] << w.COLOR_SHIFT
+    payload = value & 0xFFFFFFFF
+    wavelet = payload | s[row + w.O_COLOR] << w.COLOR_SHIFT
     queues.push_output(s, pe, s[row + w.O_QUEUE], wavelet | (w.CONTROL_BIT if is_control else 0))
+    return payload
 
 
 @compiled

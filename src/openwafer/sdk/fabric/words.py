@@ -326,6 +326,8 @@ G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48
 """By color: its number among the sinks of a PE."""
+G_SWITCHED: Final = 78
+"""Mask of the colors that have switch positions on some PE, or may get some from code."""
 G_WAVELET_SWITCH: Final = 79
 """Of the generation's time."""
 G_ARGUMENTS: Final = 80

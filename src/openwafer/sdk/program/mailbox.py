@@ -153,7 +153,9 @@ class Finding(IntEnum):
     OPERAND_IN_FLIGHT = 9
     """The operation's code with an address's word behind it; the microthread."""
     CONTROL_AS_DATA = 10
-    """The operation's code; the color."""
+    """The operation's code with the color behind it."""
+    NO_SWITCH = 11
+    """The operation's code with the color behind it."""
 
 
 def finding_of(kind: Finding, place: int = 0) -> int:
