@@ -71,7 +71,9 @@ class SdkRuntime:
         needs_memcpy = options.get("memcpy_required", True)
         threads = platform.config.num_threads if platform else SimfabConfig().num_threads
         threads = options.get("simfab_numthreads", threads)
-        runtime_options = RuntimeOptions(can_idle=not needs_memcpy, threads=threads)
+        runtime_options = RuntimeOptions(
+            can_idle=not needs_memcpy, threads=threads, can_stop_unfinished=True
+        )
         self._runtime = Runtime(self._folder, runtime_options)
         if needs_memcpy and self._runtime.program.channels == 0:
             raise error(

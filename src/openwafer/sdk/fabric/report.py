@@ -100,10 +100,28 @@ class Report:
 
     def deadlock(self, awaited: str) -> OpenwaferError:
         """Everything waits for each other while the host waits for something."""
+        remarks = self._remarks()
+        notes = alike_together(remarks, self._name)
+        hidden = len(notes) - MAX_NOTES
+        if hidden > 0:
+            notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
+        return error(
+            "fabric-deadlock",
+            f"nothing moves any more at cycle {int(self._state[w.G_NOW])}, while the host waits"
+            f" for {awaited}",
+            notes=tuple(notes),
+            help=self._remedy(remarks),
+        )
+
+    def lacks_open_streams_only(self) -> bool:
+        """Whether all PEs rest, and some have not opened the command stream again."""
+        return self._remedy(self._remarks()) == _NOT_OPENED
+
+    def _remarks(self) -> list[Remark]:
+        """What a machine waits for of which nothing moves any more, causes first."""
         core, busy = self._tables.core, self._tables.router[:, w.R_BUSY]
-        threads, commands = core[:, w.C_THREADS], self._tables.processor[:, w.P_COMMAND]
-        with_thread, with_wavelet, with_command = (
-            np.flatnonzero(column).tolist() for column in (threads & w.ALL_SLOTS, busy, commands)
+        with_thread, with_wavelet = (
+            np.flatnonzero(column).tolist() for column in (core[:, w.C_THREADS] & w.ALL_SLOTS, busy)
         )
         mailbox = self._tables.mailbox
         has_work = (core[:, w.C_IN] | core[:, w.C_OUT]) & w.COUNTS
@@ -116,27 +134,21 @@ class Report:
             for pe in np.flatnonzero(has_work).tolist()
             for note in waiting_work(self._program, self._tables, pe)
         ]
-        remarks = [
+        return [
             *causes,
             *self._lost_wavelets(),
             *self._unread_streams(),
             *work,
             *(remark for pe in with_thread for remark in self._waiting_threads(pe)),
-            *((pe, self._waiting_command(pe)) for pe in with_command),
+            *((pe, self._waiting_command(pe)) for pe in self._with_command()),
             *self._missing_words(),
             *(remark for remark in stuck if remark not in causes),
         ]
-        notes = alike_together(remarks, self._name)
-        hidden = len(notes) - MAX_NOTES
-        if hidden > 0:
-            notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
-        return error(
-            "fabric-deadlock",
-            f"nothing moves any more at cycle {int(self._state[w.G_NOW])}, while the host waits"
-            f" for {awaited}",
-            notes=tuple(notes),
-            help=self._remedy(with_command, is_alone=len(remarks) == len(with_command)),
-        )
+
+    def _with_command(self) -> list[int]:
+        """PEs that have not ended the host's command."""
+        found: list[int] = np.flatnonzero(self._tables.processor[:, w.P_COMMAND]).tolist()
+        return found
 
     def left_over(self, *, is_at_rest: bool) -> list[Diagnostic]:
         """A warning for each kind of wavelets that no PE took, at the end of a run."""
@@ -170,12 +182,14 @@ class Report:
         colors = ", ".join(str(color) for color in range(w.COLORS) if (busy >> color) & 1)
         return f", router: wavelets of color {colors} still move, and no PE sends or takes any"
 
-    def _remedy(self, with_command: list[int], *, is_alone: bool) -> str:
+    def _remedy(self, remarks: list[Remark]) -> str:
         """What to do about a deadlock: of commands that do not end, or of wavelets."""
+        with_command = self._with_command()
         main = self._tables.core[with_command, w.C_MAIN]
         if (main == w.MAIN_REQUEST).any():
             return _SHARED_MICROTHREAD
         is_idle = np.isin(main, (w.MAIN_IDLE, w.MAIN_REST)).all()
+        is_alone = len(remarks) == len(with_command)
         return _NOT_OPENED if is_alone and is_idle else _FOLLOW
 
     def busy(self) -> list[str]:

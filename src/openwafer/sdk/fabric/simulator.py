@@ -220,6 +220,11 @@ class Simulator:
         """Run until :meth:`is_command_done`."""
         self._wait(w.GOAL_COMMAND, "PEs to open their command stream")
 
+    def lacks_open_streams_only(self) -> bool:
+        """Whether all PEs rest, and some have not opened their stream since the last command."""
+        report = Report(self._program, self._state, self._lost)
+        return not self.is_command_done() and report.lacks_open_streams_only()
+
     def run_until_injected(self) -> None:
         """Run until all injected words are in the PEs' queues."""
         self._wait(w.GOAL_INJECTED, "PEs to take streamed words")

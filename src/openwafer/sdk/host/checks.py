@@ -46,6 +46,7 @@ class Warnings:
         copies: copies that hardly mean what they do, by message.
         short_copies: copies of a part of a variable, by its name.
         whole_copies: variables that some copy takes whole.
+        unfinished: a command that no PE can end any more, where the run may stop so.
         left_over: wavelets that nobody took.
     """
 
@@ -53,6 +54,7 @@ class Warnings:
     copies: dict[str, Diagnostic] = field(default_factory=dict)
     short_copies: dict[str, Diagnostic] = field(default_factory=dict)
     whole_copies: set[str] = field(default_factory=set)
+    unfinished: tuple[Diagnostic, ...] = ()
     left_over: tuple[Diagnostic, ...] = ()
 
     def note_copy(
@@ -74,7 +76,8 @@ class Warnings:
         short = (one for name, one in notes.items() if name not in self.whole_copies)
         return (
             *(*self.overruns.values(), *simulator.overruns()),
-            *(*simulator.findings(), *self.copies.values(), *short, *self.left_over),
+            *(*simulator.findings(), *self.copies.values(), *short),
+            *(*self.unfinished, *self.left_over),
         )
 
 

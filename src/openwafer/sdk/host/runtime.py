@@ -65,6 +65,8 @@ class RuntimeOptions:
         can_idle: the program goes on by itself without commands, as those of a layout in Python
             do: stopping waits until it is at rest, however long that takes.
         check: whether the run looks for mistakes of the program; None asks the environment.
+        can_stop_unfinished: stopping is a warning, and no error, while PEs that rest have not
+            opened the command stream again, as the vendor's `stop` asks nothing of PEs.
     """
 
     engine: EngineKind | None = None
@@ -73,6 +75,7 @@ class RuntimeOptions:
     log_folder: Path | None = Path()
     can_idle: bool = False
     check: Check | None = None
+    can_stop_unfinished: bool = False
 
 
 class _Kind(Enum):
@@ -174,7 +177,7 @@ class Runtime:
         """
         simulator = self._loaded()
         self._watch(self._drain)
-        self._watch(simulator.run_until_command_done)
+        self._watch(self._end_command)
         limit = None if self._options.can_idle else _SETTLE_CYCLES
         self._watch(lambda: self._come_to_rest(limit))
         self._is_running = False
@@ -465,6 +468,15 @@ class Runtime:
         if self._log is not None:
             self._log.write()
 
+    def _end_command(self) -> None:
+        simulator = self._loaded()
+        try:
+            simulator.run_until_command_done()
+        except OpenwaferError as error:
+            if not (self._options.can_stop_unfinished and simulator.lacks_open_streams_only()):
+                raise
+            self._warnings.unfinished = tuple(map(_unfinished, error.diagnostics))
+
     def _come_to_rest(self, limit: int | None) -> None:
         is_at_rest = self._loaded().run_until_idle(limit)
         self._warnings.left_over = self._loaded().left_over(is_at_rest=is_at_rest)
@@ -505,6 +517,12 @@ class Runtime:
         if not self._is_running:
             raise error("runtime-not-running", "the program does not run", help="call run() first")
         return self._loaded()
+
+
+def _unfinished(found: Diagnostic) -> Diagnostic:
+    """The warning that takes the place of an error about a command without an end."""
+    note = "a launch or a copy behind this one would wait for ever"
+    return replace(found, severity=Severity.WARNING, notes=(*found.notes, note))
 
 
 def _run_all(tasks: list[Task]) -> None:
