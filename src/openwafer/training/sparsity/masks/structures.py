@@ -1,0 +1,208 @@
+"""Which weights are kept or dropped together: each alone, n of every m, or whole blocks.
+
+A structure sees a weight of shape [dim 0, ...] as a matrix of rows (dim 0) and columns (the rest)
+and divides it into *units*, the smallest parts that a mask keeps or drops. They stand in groups,
+[groups, units]; as many units of each group are kept as its sparsity says.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from openwafer.diagnostics import error
+
+# A written sparsity is a decimal; one that was computed is some floating-point operations away.
+FLOAT_ERROR = Fraction(1, 2**48)
+
+Shape = tuple[int, ...]
+
+
+def share_of(share: float, number: int) -> int:
+    """``int(share * number)``, where a product that is whole but for float error is that whole."""
+    return _whole(Fraction(share) * number, number)
+
+
+def num_kept(sparsity: float, number: int) -> int:
+    """``int((1 - sparsity) * number)``, float error aside: 0.9 of 1000 keeps 100."""
+    return _whole((1 - Fraction(sparsity)) * number, number)
+
+
+def matrix_shape(shape: Shape) -> tuple[int, int]:
+    """Rows and columns of a weight: dim 0, and all other dims together."""
+    return shape[0], math.prod(shape[1:])
+
+
+@dataclass(frozen=True)
+class Unstructured:
+    """Every weight by itself; all weights are one group."""
+
+    def __str__(self) -> str:
+        return "unstructured"
+
+    def mismatch(self, shape: Shape) -> str:
+        """Why a weight of `shape` cannot have this structure; empty where it can."""
+        return ""
+
+    def grid(self, shape: Shape) -> tuple[int, int]:
+        """Groups, and units in each."""
+        return 1, math.prod(shape)
+
+    def num_weights(self, num_units: int, shape: Shape) -> int:
+        """Weights that are kept where each group keeps `num_units`."""
+        return num_units
+
+    def unit_scores(self, scores: Tensor) -> Tensor:
+        """Scores of units [groups, units] from those of weights, any shape: the largest inside."""
+        return scores.reshape(1, -1)
+
+    def units_of(self, mask: Tensor) -> Tensor:
+        """Units [groups, units] that `mask` keeps."""
+        return mask.reshape(1, -1)
+
+    def spread(self, units: Tensor, shape: Shape) -> Tensor:
+        """The mask of `shape` that keeps the marked `units` [groups, units]."""
+        return units.reshape(shape)
+
+    def diagonals(self, shape: Shape) -> Tensor:
+        """Number of the diagonal on which each unit stands, int64 [groups, units]."""
+        return _diagonals(*matrix_shape(shape)).reshape(1, -1)
+
+
+@dataclass(frozen=True)
+class NOfM:
+    """`n` of every `m` weights that follow each other in a row; such `m` are a group."""
+
+    n: int
+    m: int
+
+    def __str__(self) -> str:
+        return f"{self.n}:{self.m}"
+
+    def mismatch(self, shape: Shape) -> str:
+        """Why a weight of `shape` cannot have this structure; empty where it can."""
+        columns = matrix_shape(shape)[1]
+        return f"its {columns} columns are no multiple of {self.m}" if columns % self.m else ""
+
+    def grid(self, shape: Shape) -> tuple[int, int]:
+        """Groups, and units in each."""
+        return math.prod(shape) // self.m, self.m
+
+    def num_weights(self, num_units: int, shape: Shape) -> int:
+        """Weights that are kept where each group keeps `num_units`."""
+        return num_units * (math.prod(shape) // self.m)
+
+    def unit_scores(self, scores: Tensor) -> Tensor:
+        """Scores of units [groups, units] from those of weights, any shape: the largest inside."""
+        return scores.reshape(-1, self.m)
+
+    def units_of(self, mask: Tensor) -> Tensor:
+        """Units [groups, units] that `mask` keeps."""
+        return mask.reshape(-1, self.m)
+
+    def spread(self, units: Tensor, shape: Shape) -> Tensor:
+        """The mask of `shape` that keeps the marked `units` [groups, units]."""
+        return units.reshape(shape)
+
+    def diagonals(self, shape: Shape) -> Tensor:
+        """Number of the diagonal on which each unit stands, int64 [groups, units]."""
+        rows, columns = matrix_shape(shape)
+        per_row = columns // self.m
+        group = _diagonals(rows, per_row).reshape(-1, 1)
+        return group + torch.arange(self.m)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of `rows` by `columns` weights; all blocks are one group.
+
+    A block's score is the largest in it (Narang et al., arXiv 1711.02782), which no
+    order of sums can change.
+    """
+
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        return f"blocks of {self.rows}x{self.columns}"
+
+    def mismatch(self, shape: Shape) -> str:
+        """Why a weight of `shape` cannot have this structure; empty where it can."""
+        rows, columns = matrix_shape(shape)
+        if rows % self.rows:
+            return f"its {rows} rows are no multiple of {self.rows}"
+        if columns % self.columns:
+            return f"its {columns} columns are no multiple of {self.columns}"
+        return ""
+
+    def grid(self, shape: Shape) -> tuple[int, int]:
+        """Groups, and units in each."""
+        return 1, math.prod(self._blocks(shape))
+
+    def num_weights(self, num_units: int, shape: Shape) -> int:
+        """Weights that are kept where each group keeps `num_units`."""
+        return num_units * self.rows * self.columns
+
+    def unit_scores(self, scores: Tensor) -> Tensor:
+        """Scores of units [groups, units] from those of weights, any shape: the largest inside."""
+        return self._cut(scores).amax(dim=(1, 3)).reshape(1, -1)
+
+    def units_of(self, mask: Tensor) -> Tensor:
+        """Units [groups, units] that `mask` keeps.
+
+        Raises:
+            OpenwaferError: ``mask-structure`` where a block is kept in part.
+        """
+        parts = self._cut(mask).transpose(1, 2).flatten(2)
+        found = parts.any(dim=2)
+        if not torch.equal(found, parts.all(dim=2)):
+            num_partly = int((found & ~parts.all(dim=2)).sum())
+            raise error(
+                "mask-structure",
+                f"{num_partly} {self} of {found.numel()} are kept in part",
+                help="load a mask of this structure, or choose that of the mask",
+            )
+        return found.reshape(1, -1)
+
+    def spread(self, units: Tensor, shape: Shape) -> Tensor:
+        """The mask of `shape` that keeps the marked `units` [groups, units]."""
+        block_rows, block_columns = self._blocks(shape)
+        whole = units.reshape(block_rows, 1, block_columns, 1)
+        return whole.expand(-1, self.rows, -1, self.columns).reshape(shape)
+
+    def diagonals(self, shape: Shape) -> Tensor:
+        """Number of the diagonal on which each unit stands, int64 [groups, units]."""
+        return _diagonals(*self._blocks(shape)).reshape(1, -1)
+
+    def _blocks(self, shape: Shape) -> tuple[int, int]:
+        rows, columns = matrix_shape(shape)
+        return rows // self.rows, columns // self.columns
+
+    def _cut(self, tensor: Tensor) -> Tensor:
+        block_rows, block_columns = self._blocks(tuple(tensor.shape))
+        return tensor.reshape(block_rows, self.rows, block_columns, self.columns)
+
+
+Structure = Unstructured | NOfM | Blocks
+
+
+def require_fit(structure: Structure, shape: Shape, where: str) -> None:
+    """Raise ``mask-shape`` where the weight `where` of `shape` cannot have `structure`."""
+    reason = structure.mismatch(shape)
+    if reason:
+        raise error(
+            "mask-shape",
+            f"{where} of shape {list(shape)} cannot be {structure}: {reason}",
+            help="choose another structure, or leave this parameter out by its filter",
+        )
+
+
+def _whole(product: Fraction, number: int) -> int:
+    nearest = round(product)
+    return nearest if abs(product - nearest) <= number * FLOAT_ERROR else math.floor(product)
+
+
+def _diagonals(rows: int, columns: int) -> Tensor:
+    return torch.arange(rows).reshape(-1, 1) + torch.arange(columns)

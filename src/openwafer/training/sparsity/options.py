@@ -1,0 +1,305 @@
+"""How a user writes sparsity: one number, one group of parameters, or a list of groups.
+
+The keys are those of ``cerebras.pytorch.sparse``; `param_name_patterns` is the filter of its first
+releases, whose three keys (`sparsity`, `init_method`, `param_name_patterns`) mean what they meant.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from openwafer.config import InvalidFieldError
+from openwafer.training.sparsity.masks import (
+    GMP,
+    IMP,
+    SET,
+    Algorithm,
+    Blocks,
+    Constant,
+    Cycling,
+    InitMethod,
+    NOfM,
+    RigL,
+    Rounds,
+    Schedule,
+    Static,
+    Structure,
+    Target,
+    Unstructured,
+    Updates,
+    WrittenSchedule,
+)
+
+DROP_FRACTION = 0.3
+PRUNE_FRACTION = 0.2
+_STRUCTURE = re.compile(r"(\d+)([:x])(\d+)")
+
+
+class AlgorithmName(StrEnum):
+    """An algorithm as it is written."""
+
+    STATIC = "static"
+    GMP = "gmp"
+    SET = "set"
+    RIGL = "rigl"
+    IMP = "imp"
+
+
+DROPPING = (AlgorithmName.SET, AlgorithmName.RIGL)
+
+
+@dataclass(frozen=True)
+class SparsityGroup:
+    """Parameters that are sparse in the same way.
+
+    Attributes:
+        sparsity: share of zeros, in [0, 1); a schedule of it; or a list, one value an update. With
+            an n:m structure it may be left out. Of `imp` it is the last one.
+        algorithm: static, gmp, set, rigl or imp.
+        init_method: random, topk (the largest magnitudes) or checkerboard.
+        param_filter: globs of whole parameter names, such as ``*.mlp.*``.
+        param_name_patterns: regular expressions that are found anywhere in a name, instead. With
+            neither, all matrices are sparse but for embeddings and output heads.
+        structure: 2:4 keeps two of every four weights in a row; 4x4 keeps whole blocks.
+        update: when masks are updated: every `freq` steps, or at a list of `steps`.
+        drop_fraction: of set and rigl: the share of kept weights that an update drops; a number, a
+            schedule, or a list.
+        prune_fraction: of imp: the share of kept weights that a round prunes.
+        rewind_step: of imp: to which step's weights a round goes back; ``null`` goes on.
+    """
+
+    sparsity: float | WrittenSchedule | tuple[float, ...] | None = None
+    algorithm: AlgorithmName = AlgorithmName.STATIC
+    init_method: InitMethod = InitMethod.RANDOM
+    param_filter: str | tuple[str, ...] | None = None
+    param_name_patterns: str | tuple[str, ...] | None = None
+    structure: str | None = None
+    update: Updates | None = None
+    drop_fraction: float | WrittenSchedule | tuple[float, ...] | None = None
+    prune_fraction: float | None = None
+    rewind_step: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check_sparsity()
+        self._check_filters()
+        self._check_update()
+        self._check_shares()
+
+    @property
+    def masks(self) -> Structure:
+        """What masks keep or drop together."""
+        return _structure(self.structure)
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The patterns as written; none for the default."""
+        return _listed(self.param_filter) + _listed(self.param_name_patterns)
+
+    def matches(self, pattern: str, name: str) -> bool:
+        """Whether `pattern`, one of `filters`, picks the parameter `name`."""
+        if self.param_filter is not None:
+            return fnmatchcase(name, pattern)
+        return re.search(pattern, name) is not None
+
+    def build(self, seed: int) -> Algorithm:
+        """The algorithm of this group; random choices are drawn from `seed`."""
+        target = self._target()
+        match self.algorithm:
+            case AlgorithmName.STATIC:
+                return Static(target)
+            case AlgorithmName.GMP:
+                return GMP(target, seed)
+            case AlgorithmName.SET:
+                return SET(target, self._drop_fraction(), seed)
+            case AlgorithmName.RIGL:
+                return RigL(target, self._drop_fraction())
+            case AlgorithmName.IMP:
+                return IMP(target, self.rewind_step)
+
+    def _target(self) -> Target:
+        sparsity = self._sparsity()
+        if self.algorithm is AlgorithmName.IMP:
+            assert isinstance(sparsity, Constant)
+            sparsity = Rounds(sparsity.value, self.prune_fraction or PRUNE_FRACTION)
+        if self.update is None:
+            return Target(sparsity, structure=self.masks)
+        return Target(sparsity, self.update, self.masks)
+
+    def _sparsity(self) -> Schedule:
+        structure = self.masks
+        if self.sparsity is None and isinstance(structure, NOfM):
+            return Constant(1 - structure.n / structure.m)
+        if self.sparsity is None:
+            raise InvalidFieldError(
+                "sparsity", "expected a sparsity, found nothing", help="write sparsity: 0.75"
+            )
+        return _schedule(self.sparsity)
+
+    def _drop_fraction(self) -> Schedule:
+        return _schedule(DROP_FRACTION if self.drop_fraction is None else self.drop_fraction)
+
+    def _check_sparsity(self) -> None:
+        schedule = self._sparsity()
+        for value in _known_values(schedule):
+            if not 0 <= value < 1:
+                raise InvalidFieldError(
+                    "sparsity",
+                    f"expected in [0, 1), found {value:g}",
+                    help="0.9 keeps a tenth of the weights; 0 keeps all",
+                )
+        is_number = isinstance(schedule, Constant)
+        if self.algorithm in (AlgorithmName.STATIC, AlgorithmName.IMP) and not is_number:
+            raise InvalidFieldError(
+                "sparsity",
+                f"{self.algorithm} has one sparsity, found the schedule {schedule}",
+                help="write a number, or choose gmp, set or rigl",
+            )
+        if self.algorithm is AlgorithmName.GMP and is_number:
+            raise InvalidFieldError(
+                "sparsity",
+                f"gmp prunes by a schedule, found the one number {self.sparsity}",
+                help="choose static, or write sparsity: {type: polynomial, final: 0.9, end: 1000}",
+            )
+
+    def _check_filters(self) -> None:
+        if self.param_filter is not None and self.param_name_patterns is not None:
+            raise InvalidFieldError(
+                "param_name_patterns",
+                "param_filter and param_name_patterns stand in one group",
+                help="write either: globs of whole names, or regular expressions",
+            )
+        if self.filters == () and (self.param_filter, self.param_name_patterns) != (None, None):
+            field = "param_name_patterns" if self.param_filter is None else "param_filter"
+            raise InvalidFieldError(
+                field, "expected a pattern, found an empty list", help="leave the key out"
+            )
+        for pattern in _listed(self.param_name_patterns):
+            try:
+                re.compile(pattern)
+            except re.error as cause:
+                raise InvalidFieldError(
+                    "param_name_patterns",
+                    f"'{pattern}' is no regular expression: {cause}",
+                    help="write globs, such as *.mlp.*, in param_filter",
+                ) from cause
+
+    def _check_update(self) -> None:
+        is_static = self.algorithm is AlgorithmName.STATIC
+        if is_static and self.update is not None:
+            raise InvalidFieldError(
+                "update", "static never updates its mask", help="choose gmp, set, rigl or imp"
+            )
+        if not is_static and (self.update is None or not any(self.update.until(_FAR))):
+            raise InvalidFieldError(
+                "update",
+                f"{self.algorithm} updates its masks, and no step for that is written",
+                help="write update: {freq: 100}",
+            )
+
+    def _check_shares(self) -> None:
+        self._refuse_elsewhere("drop_fraction", DROPPING)
+        self._refuse_elsewhere("prune_fraction", (AlgorithmName.IMP,))
+        self._refuse_elsewhere("rewind_step", (AlgorithmName.IMP,))
+        # A schedule may come down to 0; the number that one begins with may not be it.
+        for value in _known_values(self._drop_fraction()):
+            _require_inside("drop_fraction", value)
+        if self.prune_fraction is not None:
+            _require_inside("prune_fraction", self.prune_fraction)
+        if self.rewind_step is not None and self.rewind_step < 0:
+            raise InvalidFieldError(
+                "rewind_step",
+                f"expected at least 0, found {self.rewind_step}",
+                help="0 goes back to the initial weights",
+            )
+
+    def _refuse_elsewhere(self, field: str, algorithms: tuple[AlgorithmName, ...]) -> None:
+        if getattr(self, field) is not None and self.algorithm not in algorithms:
+            raise InvalidFieldError(
+                field,
+                f"{self.algorithm} has no {field}",
+                help=f"leave it out, or choose {' or '.join(algorithms)}",
+            )
+
+
+WrittenSparsity = float | SparsityGroup | tuple[SparsityGroup, ...]
+"""What the key ``sparsity`` holds: its type in a config."""
+
+_FAR = 2**62
+
+
+def sparsity_groups(written: WrittenSparsity) -> tuple[SparsityGroup, ...]:
+    """The groups that `written` means, in order.
+
+    Raises:
+        InvalidFieldError: for a number that is no sparsity, an empty list, or a group that can
+            never match, since an earlier one takes all.
+    """
+    if isinstance(written, int | float):
+        return (SparsityGroup(float(written)),)
+    groups = (written,) if isinstance(written, SparsityGroup) else written
+    if not groups:
+        raise InvalidFieldError(
+            "sparsity", "expected a group, found an empty list", help="leave the key out"
+        )
+    for index, group in enumerate(groups[:-1]):
+        if not group.filters:
+            raise InvalidFieldError(
+                "sparsity",
+                f"group {index + 1} of {len(groups)} has no filter, so later ones match nothing",
+                help="write it last",
+            )
+    return groups
+
+
+def _structure(written: str | None) -> Structure:
+    if written is None:
+        return Unstructured()
+    found = _STRUCTURE.fullmatch(written)
+    if found is None:
+        raise InvalidFieldError(
+            "structure",
+            f"expected a form such as 2:4 or 4x4, found '{written}'",
+            help="2:4 keeps two of every four weights in a row, 4x4 keeps whole blocks",
+        )
+    first, second = int(found[1]), int(found[3])
+    if found[2] == ":" and not 0 < first <= second:
+        raise InvalidFieldError(
+            "structure",
+            f"'{written}' keeps {first} of every {second} weights",
+            help=f"write {second}:{first}" if 0 < second < first else "write 2:4",
+        )
+    if found[2] == "x" and 0 in (first, second):
+        raise InvalidFieldError(
+            "structure", f"'{written}' is a block without weights", help="write 4x4"
+        )
+    return NOfM(first, second) if found[2] == ":" else Blocks(first, second)
+
+
+def _schedule(written: float | WrittenSchedule | tuple[float, ...]) -> Schedule:
+    if isinstance(written, tuple):
+        return Cycling(written)
+    return Constant(written) if isinstance(written, int | float) else written
+
+
+def _known_values(schedule: Schedule) -> tuple[float, ...]:
+    """Values that need no number of steps: all of some schedules, the first of the others."""
+    match schedule:
+        case Cycling(values):
+            return values
+        case _:
+            return (schedule(0, 0),)
+
+
+def _require_inside(field: str, value: float) -> None:
+    if not (0 < value < 1 and math.isfinite(value)):
+        raise InvalidFieldError(
+            field, f"expected in (0, 1), found {value:g}", help=f"write {field}: {DROP_FRACTION}"
+        )
+
+
+def _listed(patterns: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    if patterns is None:
+        return ()
+    return (patterns,) if isinstance(patterns, str) else patterns
