@@ -1,4 +1,4 @@
-"""Every family of constructs and builtins; importing this registers them all."""
+"""Every family of constructs, and of builtins; importing this registers them all."""
 
 from openwafer.sdk.csl.sema import (
     access,
@@ -7,28 +7,15 @@ from openwafer.sdk.csl.sema import (
     control,
     literals,
     loops,
-    machine,
     modules,
     statements,
     switches,
     typeexprs,
 )
-from openwafer.sdk.csl.sema.builtins import arrays, casts, json_values, queries, strings
+from openwafer.sdk.csl.sema.builtins import arrays, casts, json_values, machine, queries, strings
 from openwafer.sdk.csl.sema.builtins import calls as builtin_calls
 
 EVALUATORS = (
-    *(
-        access,
-        arith,
-        calls,
-        control,
-        literals,
-        loops,
-        machine,
-        modules,
-        statements,
-        switches,
-        typeexprs,
-    ),
-    *(arrays, builtin_calls, casts, json_values, queries, strings),
+    *(access, arith, calls, control, literals, loops, modules, statements, switches, typeexprs),
+    *(arrays, builtin_calls, casts, json_values, machine, queries, strings),
 )

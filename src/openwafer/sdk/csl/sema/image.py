@@ -12,6 +12,10 @@ from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
+from openwafer.sdk.csl.sema.builtins.machine.register_options import (
+    ignored_options,
+    whole_registers,
+)
 from openwafer.sdk.csl.sema.calls import call_function
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.evaluators import EVALUATORS
@@ -19,7 +23,6 @@ from openwafer.sdk.csl.sema.functions import function_name
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
-from openwafer.sdk.csl.sema.machine.register_options import ignored_options, whole_registers
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
 from openwafer.sdk.csl.sema.warnings.clock import clock_never_enabled

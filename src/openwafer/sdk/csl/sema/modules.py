@@ -99,12 +99,6 @@ def _check_params(sema: Sema, module: Module) -> None:
 
 @builtin("import_module")
 def _import_module(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    if not 1 <= len(call.arguments) <= 2:
-        sema.fail(
-            "wrong-count",
-            f"'@import_module' expects 1 or 2 arguments, {len(call.arguments)} provided",
-            call.span,
-        )
     if not sema.context.declaring:
         sema.fail(
             "import-place",

@@ -1,1 +1,1 @@
-"""Builtins that compute with values and types, without the machine."""
+"""Builtins: their contract, those that compute with values and types, and those of the machine."""

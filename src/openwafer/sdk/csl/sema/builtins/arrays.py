@@ -1,7 +1,7 @@
 """Builtins about arrays and ranges."""
 
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.sema.builtins.calls import arguments
+from openwafer.sdk.csl.sema.builtins.calls import check_number
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.statements import zero
 from openwafer.sdk.csl.types import Array, Int, Type
@@ -16,7 +16,7 @@ from openwafer.sdk.csl.values import (
 
 @builtin("zeros")
 def _zeros(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    (written,) = arguments(sema, call, 1)
+    (written,) = call.arguments
     kind = _array_type(sema, written)
     if not types.is_number(kind.element) and kind.element != types.BOOL:
         sema.fail("zeros-type", f"'@zeros' takes an array of numbers, got: '{kind}'", written.span)
@@ -27,7 +27,7 @@ def _zeros(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand
 
 @builtin("constants")
 def _constants(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    written, argument = arguments(sema, call, 2)
+    written, argument = call.arguments
     kind = _array_type(sema, written)
     value = sema.typed(argument, kind.element)
     if isinstance(value, Comptime):
@@ -44,30 +44,29 @@ def _array_type(sema: Sema, node: ast.Expression) -> Array:
 
 @builtin("dimensions")
 def _dimensions(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    kind = _array_type(sema, *arguments(sema, call, 1))
+    kind = _array_type(sema, *call.arguments)
     return Comptime(Array((len(kind.dims),), types.U32), kind.dims)
 
 
 @builtin("rank")
 def _rank(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    return Comptime(types.U16, len(_array_type(sema, *arguments(sema, call, 1)).dims))
+    return Comptime(types.U16, len(_array_type(sema, *call.arguments).dims))
 
 
 @builtin("element_type")
 def _element_type(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    return Comptime(types.TYPE, _array_type(sema, *arguments(sema, call, 1)).element)
+    return Comptime(types.TYPE, _array_type(sema, *call.arguments).element)
 
 
 @builtin("element_count")
 def _element_count(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    return Comptime(types.U32, _array_type(sema, *arguments(sema, call, 1)).num_elements)
+    return Comptime(types.U32, _array_type(sema, *call.arguments).num_elements)
 
 
 @builtin("range")
 def _range(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    written, *bounds = arguments(
-        sema, call, 2, 4, help="the type of the numbers comes first: @range(u16, n)"
-    )
+    remedy = "the type of the numbers comes first: @range(u16, n)"
+    written, *bounds = check_number(sema, call, (2, 4), remedy)
     kind = sema.type_of_node(written)
     if not types.is_int(kind):
         sema.fail("range-type", f"'@range' takes an integer type, got: '{kind}'", written.span)
@@ -98,7 +97,7 @@ def _bound(sema: Sema, node: ast.Expression, kind: Type) -> Comptime | Runtime:
 
 @builtin("range_start", "range_stop", "range_step")
 def _range_part(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    (argument,) = arguments(sema, call, 1)
+    (argument,) = call.arguments
     operand = sema.expression(argument)
     if not isinstance(operand, Comptime) or not isinstance(operand.value, RangeValue):
         sema.fail("not-a-range", f"expected a range, got: '{operand.type}'", argument.span)

@@ -1,7 +1,10 @@
-"""Calls of builtins, and what their handlers share."""
+"""Calls of builtins, as their contract has it."""
 
-from openwafer.diagnostics import did_you_mean
+from collections.abc import Sequence
+
+from openwafer.diagnostics import counted, did_you_mean
 from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.sema.builtins.table import SIGNATURES, Where
 from openwafer.sdk.csl.sema.engine import BUILTINS, Sema, evaluates
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Operand
@@ -9,28 +12,40 @@ from openwafer.sdk.csl.values import Operand
 
 @evaluates(ast.BuiltinCall)
 def _builtin(sema: Sema, node: ast.BuiltinCall, expected: Type | None) -> Operand:
-    handler = BUILTINS.get(node.name.text)
-    if handler is None:
-        sema.fail(
-            "unknown-builtin",
-            f"there is no builtin '@{node.name.text}'",
-            node.name.span,
-            help=did_you_mean(node.name.text, BUILTINS),
-        )
+    name = node.name.text
+    signature = SIGNATURES.get(name)
+    if signature is None:
+        remedy = did_you_mean(name, SIGNATURES)
+        sema.fail("unknown-builtin", f"there is no builtin '@{name}'", node.name.span, help=remedy)
+    if signature.counts is not None:
+        help_text = f"call it as @{name}({signature.arguments})"
+        check_number(sema, node, signature.counts, help_text)
+    _check_where(sema, node, signature.where)
     sema.set_place(node.span)
-    return handler(sema, node, expected)
+    return BUILTINS[name](sema, node, expected)
 
 
-def arguments(
-    sema: Sema, call: ast.BuiltinCall, *counts: int, help: str = ""
+def check_number(
+    sema: Sema, call: ast.BuiltinCall, counts: Sequence[int], help: str = ""
 ) -> tuple[ast.Expression, ...]:
     """The arguments, of which there must be one of `counts`."""
-    if len(call.arguments) not in counts:
-        expected = " or ".join(map(str, counts))
-        sema.fail(
-            "wrong-count",
-            f"'@{call.name.text}' expects {expected} arguments, {len(call.arguments)} provided",
-            call.span,
-            help=help,
-        )
+    number = len(call.arguments)
+    if number not in counts:
+        *others, most = counts
+        expected = " or ".join((*map(str, others), counted(most, "argument")))
+        message = f"'@{call.name.text}' expects {expected}, {number} provided"
+        sema.fail("wrong-count", message, call.span, help=help)
     return call.arguments
+
+
+def _check_where(sema: Sema, call: ast.BuiltinCall, where: Where) -> None:
+    name = call.name.text
+    if where is Where.LAYOUT and sema.layout is None:
+        message = f"@{name} is for the layout block"
+        sema.fail("not-in-layout", message, call.span, help="move it into layout { ... }")
+    if where is Where.START and (not sema.is_comptime or sema.layout is not None):
+        message = f"@{name} is for the comptime block at the top of a file"
+        sema.fail("not-top-level", message, call.span, help="move it into comptime { ... }")
+    if where is Where.CODE and sema.is_comptime:
+        message = f"@{name} cannot run at compile time"
+        sema.fail("not-comptime", message, call.span, help="call it in a function or task")

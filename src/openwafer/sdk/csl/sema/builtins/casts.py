@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.lanes import as_integer
-from openwafer.sdk.csl.sema.builtins.calls import arguments
 from openwafer.sdk.csl.sema.coercion import round_float
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.fold import wrapped
@@ -29,7 +28,7 @@ _WITHOUT_VALUE = (ast.Assign, ast.Block, ast.Return, ast.Break, ast.Continue)
 
 @builtin("as")
 def _as(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    written, argument = arguments(sema, call, 2)
+    written, argument = call.arguments
     target = sema.type_of_node(written)
     if isinstance(argument, ast.If | ast.Switch):
         return sema.evaluate(_inside(call, argument), target)
@@ -106,7 +105,7 @@ def _truncated(kind: Int, value: float) -> int:
 
 @builtin("bitcast")
 def _bitcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    written, argument = arguments(sema, call, 2)
+    written, argument = call.arguments
     target = sema.type_of_node(written)
     operand = sema.expression(argument)
     if operand.type == types.COMPTIME_INT:
@@ -172,7 +171,7 @@ def _known_bits(sema: Sema, operand: Comptime, target: Type, span: Span) -> Oper
 
 @builtin("ptrcast")
 def _ptrcast(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    written, argument = arguments(sema, call, 2)
+    written, argument = call.arguments
     target = sema.type_of_node(written)
     if not isinstance(target, Pointer):
         sema.fail("not-a-pointer", f"expected a pointer type, got: '{target}'", written.span)

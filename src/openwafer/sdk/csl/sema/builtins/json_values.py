@@ -4,7 +4,6 @@ import json
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.parser import parse
-from openwafer.sdk.csl.sema.builtins.calls import arguments
 from openwafer.sdk.csl.sema.coercion import round_float
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.types import Array, Field, Int, Struct, Type
@@ -14,7 +13,7 @@ from openwafer.source import SourceText, Span
 
 @builtin("import_comptime_value")
 def _import_comptime_value(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    written, name = arguments(sema, call, 2)
+    written, name = call.arguments
     kind = sema.type_of_node(written)
     path = sema.imports.find(sema.string(name), sema.module.path, name.span)
     try:

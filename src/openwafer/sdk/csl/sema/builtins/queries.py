@@ -5,7 +5,6 @@ from dataclasses import replace
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import member
-from openwafer.sdk.csl.sema.builtins.calls import arguments
 from openwafer.sdk.csl.sema.coercion import gathered
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.types import Field, Struct, Type
@@ -17,7 +16,7 @@ _FIRST_GENERATION = "wse1"
 
 @builtin("type_of")
 def _type_of(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    (argument,) = arguments(sema, call, 1)
+    (argument,) = call.arguments
     return Comptime(types.TYPE, silent_type(sema, argument))
 
 
@@ -41,13 +40,13 @@ def silent_type(sema: Sema, node: ast.Expression) -> Type:
 
 @builtin("is_same_type")
 def _is_same_type(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    first, second = arguments(sema, call, 2)
+    first, second = call.arguments
     return Comptime(types.BOOL, sema.type_of_node(first) == sema.type_of_node(second))
 
 
 @builtin("is_arch")
 def _is_arch(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    (argument,) = arguments(sema, call, 1)
+    (argument,) = call.arguments
     name = sema.string(argument)
     if name not in list(Arch) and name != _FIRST_GENERATION:
         known = ", ".join(Arch)
@@ -56,20 +55,18 @@ def _is_arch(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Opera
 
 
 @builtin("is_comptime")
-def _is_comptime(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    arguments(sema, call, 0)
+def _is_comptime(sema: Sema, _call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     return Comptime(types.BOOL, sema.is_comptime)
 
 
 @builtin("fp16")
-def _fp16(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    arguments(sema, call, 0)
+def _fp16(sema: Sema, _call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     return Comptime(types.TYPE, types.NAMED_TYPES[sema.options.fp16_format])
 
 
 @builtin("has_field")
 def _has_field(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    owner, name = arguments(sema, call, 2)
+    owner, name = call.arguments
     kind: Type = sema.place(owner).type
     if kind == types.TYPE:
         kind = sema.type_of_node(owner)
@@ -80,13 +77,13 @@ def _has_field(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Ope
 
 @builtin("field")
 def _field(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    owner, name = arguments(sema, call, 2)
+    owner, name = call.arguments
     return member(sema, sema.place(owner), sema.string(name), call.span)
 
 
 @builtin("concat_structs")
 def _concat_structs(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    first, second = arguments(sema, call, 2)
+    first, second = call.arguments
     left, right = sema.expression(first), sema.expression(second)
     for operand, node in ((left, first), (right, second)):
         if not isinstance(operand.type, Struct):

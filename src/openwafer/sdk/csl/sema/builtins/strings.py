@@ -1,7 +1,7 @@
 """Builtins about strings, and what the compiler prints or asserts."""
 
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.sema.builtins.calls import arguments
+from openwafer.sdk.csl.sema.builtins.calls import check_number
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.types import Array, Enum, Struct, Type
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, Value
@@ -22,18 +22,18 @@ def _strcat(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operan
 
 @builtin("strlen")
 def _strlen(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    return Comptime(types.COMPTIME_INT, len(_bytes(sema, *arguments(sema, call, 1))))
+    return Comptime(types.COMPTIME_INT, len(_bytes(sema, *call.arguments)))
 
 
 @builtin("get_array")
 def _get_array(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    text = _bytes(sema, *arguments(sema, call, 1))
+    text = _bytes(sema, *call.arguments)
     return Comptime(Array((len(text),), types.U8), tuple(text))
 
 
 @builtin("get_string_from_byte")
 def _get_string_from_byte(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    (argument,) = arguments(sema, call, 1)
+    (argument,) = call.arguments
     value = sema.comptime_value(argument, types.U8).value
     assert isinstance(value, int)
     return Comptime(types.COMPTIME_STRING, bytes((value,)))
@@ -41,7 +41,7 @@ def _get_string_from_byte(sema: Sema, call: ast.BuiltinCall, _expected: Type | N
 
 @builtin("comptime_assert")
 def _comptime_assert(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
-    condition, *message = arguments(sema, call, 1, 2)
+    condition, *message = call.arguments
     if not sema.comptime_value(condition, types.BOOL).value:
         text = f"comptime_assert failed: {sema.string(message[0])}" if message else ""
         sema.fail("assertion", text or "comptime_assert failed", call.span)
@@ -52,7 +52,7 @@ def _comptime_assert(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) 
 def _assert(sema: Sema, call: ast.BuiltinCall, expected: Type | None) -> Operand:
     if sema.is_comptime:
         return _comptime_assert(sema, call, expected)
-    (argument,) = arguments(sema, call, 1)
+    (argument,) = check_number(sema, call, (1,))
     condition = sema.typed(argument, types.BOOL)
     sema.emit("assert", sema.lower(condition, argument.span))
     return NOTHING

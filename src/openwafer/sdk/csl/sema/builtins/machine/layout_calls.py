@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.lanes import Lanes, of_lanes, settled
+from openwafer.sdk.csl.sema.builtins.machine.placement import (
+    fail_without_rectangle,
+    place_rectangle,
+)
+from openwafer.sdk.csl.sema.builtins.machine.routes import color_config, color_number
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.layout_numbers import take_apart
 from openwafer.sdk.csl.sema.layout_state import Deferred, LayoutState, Rectangle, Tiles
-from openwafer.sdk.csl.sema.machine.arguments import take
-from openwafer.sdk.csl.sema.machine.placement import fail_without_rectangle, place_rectangle
-from openwafer.sdk.csl.sema.machine.routes import color_config, color_number
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand
 from openwafer.sdk.program.program import HostName
 from openwafer.sdk.program.routing import ColorConfig
@@ -23,10 +25,8 @@ from openwafer.source import Span
 _MAX_PARAMETERS: Final = 15
 
 
-def _layout(sema: Sema, call: ast.BuiltinCall) -> LayoutState:
-    if sema.layout is None:
-        message = f"@{call.name.text} is for the layout block"
-        sema.fail("not-in-layout", message, call.span, help="move it into layout { ... }")
+def _layout(sema: Sema) -> LayoutState:
+    assert sema.layout is not None
     return sema.layout
 
 
@@ -78,7 +78,7 @@ def _defer(sema: Sema, layout: LayoutState, act: Callable[[NDArray[np.bool_]], N
 
 
 def _inside(sema: Sema, call: ast.BuiltinCall, x: int, y: int) -> Rectangle:
-    rectangle = _layout(sema, call).rectangle
+    rectangle = _layout(sema).rectangle
     if rectangle is None:
         fail_without_rectangle(sema, call)
     width, height = rectangle.size
@@ -91,9 +91,9 @@ def _inside(sema: Sema, call: ast.BuiltinCall, x: int, y: int) -> Rectangle:
 
 @builtin("set_rectangle")
 def _set_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    layout = _layout(sema, call)
+    layout = _layout(sema)
     sema.in_order()
-    width, height = (sema.integer(node) for node in take(sema, call, 2))
+    width, height = (sema.integer(node) for node in call.arguments)
     if layout.rectangle is not None:
         sema.fail("rectangle-twice", "@set_rectangle was called already", call.span)
     layout.is_refused = True
@@ -106,8 +106,8 @@ def _set_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
 
 @builtin("set_tile_code")
 def _set_tile_code(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 2, 4)
-    layout = _layout(sema, call)
+    nodes = call.arguments
+    layout = _layout(sema)
     spots = _Spots(sema, call, nodes[:2])
     path = sema.module.path
     if len(nodes) > 2:
@@ -136,8 +136,8 @@ def _set_tile_code(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
 
 @builtin("set_color_config")
 def _set_color_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    x_node, y_node, color_node, node = take(sema, call, 4)
-    layout = _layout(sema, call)
+    x_node, y_node, color_node, node = call.arguments
+    layout = _layout(sema)
     spots = _Spots(sema, call, (x_node, y_node))
     color = color_number(sema, color_node)
     config = _config(sema, layout, node, color)
@@ -174,8 +174,8 @@ def _at(span: Span) -> str:
 
 @builtin("export_name")
 def _export_name(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 2, 3)
-    layout = _layout(sema, call)
+    nodes = call.arguments
+    layout = _layout(sema)
     sema.in_order()
     name = sema.string(nodes[0])
     kind = sema.type_of_node(nodes[1])
@@ -209,7 +209,7 @@ def _inputs(sema: Sema, node: ast.Expression, kind: t.Function) -> Iterator[tupl
 @builtin("openwafer_stream")
 def _stream(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """Declare a stream of the memcpy library; void for one that the program lacks."""
-    name_node, node = take(sema, call, 2)
+    name_node, node = call.arguments
     layout = sema.layout
     operand = sema.comptime_value(node)
     if layout is None:

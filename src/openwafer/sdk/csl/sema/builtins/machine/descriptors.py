@@ -9,11 +9,9 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.imports import LIBRARY
 from openwafer.sdk.csl.lanes import lanes_of
-from openwafer.sdk.csl.sema.coercion import mismatch
-from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
-from openwafer.sdk.csl.sema.machine.structs import Options, elements
-from openwafer.sdk.csl.sema.machine.words import (
+from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
+from openwafer.sdk.csl.sema.builtins.machine.structs import Options, elements
+from openwafer.sdk.csl.sema.builtins.machine.words import (
     WORD_MASK,
     Word,
     as_word,
@@ -21,6 +19,8 @@ from openwafer.sdk.csl.sema.machine.words import (
     plus,
     times,
 )
+from openwafer.sdk.csl.sema.coercion import mismatch
+from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import (
     ACCESS_FIELDS,
@@ -90,7 +90,7 @@ _STRIDE: Final = SignedNumber("stride", t.I8, "use a mem4d_dsd, whose strides ar
 
 @builtin("get_dsd")
 def _get_dsd(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    kind_node, node = take(sema, call, 2)
+    kind_node, node = call.arguments
     kind = sema.type_of_node(kind_node)
     options = Options.read(sema, node, call.span)
     if kind == t.MEM1D_DSD:

@@ -6,12 +6,12 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.arguments import function_argument, wrong_type
+from openwafer.sdk.csl.sema.builtins.machine.structs import Options
+from openwafer.sdk.csl.sema.builtins.machine.targets import known_target, target_id, target_value
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.functions import function_entry, function_type
 from openwafer.sdk.csl.sema.linking import check_abi
-from openwafer.sdk.csl.sema.machine.arguments import function_argument, take, wrong_type
-from openwafer.sdk.csl.sema.machine.structs import Options
-from openwafer.sdk.csl.sema.machine.targets import known_target, target_id, target_value
 from openwafer.sdk.csl.sema.machine_state import BoundTask
 from openwafer.sdk.csl.values import NOTHING, Comptime, FunctionValue, Operand
 from openwafer.sdk.program.image import TaskKind, TaskRotation
@@ -27,17 +27,9 @@ _BINDINGS: Final = {
 }
 
 
-def needs_top_level(sema: Sema, call: ast.BuiltinCall) -> None:
-    """Report a builtin outside of a file's `comptime` block."""
-    if not sema.is_comptime or sema.layout is not None:
-        message = f"@{call.name.text} is for the comptime block at the top of a file"
-        sema.fail("not-top-level", message, call.span, help="move it into comptime { ... }")
-
-
 @builtin(*_BINDINGS)
 def _bind(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    node, id_node = take(sema, call, 2)
-    needs_top_level(sema, call)
+    node, id_node = call.arguments
     kind, id_type = _BINDINGS[call.name.text]
     task = function_argument(sema, node)
     operand = sema.comptime_value(id_node)
@@ -51,8 +43,7 @@ def _bind(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin("bind_task")
 def _bind_task(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    node, id_node = take(sema, call, 2)
-    needs_top_level(sema, call)
+    node, id_node = call.arguments
     task = function_argument(sema, node)
     kind = TaskKind.DATA if task.declaration.parameters else TaskKind.LOCAL
     bind(sema, kind, task, sema.integer(id_node), call.span)
@@ -110,8 +101,7 @@ def _is_apart(sema: Sema, kind: TaskKind, other: TaskKind) -> bool:
 
 @builtin("bind_rotating_tasks")
 def _bind_rotating(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    node, other_node, id_node, options_node = take(sema, call, 4)
-    needs_top_level(sema, call)
+    node, other_node, id_node, options_node = call.arguments
     if sema.arch is not Arch.WSE3:
         sema.fail("wrong-architecture", "@bind_rotating_tasks needs WSE-3", call.span)
     task, other = function_argument(sema, node), function_argument(sema, other_node)
@@ -138,8 +128,7 @@ def _bind_rotating(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
 
 @builtin("set_control_task_table")
 def _set_control_task_table(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 0, 1)
-    needs_top_level(sema, call)
+    nodes = call.arguments
     machine = sema.unrecorded().machine
     if machine.has_separate_control_table:
         message = "@set_control_task_table was called already for this code"
@@ -163,7 +152,7 @@ def _check_choice(
 
 @builtin("activate")
 def _activate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     operand = target_id(sema, node, call.name.text)
     if sema.is_comptime:
         target = known_target(sema, operand, node.span, is_block=False)
@@ -175,7 +164,7 @@ def _activate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin("block", "unblock")
 def _block(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     operand = target_id(sema, node, call.name.text)
     if not sema.is_comptime:
         sema.emit(call.name.text, target_value(sema, operand, node.span, is_block=True))
@@ -190,8 +179,7 @@ def _block(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin("set_teardown_handler")
 def _set_teardown_handler(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    node, color_node = take(sema, call, 2)
-    needs_top_level(sema, call)
+    node, color_node = call.arguments
     color = sema.comptime_value(color_node, t.COLOR)
     _set_handler(sema, call, node, color, sema.unrecorded().machine.teardown_handlers)
     return NOTHING
@@ -199,8 +187,7 @@ def _set_teardown_handler(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -
 
 @builtin("set_empty_queue_handler")
 def _set_empty_queue_handler(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    node, queue_node = take(sema, call, 2)
-    needs_top_level(sema, call)
+    node, queue_node = call.arguments
     queue = sema.comptime_value(queue_node)
     if queue.type not in (t.INPUT_QUEUE, t.OUTPUT_QUEUE):
         wrong_type(sema, queue_node, "input_queue or output_queue", queue)
@@ -226,8 +213,6 @@ def _set_handler(
 @builtin("rpc")
 def _rpc(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """The host starts exported functions itself, so that no server runs on the PE."""
-    take(sema, call, 1)
-    needs_top_level(sema, call)
     if sema.unrecorded().machine.has_rpc_server:
         sema.fail("rpc-twice", "@rpc was called already for this code", call.span)
     sema.unrecorded().machine.has_rpc_server = True

@@ -10,13 +10,15 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
-from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
-from openwafer.sdk.csl.sema.machine.descriptors import forbid_nameless_queue
-from openwafer.sdk.csl.sema.machine.operand_forms import check_form
-from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
-from openwafer.sdk.csl.sema.machine.register_options import without_own
-from openwafer.sdk.csl.sema.machine.words import (
+from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
+from openwafer.sdk.csl.sema.builtins.machine.descriptors import forbid_nameless_queue
+from openwafer.sdk.csl.sema.builtins.machine.operand_forms import check_form
+from openwafer.sdk.csl.sema.builtins.machine.operation_options import (
+    OperationOptions,
+    operation_options,
+)
+from openwafer.sdk.csl.sema.builtins.machine.register_options import without_own
+from openwafer.sdk.csl.sema.builtins.machine.words import (
     as_word,
     bit,
     plus,
@@ -24,6 +26,7 @@ from openwafer.sdk.csl.sema.machine.words import (
     times,
     word_of,
 )
+from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine_state import Name, Register
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
@@ -71,9 +74,8 @@ _UNKNOWN_OPS: Final = MappingProxyType(
 def _vector(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     op = VECTOR_OPS[call.name.text]
     num_operands = 1 + len(op.sources)
-    nodes = take(sema, call, num_operands, num_operands + 1)
+    nodes = _operands(sema, call, num_operands)
     _refuse_options_for_source(sema, call, nodes, num_operands)
-    _refuse_comptime(sema, call)
     target_node, *source_nodes = nodes[:num_operands]
     target = _destination(sema, target_node, op.destination)
     sources = [
@@ -111,6 +113,19 @@ def _unknown_op(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     sema.fail("unsupported", message, call.span, help=remedy)
 
 
+def _operands(sema: Sema, call: ast.BuiltinCall, num_operands: int) -> tuple[ast.Expression, ...]:
+    """All operands, and perhaps options."""
+    number = len(call.arguments)
+    if number not in (num_operands, num_operands + 1):
+        sema.fail(
+            "wrong-argument-count",
+            f"function expects {num_operands} to {num_operands + 1} arguments, {number} provided",
+            call.span,
+            notes=(f"in a call of @{call.name.text}",),
+        )
+    return call.arguments
+
+
 def _refuse_options_for_source(
     sema: Sema, call: ast.BuiltinCall, nodes: tuple[ast.Expression, ...], num_operands: int
 ) -> None:
@@ -124,12 +139,6 @@ def _refuse_options_for_source(
         f"{wanted - 1} given before its options",
         call.span,
     )
-
-
-def _refuse_comptime(sema: Sema, call: ast.BuiltinCall) -> None:
-    if sema.is_comptime:
-        message = f"@{call.name.text} cannot run at compile time"
-        sema.fail("not-comptime", message, call.span, help="call it in a function or task")
 
 
 def _destination(sema: Sema, node: ast.Expression, kind: str) -> Loaded:
@@ -275,8 +284,7 @@ def _check_operands(
 
 @builtin("dfilt")
 def _dfilt(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    node, options_node = take(sema, call, 2)
-    _refuse_comptime(sema, call)
+    node, options_node = call.arguments
     operand = sema.expression(node)
     if operand.type not in (t.FABIN_DSD, t.DSR_SRC1):
         wrong_type(sema, node, "fabin_dsd or dsr_src1", operand)

@@ -7,10 +7,8 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.structs import Options, elements
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take
-from openwafer.sdk.csl.sema.machine.structs import Options, elements
-from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand
 from openwafer.sdk.program.routing import (
     ColorConfig,
@@ -32,8 +30,7 @@ _POSITIONS: Final = ("pos1", "pos2", "pos3")
 
 @builtin("set_local_color_config")
 def _set_local_color_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    color_node, node = take(sema, call, 2)
-    needs_top_level(sema, call)
+    color_node, node = call.arguments
     color = color_number(sema, color_node)
     colors = sema.unrecorded().machine.colors
     if color in colors:
@@ -220,7 +217,7 @@ def _filter(options: Options | None) -> Filter | None:
 
 @builtin("get_filter_id")
 def _get_filter_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     color = color_number(sema, node)
     with_filter = [c for c, config in sema.unrecorded().machine.colors.items() if config.filter]
     if color not in with_filter:

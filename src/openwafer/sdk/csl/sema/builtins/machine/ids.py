@@ -14,8 +14,8 @@ from openwafer.sdk.arch.generation import (
 )
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.arguments import with_type, wrong_type
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take, with_type, wrong_type
 from openwafer.sdk.csl.values import Comptime, Operand, Runtime
 
 
@@ -65,7 +65,7 @@ _IDS: Final[Mapping[str, _Id]] = {
 
 @builtin(*_IDS)
 def _get_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     kind = _IDS[call.name.text]
     if not kind.numbers[sema.arch]:
         sema.fail("wrong-architecture", f"@{call.name.text} needs WSE-3", call.span)
@@ -92,7 +92,7 @@ def checked_id(sema: Sema, node: ast.Expression, kind: _Id, number: int) -> int:
 
 @builtin("get_data_task_id")
 def _get_data_task_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     source = t.COLOR if sema.arch is Arch.WSE2 else t.INPUT_QUEUE
     operand = sema.expression(node)
     if isinstance(operand, Comptime) and t.is_int(operand.type):
@@ -107,7 +107,7 @@ def _get_data_task_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
 
 @builtin("get_int")
 def _get_int(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     operand = sema.expression(node)
     if isinstance(operand.type, t.Enum):
         return with_type(operand, operand.type.tag)
@@ -126,7 +126,7 @@ _PLAIN_DSRS: Final[dict[t.Type, t.Type]] = {
 
 @builtin("get_dsr")
 def _get_dsr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    type_node, node = take(sema, call, 2)
+    type_node, node = call.arguments
     kind = sema.type_of_node(type_node)
     if kind not in t.DSRS - {t.XDSR, t.SR}:
         message = f"expected type 'dsr_dest, dsr_src0 or dsr_src1', got: '{kind}'"
@@ -147,7 +147,7 @@ def _of_plain_register(sema: Sema, kind: t.Type, node: ast.Expression) -> Operan
 
 @builtin("get_xdsr", "get_sr")
 def _get_register(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     kind, size = (t.XDSR, _NUM_XDSRS) if call.name.text == "get_xdsr" else (t.SR, _NUM_SRS)
     return Comptime(kind, _register_number(sema, node, str(kind), size))
 

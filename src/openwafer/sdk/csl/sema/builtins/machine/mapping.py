@@ -6,12 +6,18 @@ from dataclasses import dataclass, replace
 from openwafer.sdk.arch.vector_ops import element_words
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine import words
+from openwafer.sdk.csl.sema.builtins.machine.arguments import function_argument, wrong_type
+from openwafer.sdk.csl.sema.builtins.machine.register_options import note_mapped
+from openwafer.sdk.csl.sema.builtins.machine.vector import note_names, operand_value
+from openwafer.sdk.csl.sema.builtins.machine.words import (
+    WORD_MASK,
+    halved,
+    times,
+    value_of,
+    word_of,
+)
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine import words
-from openwafer.sdk.csl.sema.machine.arguments import function_argument, wrong_type
-from openwafer.sdk.csl.sema.machine.register_options import note_mapped
-from openwafer.sdk.csl.sema.machine.vector import note_names, operand_value
-from openwafer.sdk.csl.sema.machine.words import WORD_MASK, halved, times, value_of, word_of
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime, SlotPlace
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC

@@ -4,12 +4,11 @@ from typing import NoReturn
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
+from openwafer.sdk.csl.sema.builtins.machine.placement import fail_without_rectangle
+from openwafer.sdk.csl.sema.builtins.machine.structs import known_struct
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.functions import function_entry
-from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
-from openwafer.sdk.csl.sema.machine.placement import fail_without_rectangle
-from openwafer.sdk.csl.sema.machine.structs import known_struct
-from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
 from openwafer.sdk.csl.values import (
     NOTHING,
     Cell,
@@ -26,8 +25,7 @@ from openwafer.sdk.program.program import HostName
 
 @builtin("export_symbol")
 def _export_symbol(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 1, 2)
-    needs_top_level(sema, call)
+    nodes = call.arguments
     name = sema.string(nodes[1]) if len(nodes) > 1 else _name_of(nodes[0])
     place = sema.place(nodes[0])
     advertised = _advertised(sema, call, name)
@@ -121,7 +119,7 @@ def _fail_mismatch(
 
 @builtin("get_symbol_id")
 def _get_symbol_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     name = _advertised(sema, call, _name_of(node))
     if name is None:
         sema.fail("not-exported", f"'{node.span.text}' is not advertised", call.span)
@@ -130,14 +128,14 @@ def _get_symbol_id(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
 
 @builtin("get_symbol_value")
 def _get_symbol_value(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    kind_node, node = take(sema, call, 2)
+    kind_node, node = call.arguments
     kind = sema.type_of_node(kind_node)
     return _by_id(sema, call, node, kind, kind)
 
 
 @builtin("get_tensor_ptr")
 def _get_tensor_ptr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     return _by_id(sema, call, node, t.Pointer(t.U16, is_many=True), None)
 
 
@@ -149,8 +147,6 @@ def _by_id(
     exported: t.Type | None,
 ) -> Operand:
     """Value of the variable that an id stands for; `exported` None takes every pointer."""
-    if sema.is_comptime:
-        sema.fail("not-comptime", f"@{call.name.text} cannot run at compile time", call.span)
     found = sema.new_slot(result, "advertised")
     given = sema.lower(sema.typed(node, t.U16), node.span)
     end = sema.new_block("advertised")
@@ -174,14 +170,12 @@ def _by_id(
 
 
 @builtin("has_exported_tensors")
-def _has_exported_tensors(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    take(sema, call, 0)
+def _has_exported_tensors(sema: Sema, _call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     return Comptime(t.BOOL, bool(sema.unrecorded().exported_symbols))
 
 
 @builtin("get_rectangle")
 def _get_rectangle(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    take(sema, call, 0)
     surroundings = sema.unrecorded().surroundings
     rectangle = sema.layout.rectangle if sema.layout is not None else None
     if rectangle is None and surroundings is not None:

@@ -6,8 +6,8 @@ from typing import Final
 
 from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.operation_options import OperationOptions
 from openwafer.sdk.csl.sema.engine import Sema
-from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions
 from openwafer.sdk.csl.sema.machine_state import MachineState, Register, RegisterOptions
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Loaded, Operand

@@ -7,10 +7,10 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.descriptors import PRIORITIES
+from openwafer.sdk.csl.sema.builtins.machine.structs import Options
+from openwafer.sdk.csl.sema.builtins.machine.targets import known_target, target_value
 from openwafer.sdk.csl.sema.engine import Sema
-from openwafer.sdk.csl.sema.machine.descriptors import PRIORITIES
-from openwafer.sdk.csl.sema.machine.structs import Options
-from openwafer.sdk.csl.sema.machine.targets import known_target, target_value
 from openwafer.sdk.csl.sema.machine_state import TargetId
 from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.sdk.ir.function import Value

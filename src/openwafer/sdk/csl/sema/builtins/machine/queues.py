@@ -3,12 +3,11 @@
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
+from openwafer.sdk.csl.sema.builtins.machine.descriptors import PRIORITIES, SIMD_MODES
+from openwafer.sdk.csl.sema.builtins.machine.structs import Options
+from openwafer.sdk.csl.sema.builtins.machine.targets import known_target
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
-from openwafer.sdk.csl.sema.machine.descriptors import PRIORITIES, SIMD_MODES
-from openwafer.sdk.csl.sema.machine.structs import Options
-from openwafer.sdk.csl.sema.machine.targets import known_target
-from openwafer.sdk.csl.sema.machine.tasks import needs_top_level
 from openwafer.sdk.csl.sema.machine_state import Named, TargetId
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, PointerValue, Variable
 from openwafer.sdk.ir.function import Constant, Value
@@ -23,8 +22,7 @@ _FIFO_ELEMENTS = frozenset((t.I16, t.U16, t.F16, t.I32, t.U32, t.F32))
 
 @builtin("initialize_queue")
 def _initialize_queue(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 1, 2)
-    needs_top_level(sema, call)
+    nodes = call.arguments
     queue = sema.comptime_value(nodes[0])
     if queue.type not in (t.INPUT_QUEUE, t.OUTPUT_QUEUE):
         wrong_type(sema, nodes[0], "input_queue or output_queue", queue)
@@ -68,12 +66,10 @@ def _binding(sema: Sema, options: Options, number: int, *, is_input: bool) -> Qu
 
 @builtin("queue_flush")
 def _queue_flush(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     operand = sema.expression(node)
     if operand.type not in (t.INPUT_QUEUE, t.OUTPUT_QUEUE):
         wrong_type(sema, node, "input_queue or output_queue", operand)
-    if sema.is_comptime:
-        sema.fail("not-comptime", "@queue_flush cannot run at compile time", call.span)
     value = sema.lower(operand, node.span)
     if operand.type == t.OUTPUT_QUEUE:
         value = sema.emit("add", value, Constant(8, IrType.U16), type=IrType.U16)
@@ -83,7 +79,7 @@ def _queue_flush(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
 
 @builtin("allocate_fifo")
 def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 1, 2)
+    nodes = call.arguments
     place = sema.place(nodes[0])
     is_pointer = isinstance(place.type, t.Pointer)
     array = place.type.element if isinstance(place.type, t.Pointer) else place.type
@@ -187,7 +183,7 @@ def _activations(sema: Sema, options: Options) -> list[tuple[str, TargetId, Span
 
 @builtin("set_fifo_read_length", "set_fifo_write_length")
 def _set_fifo_length(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    node, length_node = take(sema, call, 2)
+    node, length_node = call.arguments
     fifo = sema.comptime_value(node)
     if fifo.type != t.FIFO:
         wrong_type(sema, node, "fifo", fifo)

@@ -1,6 +1,6 @@
 """Builtins that touch the machine: ids, descriptors, vector operations, tasks, queues, routes."""
 
-from openwafer.sdk.csl.sema.machine import (
+from openwafer.sdk.csl.sema.builtins.machine import (
     descriptor_changes,
     descriptors,
     dsrs,

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
+from openwafer.sdk.csl.sema.builtins.machine.descriptors import forbid_nameless_queue
+from openwafer.sdk.csl.sema.builtins.machine.operation_options import (
+    OperationOptions,
+    operation_options,
+)
+from openwafer.sdk.csl.sema.builtins.machine.register_options import note_load
+from openwafer.sdk.csl.sema.builtins.machine.structs import elements
+from openwafer.sdk.csl.sema.builtins.machine.vector import DSR_FILES, note_place
+from openwafer.sdk.csl.sema.builtins.machine.words import value_of
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
-from openwafer.sdk.csl.sema.machine.descriptors import forbid_nameless_queue
-from openwafer.sdk.csl.sema.machine.operation_options import OperationOptions, operation_options
-from openwafer.sdk.csl.sema.machine.register_options import note_load
-from openwafer.sdk.csl.sema.machine.structs import elements
-from openwafer.sdk.csl.sema.machine.vector import DSR_FILES, note_place
-from openwafer.sdk.csl.sema.machine.words import value_of
 from openwafer.sdk.csl.sema.machine_state import Named
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand
 from openwafer.sdk.program.descriptor import WORD_ELEMENT, WORD_EXTENT, WORD_STRIDES4
@@ -26,7 +29,7 @@ _MOST_STRIDES = 3
 
 @builtin("load_to_dsr")
 def _load_to_dsr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 2, 3)
+    nodes = call.arguments
     register = _register(sema, nodes[0])
     dsd = sema.expression(nodes[1])
     _check_dsd(sema, nodes[1], register[0], dsd)
@@ -37,7 +40,7 @@ def _load_to_dsr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
 @builtin("load_to_dsr_xdsr")
 def _load_to_dsr_xdsr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """The extended register is the machine's own: a circular buffer's DSR has all of it here."""
-    nodes = take(sema, call, 3, 4)
+    nodes = call.arguments
     register = _register(sema, nodes[0])
     _extended(sema, nodes[1])
     dsd = sema.expression(nodes[2], t.CIRCBUF_DSD)
@@ -49,7 +52,7 @@ def _load_to_dsr_xdsr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
 
 @builtin("load_to_dsr_xdsr_sr")
 def _load_to_dsr_xdsr_sr(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 4, 5)
+    nodes = call.arguments
     register = _register(sema, nodes[0])
     _extended(sema, nodes[1])
     strides = elements(sema, sema.comptime_value(nodes[2]), nodes[2].span)
@@ -78,7 +81,7 @@ def _check_strides(sema: Sema, dsd: Loaded, given: int, span: Span) -> None:
 @builtin("set_dsr_base_addr")
 def _set_dsr_base(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """Of the first releases: a DSR goes on at another address."""
-    nodes = take(sema, call, 2)
+    nodes = call.arguments
     file, number = _register(sema, nodes[0])
     place = sema.place(nodes[1])
     is_array = isinstance(place.type, t.Array)
@@ -86,8 +89,6 @@ def _set_dsr_base(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operan
     pointer = sema.address_of(place, span) if is_array else sema.load(place, span)
     if not isinstance(pointer.type, t.Pointer):
         wrong_type(sema, nodes[1], "an array or a pointer", pointer)
-    if sema.is_comptime:
-        sema.fail("not-comptime", "@set_dsr_base_addr cannot run at compile time", call.span)
     sema.emit("set_dsr_base", value_of(int(file) << 8 | number), sema.lower(pointer, span))
     return NOTHING
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take, wrong_type
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir.arithmetic import function
 from openwafer.sdk.ir.function import Type as IrType
@@ -30,29 +30,28 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
 
 
 @builtin("openwafer_open_stream")
-def _open_stream(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    take(sema, call, 0)
+def _open_stream(sema: Sema, _call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     sema.emit("open_stream")
     return NOTHING
 
 
 @builtin("openwafer_timestamp")
 def _timestamp(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     word = sema.emit("timestamp", type=IrType.U16, names=(str(sema.integer(node)),))
     return Runtime(t.U16, word)
 
 
 @builtin("openwafer_timestamp_control")
 def _timestamp_control(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     sema.emit("timestamp_control", names=(sema.string(node),))
     return NOTHING
 
 
 @builtin("openwafer_coordinate")
 def _coordinate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     name = sema.string(node)
     return Runtime(t.U16, sema.emit("coordinate", type=IrType.U16, names=(name,)))
 
@@ -60,7 +59,7 @@ def _coordinate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 @builtin("openwafer_print")
 def _print(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """Write 16-bit characters, first character's pointer and their number."""
-    node, length_node = take(sema, call, 2)
+    node, length_node = call.arguments
     pointer = sema.lower(sema.expression(node), node.span)
     sema.emit("print", pointer, sema.lower(sema.typed(length_node, t.U16), length_node.span))
     return NOTHING
@@ -68,7 +67,7 @@ def _print(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin("openwafer_seed_random")
 def _seed_random(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     sema.emit("seed_random", sema.lower(sema.typed(node, t.U32), node.span))
     return NOTHING
 
@@ -76,7 +75,7 @@ def _seed_random(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
 @builtin("openwafer_type_kind")
 def _type_kind(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """A word for what a type is."""
-    (node,) = take(sema, call, 1)
+    (node,) = call.arguments
     kind = sema.type_of_node(node)
     match kind:
         case t.Int(is_signed=is_signed):
@@ -94,7 +93,7 @@ def _type_kind(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 @builtin("openwafer_type_size")
 def _type_size(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """A size of a type: its `bits`, what it takes in `words` or `bytes`, or its alignment."""
-    what, node = take(sema, call, 2)
+    what, node = call.arguments
     kind = sema.type_of_node(node)
     if t.is_comptime_only(kind):
         sema.fail("comptime-only", f"type '{kind}' has no size", node.span)
@@ -118,7 +117,7 @@ def _bits(kind: t.Type) -> int:
 @builtin("openwafer_math")
 def _math(sema: Sema, call: ast.BuiltinCall, expected: t.Type | None) -> Operand:
     """`@openwafer_math("sqrt", x)`: in the type of x, rounded once; known where x is."""
-    nodes = take(sema, call, 2, 3)
+    nodes = call.arguments
     name = sema.string(nodes[0])
     if name not in MATH_FUNCTIONS:
         sema.fail("unknown-function", f"no function '{name}' of the numbers", nodes[0].span)

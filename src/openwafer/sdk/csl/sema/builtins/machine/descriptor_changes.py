@@ -2,10 +2,14 @@
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.descriptors import (
+    OFFSET,
+    address_word,
+    memory_dsd,
+    signed_word,
+)
+from openwafer.sdk.csl.sema.builtins.machine.words import as_word, plus, replace, times, word_of
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take
-from openwafer.sdk.csl.sema.machine.descriptors import OFFSET, address_word, memory_dsd, signed_word
-from openwafer.sdk.csl.sema.machine.words import as_word, plus, replace, times, word_of
 from openwafer.sdk.csl.values import Operand
 from openwafer.sdk.program.descriptor import (
     WORD_BASE,
@@ -19,7 +23,7 @@ _MEMORY = (t.MEM1D_DSD, t.MEM4D_DSD)
 
 @builtin("set_dsd_base_addr")
 def _set_base_address(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    dsd_node, node = take(sema, call, 2)
+    dsd_node, node = call.arguments
     dsd = memory_dsd(sema, dsd_node, _MEMORY)
     place = sema.place(node)
     is_array = isinstance(place.type, t.Array)
@@ -32,7 +36,7 @@ def _set_base_address(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
 
 @builtin("increment_dsd_offset")
 def _increment_offset(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    dsd_node, node, kind_node = take(sema, call, 3)
+    dsd_node, node, kind_node = call.arguments
     dsd = memory_dsd(sema, dsd_node, _MEMORY)
     kind = sema.type_of_node(kind_node)
     if not t.is_number(kind) or t.is_comptime_only(kind):
@@ -46,7 +50,7 @@ def _increment_offset(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
 
 @builtin("set_dsd_length")
 def _set_length(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    dsd_node, node = take(sema, call, 2)
+    dsd_node, node = call.arguments
     dsd = memory_dsd(sema, dsd_node, (t.MEM1D_DSD, t.FABIN_DSD, t.FABOUT_DSD))
     length = as_word(sema, sema.typed(node, t.U16), node.span)
     return replace(sema, dsd, {WORD_EXTENT: length, WORD_EXTENT + 1: 0})
@@ -54,7 +58,7 @@ def _set_length(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin("set_dsd_stride")
 def _set_stride(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    dsd_node, node = take(sema, call, 2)
+    dsd_node, node = call.arguments
     dsd = memory_dsd(sema, dsd_node, (t.MEM1D_DSD,))
     stride = as_word(sema, sema.typed(node, t.I8), node.span)
     words = times(sema, stride, word_of(sema, dsd, WORD_ELEMENT))

@@ -3,14 +3,13 @@
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.sema.machine.arguments import take
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir.function import Type as IrType
 
 
 @builtin("set_config", "set_config_unchecked")
 def _set_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 2, 3)
+    nodes = call.arguments
     address = sema.typed(nodes[0], t.U16)
     value = sema.typed(nodes[1], t.U16)
     if sema.is_comptime:
@@ -24,7 +23,7 @@ def _set_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
 
 @builtin("get_config", "get_config_unchecked")
 def _get_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    nodes = take(sema, call, 1, 2)
+    nodes = call.arguments
     address = sema.typed(nodes[0], t.U16)
     if not sema.is_comptime:
         value = sema.emit("read_register", sema.lower(address, call.span), type=IrType.U16)
@@ -46,16 +45,11 @@ def _known(sema: Sema, call: ast.BuiltinCall, operand: Loaded) -> int:
 @builtin("set_active_prng")
 def _set_active_prng(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     """The id counts modulo the number of generators, and the model has one in each PE."""
-    (node,) = take(sema, call, 1)
-    if sema.is_comptime:
-        sema.fail("not-comptime", "@set_active_prng cannot run at compile time", call.span)
+    (node,) = call.arguments
     sema.typed(node, t.U16)
     return NOTHING
 
 
 @builtin("random16")
-def _random(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
-    take(sema, call, 0)
-    if sema.is_comptime:
-        sema.fail("not-comptime", "@random16 cannot run at compile time", call.span)
+def _random(sema: Sema, _call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     return Runtime(t.U16, sema.emit("random", type=IrType.U16))

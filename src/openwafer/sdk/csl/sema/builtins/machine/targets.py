@@ -7,8 +7,8 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.sema.builtins.machine.words import as_word, plus, value_of
 from openwafer.sdk.csl.sema.engine import Sema
-from openwafer.sdk.csl.sema.machine.words import as_word, plus, value_of
 from openwafer.sdk.csl.sema.machine_state import BoundTask, TargetId, number_of_task
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand

@@ -1,4 +1,4 @@
-"""Arguments of builtins: their number, known integers, structs of options."""
+"""Arguments of builtins: wrong ones, functions, values under another type."""
 
 from typing import NoReturn
 
@@ -6,23 +6,6 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand, Runtime
-
-
-def take(
-    sema: Sema, call: ast.BuiltinCall, least: int, most: int | None = None
-) -> tuple[ast.Expression, ...]:
-    """The arguments, when there are as many as the builtin takes."""
-    most = least if most is None else most
-    number = len(call.arguments)
-    if not least <= number <= most:
-        expected = str(least) if least == most else f"{least} to {most}"
-        sema.fail(
-            "wrong-argument-count",
-            f"function expects {expected} arguments, {number} provided",
-            call.span,
-            notes=(f"in a call of @{call.name.text}",),
-        )
-    return call.arguments
 
 
 def wrong_type(
