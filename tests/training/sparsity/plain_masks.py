@@ -52,11 +52,11 @@ def unit_sizes(units: Mapping[Unit, list[int]], values: Tensor) -> dict[Unit, fl
 def plain_draws(
     units: Mapping[Unit, list[int]], seed: int, step: int, name: str
 ) -> dict[Unit, int]:
-    """The random order as it is documented: Philox under a digest of seed, step and name."""
+    """The random order as it is documented: PCG64 under a digest of seed, step and name."""
     digest = hashlib.blake2b(f"{seed} {step} {name}".encode(), digest_size=16).digest()
-    stream = np.random.Philox(key=int.from_bytes(digest, "little"))
+    stream = np.random.PCG64(int.from_bytes(digest, "little"))
     size = group_size(units)
-    draws = [int(draw) // 2 for draw in stream.random_raw(len(units))]
+    draws = [int(draw) // 2**33 for draw in stream.random_raw(len(units))]
     return {(group, number): draws[group * size + number] for group, number in units}
 
 

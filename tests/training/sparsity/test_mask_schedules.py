@@ -135,9 +135,10 @@ def test_a_schedule_beyond_the_room_of_the_store_is_refused() -> None:
         (lambda: AtSteps((5, 3)), r"steps: expected rising numbers from 0, found \[5, 3\]"),
         (lambda: Exponential(0.1, 0.5), "gamma: expected at most 0, found 0.5"),
         (lambda: Power(0.1, 1.5), "beta: expected from 0 to 1, found 1.5"),
-        (lambda: Cosine(0.3, 0), "half_period: expected above 0, found 0"),
+        (lambda: Cosine(0.3, 0), "half_period: expected at least 1, found 0"),
         (lambda: Cycling(()), r"values: expected one number or more, found \[\]"),
         (lambda: Polynomial(0.9, 5, start=5), "end: expected above start 5, found 5"),
+        (lambda: Polynomial(0.9, 5, power=-1), "power: expected above 0, found -1"),
         (lambda: Constant(math.nan), "value: expected a finite number, found nan"),
     ],
 )

@@ -20,7 +20,8 @@ def read(text: str) -> WrittenSparsity:
     [
         ("{sparsity: 1.0}", r"sparsity: expected in \[0, 1\), found 1\n --> run.yaml:1:22"),
         ("{sparsity: -0.1}", r"sparsity: expected in \[0, 1\), found -0.1"),
-        ("{sparsity: .nan}", "value: expected a finite number, found nan"),
+        ("{sparsity: .nan}", r"sparsity: expected in \[0, 1\), found nan"),
+        ("{sparsity: .inf}", r"sparsity: expected in \[0, 1\), found inf"),
         ("{init_method: topk}", "sparsity: expected a sparsity, found nothing"),
         ("{sparsity: [0.5, 0.2]}", r"static has one sparsity, found the schedule Cycling\(values"),
         ("{sparsity: 0.5, algorithm: gmp, update: {freq: 9}}", "gmp prunes by a schedule, found t"),
@@ -65,7 +66,8 @@ def test_a_drop_fraction_lies_between_0_and_1(written: str, message: str) -> Non
     ("written", "message"),
     [
         ("prune_fraction: 1.0", r"prune_fraction: expected in \(0, 1\), found 1"),
-        ("rewind_step: -1", "rewind_step: expected at least 0, found -1"),
+        ("rewind_step: -1", "from 0 to before the first update at 9, found -1"),
+        ("rewind_step: 9", "from 0 to before the first update at 9, found 9"),
     ],
 )
 def test_a_round_of_pruning_prunes_some_and_goes_back_to_a_step(written: str, message: str) -> None:

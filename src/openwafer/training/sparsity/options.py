@@ -65,9 +65,10 @@ class SparsityGroup:
         structure: 2:4 keeps two of every four weights in a row; 4x4 keeps whole blocks.
         update: when masks are updated: every `freq` steps, or at a list of `steps`.
         drop_fraction: of set and rigl: the share of kept weights that an update drops; a number, a
-            schedule, or a list.
-        prune_fraction: of imp: the share of kept weights that a round prunes.
-        rewind_step: of imp: to which step's weights a round goes back; ``null`` goes on.
+            schedule, or a list; left out 0.3.
+        prune_fraction: of imp: the share of kept weights that a round prunes; left out 0.2.
+        rewind_step: of imp: to which step's weights a round goes back; ``null`` goes on. It is
+            before the first round.
     """
 
     sparsity: float | WrittenSchedule | tuple[float, ...] | None = None
@@ -141,14 +142,14 @@ class SparsityGroup:
         return _schedule(DROP_FRACTION if self.drop_fraction is None else self.drop_fraction)
 
     def _check_sparsity(self) -> None:
-        schedule = self._sparsity()
-        for value in _known_values(schedule):
+        for value in _known_values(self.sparsity):
             if not 0 <= value < 1:
                 raise InvalidFieldError(
                     "sparsity",
                     f"expected in [0, 1), found {value:g}",
                     help="0.9 keeps a tenth of the weights; 0 keeps all",
                 )
+        schedule = self._sparsity()
         is_number = isinstance(schedule, Constant)
         if self.algorithm in (AlgorithmName.STATIC, AlgorithmName.IMP) and not is_number:
             raise InvalidFieldError(
@@ -203,14 +204,20 @@ class SparsityGroup:
         self._refuse_elsewhere("prune_fraction", (AlgorithmName.IMP,))
         self._refuse_elsewhere("rewind_step", (AlgorithmName.IMP,))
         # A schedule may come down to 0; the number that one begins with may not be it.
-        for value in _known_values(self._drop_fraction()):
+        for value in _known_values(self.drop_fraction):
             _require_inside("drop_fraction", value)
         if self.prune_fraction is not None:
             _require_inside("prune_fraction", self.prune_fraction)
-        if self.rewind_step is not None and self.rewind_step < 0:
+        self._check_rewind_step()
+
+    def _check_rewind_step(self) -> None:
+        if self.rewind_step is None or self.update is None:
+            return
+        first = next(self.update.until(_FAR))
+        if not 0 <= self.rewind_step < first:
             raise InvalidFieldError(
                 "rewind_step",
-                f"expected at least 0, found {self.rewind_step}",
+                f"expected from 0 to before the first update at {first}, found {self.rewind_step}",
                 help="0 goes back to the initial weights",
             )
 
@@ -283,13 +290,21 @@ def _schedule(written: float | WrittenSchedule | tuple[float, ...]) -> Schedule:
     return Constant(written) if isinstance(written, int | float) else written
 
 
-def _known_values(schedule: Schedule) -> tuple[float, ...]:
+def _known_values(
+    written: float | WrittenSchedule | tuple[float, ...] | None,
+) -> tuple[float, ...]:
     """Values that need no number of steps: all of some schedules, the first of the others."""
-    match schedule:
+    match written:
+        case None:
+            return ()
+        case tuple():
+            return written
+        case int() | float():
+            return (written,)
         case Cycling(values):
             return values
         case _:
-            return (schedule(0, 0),)
+            return (written(0, 0),)
 
 
 def _require_inside(field: str, value: float) -> None:

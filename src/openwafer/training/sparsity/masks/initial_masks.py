@@ -66,7 +66,7 @@ def checkerboard_mask(
     num_units = structure.grid(shape)[1]
     number = num_kept(sparsity, num_units)
     # Diagonal d is taken where d * number / num_units has just passed a whole number.
-    past_whole = structure.diagonals(shape) * number % num_units
+    past_whole = structure.diagonals(shape).mul_(number).remainder_(num_units)
     return structure.spread(largest(num_units - 1 - past_whole, number), shape)
 
 

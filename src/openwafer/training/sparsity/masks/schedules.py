@@ -100,10 +100,10 @@ class Cosine:
 
     def __post_init__(self) -> None:
         _require_finite(self, "init", "minimum")
-        if not 0 < self.half_period < math.inf:
+        if not 1 <= self.half_period < math.inf:
             raise InvalidFieldError(
                 "half_period",
-                f"expected above 0, found {self.half_period:g}",
+                f"expected at least 1, found {self.half_period:g}",
                 help="write the number of steps from init to minimum",
             )
 
@@ -145,7 +145,11 @@ class Polynomial:
     type: Literal["polynomial"] = field(default="polynomial", kw_only=True)
 
     def __post_init__(self) -> None:
-        _require_finite(self, "final", "init", "power")
+        _require_finite(self, "final", "init")
+        if not 0 < self.power < math.inf:
+            raise InvalidFieldError(
+                "power", f"expected above 0, found {self.power:g}", help="write power: 3"
+            )
         if not 0 <= self.start < self.end:
             raise InvalidFieldError(
                 "end",
