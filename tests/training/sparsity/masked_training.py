@@ -125,7 +125,7 @@ class Packed:
         before, after = self.masks[name], update.mask
         self.values[name] = carried(self.values[name], before, after)
         self.states[name] = [carried(state, before, after) for state in self.states[name]]
-        if update.rewind_step == 0:
+        if update.is_rewound:
             self.values[name] = self.first[name][after]
             self.states[name] = [torch.zeros_like(state) for state in self.states[name]]
         self.masks[name] = after
@@ -175,7 +175,7 @@ class Plain:
                 plain_draws(units, SEED, step, name),
             )
             self._keep(name, plain_update(self.algorithm, given))
-            if self.algorithm == "imp":
+            if self.algorithm == "imp" and self.sparsity(step) > self.sparsity(step - 1):
                 self.weights[name] = initial_weights()[name] * self.masks[name]
                 for state in self.states[name]:
                     state.zero_()

@@ -150,17 +150,17 @@ class SparsityGroup:
                     help="0.9 keeps a tenth of the weights; 0 keeps all",
                 )
         schedule = self._sparsity()
-        is_number = isinstance(schedule, Constant)
-        if self.algorithm in (AlgorithmName.STATIC, AlgorithmName.IMP) and not is_number:
+        has_one = self.algorithm in (AlgorithmName.STATIC, AlgorithmName.IMP)
+        if has_one and not isinstance(schedule, Constant):
             raise InvalidFieldError(
                 "sparsity",
                 f"{self.algorithm} has one sparsity, found the schedule {schedule}",
                 help="write a number, or choose gmp, set or rigl",
             )
-        if self.algorithm is AlgorithmName.GMP and is_number:
+        if self.algorithm is AlgorithmName.GMP and isinstance(schedule, Constant):
             raise InvalidFieldError(
                 "sparsity",
-                f"gmp prunes by a schedule, found the one number {self.sparsity}",
+                f"gmp prunes by a schedule, found the one sparsity {schedule.value:g}",
                 help="choose static, or write sparsity: {type: polynomial, final: 0.9, end: 1000}",
             )
 

@@ -104,11 +104,18 @@ class IMP:
 
     Frankle and Carbin, arXiv 1803.03635: `rewind_step` 0 goes back to the initial weights; a few
     steps later is steadier in large models (arXiv 1912.05671); ``None`` goes on with the weights
-    as they are, which is pruning with retraining (Han et al., arXiv 1506.02626).
+    as they are, which is pruning with retraining (Han et al., arXiv 1506.02626). Dense parameters
+    go back with the sparse ones.
     """
 
     target: Target
     rewind_step: int | None
+
+    def rewinds(self, step: int) -> bool:
+        """Whether the update of `step` goes back: it prunes, as it does until the last sparsity."""
+        sparsity, num_updates = self.target.sparsity, self.target.updates.num_until(step)
+        is_denser_before = sparsity(step, num_updates - 1) < sparsity(step, num_updates)
+        return self.rewind_step is not None and is_denser_before
 
 
 Algorithm = Static | GMP | SET | RigL | IMP
@@ -173,8 +180,8 @@ def updated(
                 return no_update(mask, is_skipped=True)
             left = _undropped(algorithm, step, sizes, units, num_units)
             new = _grown(left, num_units, candidates.scores(units))
-    rewind_step = algorithm.rewind_step if isinstance(algorithm, IMP) else None
-    return update_to(mask, structure.spread(new, tuple(mask.shape)), rewind_step)
+    is_rewound = isinstance(algorithm, IMP) and algorithm.rewinds(step)
+    return update_to(mask, structure.spread(new, tuple(mask.shape)), is_rewound=is_rewound)
 
 
 def drop_fraction_at(algorithm: SET | RigL, step: int) -> float:

@@ -18,15 +18,15 @@ class MaskUpdate:
         mask: the new one, bool of the weight's shape.
         dropped: kept before, not now; value and optimizer states are forgotten.
         regrown: kept now, not before; value and optimizer states begin at 0.
-        rewind_step: kept weights go back to their values behind so many training steps, and their
-            optimizer states to 0; ``None`` for no rewinding.
+        is_rewound: kept weights go back to the values of IMP's `rewind_step`, and their optimizer
+            states to 0.
         is_skipped: nothing was decided, since weights or gradient are not finite.
     """
 
     mask: Tensor
     dropped: Tensor
     regrown: Tensor
-    rewind_step: int | None = None
+    is_rewound: bool = False
     is_skipped: bool = False
 
     @property
@@ -40,9 +40,9 @@ class MaskUpdate:
         return int(self.regrown.count_nonzero())
 
 
-def update_to(mask: Tensor, new: Tensor, rewind_step: int | None = None) -> MaskUpdate:
+def update_to(mask: Tensor, new: Tensor, *, is_rewound: bool) -> MaskUpdate:
     """The update that takes `mask` to `new`."""
-    return MaskUpdate(new, mask & ~new, new & ~mask, rewind_step)
+    return MaskUpdate(new, mask & ~new, new & ~mask, is_rewound)
 
 
 def no_update(mask: Tensor, *, is_skipped: bool = False) -> MaskUpdate:

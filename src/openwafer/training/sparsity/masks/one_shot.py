@@ -1,8 +1,8 @@
 """Pruning a trained linear map at once, by what its inputs are like: Wanda and SparseGPT.
 
-Weights are [rows, columns], a row for each output and a column for each input feature; inputs are
-[..., columns]. By magnitude and at random a weight is pruned with ``magnitude_mask`` and
-``random_mask``.
+Weights are [rows, columns], a row for each output and a column for each input feature, so those of
+the transformers library's Conv1D are given transposed; inputs are [..., columns]. By magnitude and
+at random a weight is pruned with ``magnitude_mask`` and ``random_mask``.
 """
 
 from dataclasses import dataclass
