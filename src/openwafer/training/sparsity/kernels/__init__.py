@@ -1,0 +1,1 @@
+"""Products with sparse weights that skip zeros, as vector code on any number of threads."""

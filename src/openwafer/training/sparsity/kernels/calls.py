@@ -1,0 +1,118 @@
+"""Products of a walk with activations, on tensors of contiguous 32-bit floats on the CPU."""
+
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openwafer.training.sparsity.kernels import layout, products
+from openwafer.training.sparsity.kernels.emission import TILE
+from openwafer.training.sparsity.kernels.index import Walk
+from openwafer.training.sparsity.kernels.processor import lanes_here
+from openwafer.training.sparsity.kernels.threads import num_threads_of, run
+
+SHARES_A_THREAD: Final = 4
+
+
+def tiled(plain: Tensor, lanes: int | None = None) -> Tensor:
+    """`[tiles, features, 64]`: activations `[tokens, features]`; the last tile filled with 0."""
+    tokens, features = plain.shape
+    tiles = torch.empty(-(-tokens // TILE), features, TILE)
+    record = np.zeros(1, layout.LAYOUT)
+    record["tokens"], record["features"] = tokens, features
+    record["plain"], record["tiled"] = plain.data_ptr(), tiles.data_ptr()
+    run(layout.tile_entry(lanes or lanes_here()[0]), record, len(tiles), tiles.numel())
+    return tiles
+
+
+def in_order_of_walk(walk: Walk, values: Tensor) -> Tensor:
+    """Values in the pattern's order, brought into that of a walk."""
+    return _move(layout.gather_entry(), walk, values)
+
+
+def in_order_of_pattern(walk: Walk, values: Tensor) -> Tensor:
+    """The reverse."""
+    return _move(layout.scatter_entry(), walk, values)
+
+
+def _move(entry: Any, walk: Walk, source: Tensor) -> Tensor:
+    target = torch.empty_like(source)
+    record = np.zeros(1, layout.MOVE)
+    record["count"], record["order"] = source.numel(), walk.order.ctypes.data
+    record["source"], record["target"] = source.data_ptr(), target.data_ptr()
+    run(entry, record, -(-source.numel() // layout.PIECE), source.numel())
+    return target
+
+
+def multiply(
+    walk: Walk,
+    values: Tensor,
+    tiles: Tensor,
+    num_tokens: int,
+    bias: Tensor | None = None,
+    lanes: int | None = None,
+) -> Tensor:
+    """`[num_tokens, rows]`: the walked matrix times tiled activations `[tiles, columns, 64]`.
+
+    Values are in the order of the walk. Each sum begins with the bias, and takes its products in
+    ascending order of columns.
+    """
+    output = torch.empty(num_tokens, walk.shape[0])
+    num_items = len(tiles) * walk.num_panels
+    work = num_tokens * values.numel()
+    scratch = torch.empty(num_threads_of(num_items, work), walk.panel_rows, TILE)
+    begun = torch.zeros(walk.shape[0]) if bias is None else bias
+    record = np.zeros(1, products.MULTIPLY)
+    _tell_walk(record, walk)
+    record["tokens"], record["input"] = num_tokens, tiles.data_ptr()
+    record["values"], record["bias"] = values.data_ptr(), begun.data_ptr()
+    record["scratch"], record["output"] = scratch.data_ptr(), output.data_ptr()
+    run(products.multiply_entry(lanes or lanes_here()[0]), record, num_items, work)
+    return output
+
+
+def sample(walk: Walk, tiles: Tensor, gradient_tiles: Tensor, lanes: int | None = None) -> Tensor:
+    """`[num_kept]` in the order of the walk: what `gradient.T @ input` has at kept positions.
+
+    Each sum takes its tiles of 64 tokens from the first to the last.
+    """
+    totals = torch.zeros(walk.columns.size)
+    work = len(tiles) * TILE * totals.numel()
+    shares = _shares(walk, num_threads_of(walk.rows.size, work))
+    record = np.zeros(1, products.SAMPLE)
+    _tell_walk(record, walk)
+    record["tiles"], record["totals"] = len(tiles), totals.data_ptr()
+    record["input"], record["gradient"] = tiles.data_ptr(), gradient_tiles.data_ptr()
+    record["shares"] = shares.ctypes.data
+    run(products.sample_entry(lanes or lanes_here()[0]), record, len(shares), work)
+    return totals
+
+
+def _shares(walk: Walk, num_threads: int) -> NDArray[np.int64]:
+    """Shares of the walk in items: blocks of a panel, or parts of a block where there are few."""
+    wanted = 1 if num_threads == 1 else -(-SHARES_A_THREAD * num_threads // walk.num_panels)
+    ranges = min(wanted, walk.num_blocks)
+    parts = -(-wanted // ranges)
+    bounds = [walk.num_blocks * n // ranges for n in range(ranges + 1)]
+    return np.array(
+        [
+            (panel, bounds[n], bounds[n + 1], part, parts)
+            for panel in range(walk.num_panels)
+            for n in range(ranges)
+            for part in range(parts)
+        ],
+        np.int64,
+    )
+
+
+def _tell_walk(record: NDArray[np.void], walk: Walk) -> None:
+    record["rows"], record["columns"] = walk.shape
+    record["panel_rows"], record["block_columns"] = walk.panel_rows, walk.block_columns
+    record["panels"], record["blocks"] = walk.num_panels, walk.num_blocks
+    record["block_starts"], record["starts"] = (
+        walk.block_starts.ctypes.data,
+        walk.starts.ctypes.data,
+    )
+    record["segment_rows"], record["walked"] = walk.rows.ctypes.data, walk.columns.ctypes.data
