@@ -134,3 +134,13 @@ def test_what_does_not_suit_the_model_or_the_run_is_refused(text: str, message: 
     with pytest.raises(OpenwaferError, match=message) as caught:
         resolve(groups, SHAPES, TABLES, 200, 0)
     assert "= help: " in str(caught.value)
+
+
+def test_a_schedule_that_leaves_its_range_is_told_with_its_group() -> None:
+    text = """
+  - {param_filter: "head.*", sparsity: 0.5}
+  - {algorithm: set, sparsity: {type: linear, init: 0, slope: 0.1}, update: {freq: 50}}
+"""
+    with pytest.raises(OpenwaferError, match="found 5 at step 50") as caught:
+        resolve(sparsity_groups(read(text)), SHAPES, TABLES, 200, 0)
+    assert "= note: group 2 of sparsity\n" in str(caught.value)

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from openwafer.diagnostics import counted, did_you_mean, error
+from openwafer.diagnostics import OpenwaferError, counted, did_you_mean, error
 from openwafer.training.sparsity.masks import (
     SET,
     Algorithm,
@@ -89,8 +89,8 @@ def resolve(
             ``drop-fraction-range``, ``mask-shape``, ``mask-pattern``.
     """
     algorithms = [group.build(seed) for group in groups]
-    for algorithm in algorithms:
-        _check_drop_fraction(algorithm, num_steps)
+    for index, algorithm in enumerate(algorithms):
+        _check_schedules(algorithm, index, num_steps)
     return {
         name: SparseParameter(
             index,
@@ -140,10 +140,15 @@ def _capacity(algorithm: Algorithm, name: str, shape: Shape, num_steps: int) -> 
     return max(number for _, number in changes)
 
 
-def _check_drop_fraction(algorithm: Algorithm, num_steps: int) -> None:
-    if isinstance(algorithm, SET | RigL):
-        for step in algorithm.target.updates.until(num_steps):
-            drop_fraction_at(algorithm, step)
+def _check_schedules(algorithm: Algorithm, index: int, num_steps: int) -> None:
+    try:
+        algorithm.target.changes((1, 1), num_steps)
+        if isinstance(algorithm, SET | RigL):
+            for step in algorithm.target.updates.until(num_steps):
+                drop_fraction_at(algorithm, step)
+    except OpenwaferError as found:
+        placed = (replace(each, notes=(*each.notes, _place(index))) for each in found.diagnostics)
+        raise OpenwaferError(*placed) from found
 
 
 def _place(index: int) -> str:
