@@ -37,6 +37,7 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
 from openwafer.training.session.parameter_groups import freeze
 from openwafer.training.session.precision import Weights
+from openwafer.training.session.sparse_model import make_sparse
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
@@ -89,7 +90,8 @@ def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.
     described = with_vocab_size(config.model, vocab_size)
     with _memory_for(described, config, scratch_folder):
         model = build(described, config.seed)
-    freeze(model, config.optimizer.frozen)
+        freeze(model, config.optimizer.frozen)
+        make_sparse(model, config, has_weights=True)
     return model
 
 
@@ -104,6 +106,7 @@ def build_hollow_model(config: RunConfig, vocab_size: int, scratch_folder: Path)
     if model is None:
         return _without_weights(build_model(config, vocab_size, scratch_folder), config)
     freeze(model, config.optimizer.frozen)
+    make_sparse(model, config, has_weights=False)
     return _without_weights(model, config)
 
 

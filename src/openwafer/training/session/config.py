@@ -16,6 +16,7 @@ from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.sparsity.options import WrittenSparsity, sparsity_groups
 from openwafer.training.stream.plan.placement import StoreTier
 
 WARM_UP_SHARE = 20
@@ -142,6 +143,8 @@ class RunConfig:
         schedule: how the learning rate moves.
         precision: number format that forwards compute in.
         weights: number format of the weights that are streamed; of bf16, fp32 masters are kept.
+        sparsity: share of zeros in all matrices but embeddings and output heads, or groups of
+            parameters with algorithms of their own; ``null`` is dense.
         loss_scale: for fp16.
         clip_norm: largest global norm of the gradients; ``null`` never clips.
         ema: decay of a moving average of the weights; ``null`` keeps none.
@@ -164,6 +167,7 @@ class RunConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     precision: Precision = Precision.FP32
     weights: Weights = Weights.FP32
+    sparsity: WrittenSparsity | None = None
     loss_scale: LossScaling = field(default_factory=LossScaling)
     clip_norm: float | None = 1.0
     ema: float | None = None
@@ -186,6 +190,8 @@ class RunConfig:
                 "name",
                 f"expected at most {MAX_NAME_BYTES} bytes, found {len(os.fsencode(self.name))}",
             )
+        if self.sparsity is not None:
+            sparsity_groups(self.sparsity)
         self._check_formats()
         self._check_schedule()
         self._check_length()

@@ -22,6 +22,7 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
 from openwafer.training.session.saved_run import SavedRun
+from openwafer.training.session.sparse_model import DenseWeights
 from openwafer.training.store import ArraySpec
 from openwafer.training.store.safetensors_file import cut_into_shards, write_header
 
@@ -92,17 +93,17 @@ def _write_all(
         model = build_hollow_model(config, tokenizer.vocab_size, Path(scratch))
     BufferWatch(model).restore(saved.state.buffers)
     files = hugging_face_files(model, dtype)
-    parameters = dict(model.named_parameters())
     buffers = {name: tensor for name, tensor in model.named_buffers() if name in files.names}
     decay = config.ema if form.uses_average else None
     wants_masters = dtype is not config.weights.dtype
     counts = saved.state.counts
     with saved_arrays(run, saved) as arrays:
-        weights = SavedWeights(arrays, counts, average_decay=decay, wants_masters=wants_masters)
+        stored = SavedWeights(arrays, counts, average_decay=decay, wants_masters=wants_masters)
+        weights = DenseWeights(stored, model)
         specs = [
             _spec(files.names[name], tensor, form.dtype)
             for name, tensor in chain(
-                ((name, parameters[name]) for name in weights), buffers.items()
+                ((name, weights.hollow(name)) for name in weights), buffers.items()
             )
         ]
         tensors = (tensor for _, tensor in chain(weights.items(), buffers.items()))

@@ -24,11 +24,13 @@ from openwafer.training.session.building import (
 )
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
+from openwafer.training.session.mask_updates import MaskUpdates
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
 from openwafer.training.session.saved_run import SavedRun, restore_execution
+from openwafer.training.session.sparse_model import sparse_parameters
 from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
@@ -127,6 +129,7 @@ def opened(
         model = build_hollow_model(config, vocab_size, folder.path)
     optimizers = build_optimizers(model, config.optimizer)
     tracks, buffers = DiskTracks(), BufferWatch(model)
+    masks = MaskUpdates(model, sparse_parameters(model, config), config.steps)
     notify("planning the step")
     planned = plan_run(
         make_workload(model, config, vocab_size),
@@ -145,6 +148,7 @@ def opened(
         if planned.speculates and isinstance(execution, StreamedExecution):
             speculation = Speculation(execution, model)
         trainer = Trainer(model, execution, groups, schedule, config, speculation)
+        masks.attach(execution)
         run = OpenedRun(config, folder, dataset, model, planned, execution, trainer, buffers)
         if saved is not None:
             run.restore(saved.state)

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
+from openwafer.training.sparsity.packed_linear import PackedLinear
 from openwafer.training.store.update_rules import build_optimizer, options_of
 
 MUON = "muon"
@@ -114,14 +115,15 @@ def _settings_by_name(
     model: nn.Module, trained: Mapping[str, nn.Parameter], config: OptimizerConfig
 ) -> dict[str, Settings]:
     chosen = Settings(config.name, config.learning_rate, config.weight_decay, config.options)
-    tables = _tables(model)
+    tables, sparse = tables_of(model), _sparse_weights(model)
     settings = {}
     for name, parameter in trained.items():
         own = chosen
         # Muon turns a matrix as a map between features, which a table of embeddings is not.
         if config.name == MUON and (parameter.ndim != 2 or id(parameter) in tables):
             own = replace(own, optimizer=BESIDE_MUON, options={})
-        decays = parameter.ndim >= 2 or "weight_decay" not in options_of(own.optimizer)
+        is_matrix = parameter.ndim >= 2 or id(parameter) in sparse
+        decays = is_matrix or "weight_decay" not in options_of(own.optimizer)
         settings[name] = own if decays else replace(own, weight_decay=0.0)
     for group in config.groups:
         for pattern in group.match:
@@ -143,8 +145,8 @@ def _check_options(settings: Settings) -> None:
     build_optimizer(settings.optimizer, [torch.zeros(1, 1)], settings.torch_options())
 
 
-def _tables(model: nn.Module) -> set[int]:
-    """Weights of embeddings, and of heads: linear maps with as many outputs as there are rows."""
+def tables_of(model: nn.Module) -> set[int]:
+    """Identities of embeddings, and of heads: linear maps to as many as there are rows."""
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     num_rows = {embedding.num_embeddings for embedding in embeddings}
     heads = [
@@ -153,6 +155,12 @@ def _tables(model: nn.Module) -> set[int]:
         if isinstance(module, nn.Linear) and module.out_features in num_rows
     ]
     return {id(module.weight) for module in (*embeddings, *heads)}
+
+
+def _sparse_weights(model: nn.Module) -> set[int]:
+    """Values of sparse matrices, which are vectors."""
+    modules = (module for module in model.modules() if isinstance(module, PackedLinear))
+    return {id(module.weight) for module in modules}
 
 
 def _matching(pattern: str, parameters: Mapping[str, nn.Parameter], key: str) -> list[str]:

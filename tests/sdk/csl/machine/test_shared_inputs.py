@@ -16,7 +16,6 @@ const to = @get_dsr(dsr_dest, 1);
 var a: [4]u32;
 const a_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i] });
 const add_id = if (@is_arch("wse3")) @get_data_task_id(queue) else @get_data_task_id(blue);
-const other_id = @get_local_task_id(10);
 task add(value: u32) void { a[0] += value; }
 comptime {
   @initialize_queue(queue, .{ .color = blue });
@@ -36,13 +35,7 @@ def said(folder: Path, arch: Arch, main: str, start: str = "") -> tuple[str, ...
 
 @pytest.mark.parametrize("arch", Arch)
 @pytest.mark.parametrize(
-    ("main", "start"),
-    [
-        (MOVE, ""),
-        ("@block(other_id);" + MOVE, "@block(other_id);"),
-        (LOAD + MOVE_BY_REGISTERS, ""),
-        (MOVE_BY_REGISTERS, LOAD),
-    ],
+    ("main", "start"), [(MOVE, ""), (LOAD + MOVE_BY_REGISTERS, ""), (MOVE_BY_REGISTERS, LOAD)]
 )
 def test_wavelets_that_a_task_and_an_operation_wait_for_are_a_warning(
     tmp_path: Path, arch: Arch, main: str, start: str

@@ -45,8 +45,8 @@ def _open_tasks(
     if not all(isinstance(target, ir.Constant) for target in targets):
         return {}
     blocked = {target.value for target in targets if isinstance(target, ir.Constant)}
-    blocked |= {of << 8 | number for (of, number), is_it in machine.blocked.items() if is_it}
     kind = block_kind(arch, TaskKind.DATA)
+    blocked |= {kind << 8 | target for (_, target), is_it in machine.blocked.items() if is_it}
     own = (bound for bound in machine.tasks if bound.kind is TaskKind.DATA)
     return {bound.task_id: bound for bound in own if kind << 8 | bound.task_id not in blocked}
 

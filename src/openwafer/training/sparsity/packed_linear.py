@@ -1,0 +1,170 @@
+"""A linear module whose weight is two parameters: the kept values, and the packed pattern."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils import parametrize
+from transformers.pytorch_utils import Conv1D
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.sparsity.masked_dense import Spread, masked_linear
+from openwafer.training.sparsity.packed.room import PackedRoom
+from openwafer.training.sparsity.pattern import Pattern
+
+PATTERN = "weight_pattern"
+"""Name of the parameter beside ``weight``."""
+
+
+class PackedLinear(nn.Module):
+    """A linear map of a sparse weight, in the place of a module with a dense one.
+
+    To whoever stores, moves and updates parameters the values are a vector like any other, and the
+    pattern is a parameter that is not trained.
+
+    Args:
+        room: for the pattern of the weight.
+        bias: of the module that this one replaces.
+        is_turned: whether the weight is `[features, outputs]`, as that of ``Conv1D``.
+        like: a tensor of the dtype and on the device of the values, which are not set.
+
+    Attributes:
+        weight: values `[capacity]`, in the order of the pattern's positions, then zeros.
+        weight_pattern: `uint8 [num_bytes]`.
+        bias: `[outputs]`, or ``None``.
+    """
+
+    def __init__(
+        self,
+        room: PackedRoom,
+        bias: nn.Parameter | None,
+        *,
+        is_turned: bool = False,
+        like: Tensor,
+    ) -> None:
+        super().__init__()
+        self.room = room
+        self.spread = Spread(room, is_turned)
+        self.weight: nn.Parameter = nn.Parameter(
+            like.new_empty(room.capacity), requires_grad=like.requires_grad
+        )
+        packed = torch.empty(room.num_bytes, dtype=torch.uint8, device=like.device)
+        self.weight_pattern: nn.Parameter = nn.Parameter(packed, requires_grad=False)
+        self.bias = bias
+
+    @property
+    def in_features(self) -> int:
+        """Features of an input."""
+        return self.room.shape[0 if self.spread.is_turned else 1]
+
+    @property
+    def out_features(self) -> int:
+        """Features of an output."""
+        return self.room.shape[1 if self.spread.is_turned else 0]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`[..., in_features]` to `[..., out_features]`."""
+        values: Tensor = self.weight
+        bias: Tensor | None = self.bias
+        kind = inputs.device.type
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            inputs, values = inputs.to(dtype), values.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
+        return masked_linear(inputs, values, self.weight_pattern, bias, self.spread)
+
+    @property
+    def pattern(self) -> Pattern:
+        """Which positions are kept."""
+        return self.room.pattern(self.weight_pattern)
+
+    @torch.no_grad()
+    def take(self, weight: Tensor, mask: Tensor) -> None:
+        """Become the kept part of a dense weight; ``mask`` is of the weight's shape."""
+        pattern = Pattern.from_mask(mask)
+        self.weight_pattern.copy_(self.room.packed(pattern))
+        self.weight.zero_()
+        self.weight[: pattern.num_kept] = pattern.values_of(weight)
+
+    def dense_weight(self) -> Tensor:
+        """The weight with zeros where nothing is kept."""
+        pattern = self.pattern
+        return pattern.dense(self.weight.detach()[: pattern.num_kept])
+
+    def extra_repr(self) -> str:
+        """As torch shows the module."""
+        rows, columns = self.room.shape
+        sparsity = 1 - self.room.capacity / max(rows * columns, 1)
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, sparsity={sparsity:.3g}"
+        )
+
+
+Mask = Callable[[str, Tensor], Tensor]
+"""The mask of a weight, by its name and its values."""
+
+
+def pack_linears(model: nn.Module, capacities: Mapping[str, int], mask: Mask | None) -> None:
+    """Replace modules of a model by sparse ones, one weight after the other.
+
+    Args:
+        model: changed in place.
+        capacities: most positions that are ever kept, by the names of weights, all of linear
+            modules.
+        mask: chooses the positions; ``None`` leaves the parameters without values.
+
+    Raises:
+        OpenwaferError: ``sparse-module`` for a weight of another kind of module, ``sparse-tied``.
+    """
+    _refuse_tied(model, capacities)
+    for name, capacity in capacities.items():
+        path, _, attribute = name.rpartition(".")
+        module = model.get_submodule(path)
+        if attribute != "weight" or not _is_plain(module):
+            raise _no_linear(name, module)
+        weight, bias = module.get_parameter("weight"), module._parameters["bias"]  # noqa: SLF001
+        room = PackedRoom.smallest((int(weight.shape[0]), int(weight.shape[1])), capacity)
+        made = PackedLinear(room, bias, is_turned=isinstance(module, Conv1D), like=weight)
+        if mask is not None:
+            made.take(weight.detach(), mask(name, weight.detach()))
+        made.train(module.training)
+        parent, _, child = path.rpartition(".")
+        setattr(model.get_submodule(parent), child, made)
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a module does with its weight what a linear map does, and nobody else uses it."""
+    forward = type(module).forward
+    is_watched = vars(module)["_forward_hooks"] or vars(module)["_forward_pre_hooks"]
+    return (
+        forward in (nn.Linear.forward, Conv1D.forward)
+        and "forward" not in vars(module)
+        # Of attention, which multiplies by the weight itself.
+        and not isinstance(module, NonDynamicallyQuantizableLinear)
+        and not parametrize.is_parametrized(module)
+        and not is_watched
+    )
+
+
+def _no_linear(name: str, module: nn.Module) -> OpenwaferError:
+    return error(
+        "sparse-module",
+        f"{name!r} belongs to a {type(module).__name__}, and sparse are the weights of modules "
+        "that do what nn.Linear or the transformers library's Conv1D does, without hooks",
+        help="leave it dense: name the weights that shall be sparse, without this one",
+    )
+
+
+def _refuse_tied(model: nn.Module, chosen: Mapping[str, int]) -> None:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    for tied in names.values():
+        if len(tied) > 1 and not chosen.keys().isdisjoint(tied):
+            raise error(
+                "sparse-tied",
+                f"the weight {tied[0]!r} is used in {len(tied)} places: {', '.join(tied)}",
+                help="leave it dense, or let the model not tie its weights",
+            )

@@ -1,0 +1,141 @@
+"""A run with sparse weights gives the bits of a plain loop with dense ones that are masked."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from openwafer.training.models.export import to_hugging_face
+from openwafer.training.plan_record import Mode
+from openwafer.training.session import RunConfig, Session
+from openwafer.training.session.config import ScheduleConfig
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.sparsity.masks import Cycling, EverySteps
+from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
+from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import checkerboard
+from tests.training.session.plain_sparse_loop import PlainSparsity, plain_sparse_loop
+from tests.training.session.tiny_runs import (
+    GPT,
+    TinyData,
+    differing,
+    quiet,
+    saved_arrays,
+    tiny_config,
+)
+
+STEPS = 8
+EVERY_2 = EverySteps(2)
+FALLING = {0: 0.5, 2: 0.6, 4: 0.7, 6: 0.8, 8: 0.5}
+UPDATES = frozenset((2, 4, 6, 8))
+
+
+def group(name: str) -> SparsityGroup:
+    sparsity = Cycling((0.5, 0.6, 0.7, 0.8)) if name == "gmp" else 0.75
+    return SparsityGroup(sparsity, AlgorithmName(name), update=EVERY_2)
+
+
+ALGORITHMS: dict[str, tuple[WrittenSparsity, PlainSparsity]] = {
+    "static": (0.75, PlainSparsity("static", {0: 0.75})),
+    "set": (group("set"), PlainSparsity("set", {0: 0.75}, UPDATES)),
+    "rigl": (group("rigl"), PlainSparsity("rigl", {0: 0.75}, UPDATES)),
+    "gmp": (group("gmp"), PlainSparsity("gmp", FALLING, UPDATES)),
+}
+
+
+def sparse_config(data: TinyData, folder: Path, sparsity: WrittenSparsity) -> RunConfig:
+    """Unfused, since the fused kernel rounds a tensor's last elements in a way of their own."""
+    return replace(
+        tiny_config(data, folder),
+        steps=STEPS,
+        model=GPT,
+        sparsity=sparsity,
+        clip_norm=None,
+        batch=BatchConfig(size=6, sequence_length=12, micro_batches=2),
+        optimizer=OptimizerConfig(learning_rate=1e-2, options={"fused": False}),
+        schedule=ScheduleConfig("constant", {"num_warm_up_steps": 1}),
+    )
+
+
+def streamed(config: RunConfig, tier: StoreTier | None) -> RunConfig:
+    """The run on a tier of the store, or resident."""
+    mode, store = (Mode.RESIDENT, StoreTier.DRAM) if tier is None else (Mode.STREAMED, tier)
+    return replace(config, streaming=replace(config.streaming, mode=mode, store=store))
+
+
+def exported(session: Session, folder: Path) -> Mapping[str, torch.Tensor]:
+    """Weights as others read them."""
+    return load_file(session.export(folder) / "model.safetensors")
+
+
+def named_as_exported(weights: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    names = to_hugging_face(replace(GPT, vocab_size=280), weights).names
+    return {names[name]: weight for name, weight in weights.items()}
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "clipped": {"clip_norm": 1.0},
+    "bf16": {"weights": Weights.BF16, "precision": Precision.BF16},
+    "average": {"ema": 0.9},
+    "lion": {"optimizer": OptimizerConfig("lion", 1e-3)},
+    "muon": {"optimizer": OptimizerConfig("muon", 1e-3)},
+}
+TIERS = {"resident": None, "dram": StoreTier.DRAM, "disk": StoreTier.DISK}
+
+
+@pytest.mark.parametrize(("algorithm", "tier"), checkerboard(ALGORITHMS, TIERS))
+def test_a_sparse_run_equals_the_plain_loop_with_masks(
+    data: TinyData,
+    tmp_path: Path,
+    algorithm: tuple[WrittenSparsity, PlainSparsity],
+    tier: StoreTier | None,
+) -> None:
+    written, plain = algorithm
+    config = streamed(sparse_config(data, tmp_path, written), tier)
+    session = Session(config, console=quiet())
+    session.train()
+    expected = named_as_exported(plain_sparse_loop(config, plain))
+    assert differing(exported(session, tmp_path / "out"), expected) == []
+
+
+def test_a_sparse_run_that_stopped_goes_on_as_the_unbroken_one(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = streamed(sparse_config(data, tmp_path, group("rigl")), StoreTier.DISK)
+    whole = Session(replace(config, name="whole"), console=quiet())
+    whole.train()
+    Session(replace(config, steps=3), console=quiet()).train()
+    broken = Session(config, console=quiet())
+    broken.resume()
+    expected = exported(whole, tmp_path / "whole-out")
+    assert differing(exported(broken, tmp_path / "broken-out"), expected) == []
+
+
+def test_the_store_keeps_what_the_kept_weights_cost(data: TinyData, tmp_path: Path) -> None:
+    config = sparse_config(data, tmp_path, 0.9)
+    arrays = saved_arrays(Session(config, console=quiet()).train())
+    name = "layers.0.mlp.up.weight"
+    num_kept = int(0.1 * GPT.hidden_size * GPT.mlp_units)
+    assert {arrays[key].numel() for key in arrays if key.endswith(f"/{name}")} == {num_kept}
+    assert arrays[name].numel() == num_kept
+    assert arrays[f"{name}_pattern"].dtype is torch.uint8
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_sparse_weights_go_with_what_else_a_run_may_have(
+    data: TinyData, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    config = replace(sparse_config(data, tmp_path, group("rigl")), **change)
+    session = Session(config, console=quiet())
+    session.train()
+    found = exported(session, tmp_path / "out")
+    hidden = [t for name, t in found.items() if t.ndim == 2 and ".layers." in name]
+    # What grew behind the last step is still zero.
+    shares = [1 - int(t.count_nonzero()) / t.numel() for t in hidden]
+    assert all(0.75 <= share < 0.75 + 0.3 * 0.25 for share in shares)
