@@ -1,0 +1,214 @@
+"""Products with sparse weights beside dense ones: how many times faster, and what others reach.
+
+Sparse and dense take turns in one process, on the same threads, and a ratio is that of two medians.
+With one thread, seconds are those of the processor, which other programs leave alone. Each product
+is checked against float64 before it counts.
+
+Columns: forward, gradient of the inputs, gradient of the values, and all three, with activations
+that are tiled already; `whole` is all three with the tiling, and values brought into the order of
+the products, as `sparse_linear` does it. All are times faster than torch's dense fp32 product. The
+others are forward only, but for dense bf16.
+
+    python benchmarks/bench_sparse.py [--threads 1] [--rounds 9] [--short]
+    python benchmarks/bench_sparse.py --shapes 1024x1024 --tokens 512 --sparsities 0.9 0.95
+"""
+
+import argparse
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import scipy.sparse
+import torch
+from torch import Tensor, nn
+
+from openwafer.training.sparsity.kernels import calls
+from openwafer.training.sparsity.kernels.index import Index, walks_of
+from openwafer.training.sparsity.linear import SparseLinear
+from openwafer.training.sparsity.pattern import Pattern
+
+SHAPES = ("1024x1024", "4096x1024", "4096x4096")
+TOKENS = (128, 512, 2048)
+SPARSITIES = (0.5, 0.75, 0.8, 0.9, 0.95, 0.99)
+CHECKED_TOKENS = 64
+MOST_OFF = 1e-4
+HEAD = f"{'weight':>10} {'tokens':>6} {'zeros':>5} | {'fwd':>5} {'dX':>5} {'dW':>5} {'all':>5}"
+HEAD += f" {'whole':>5} | {'bf16':>5} {'CSR':>5} {'scipy':>5} | dense fp32, ms"
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sparse weight with activations, plain and tiled."""
+
+    pattern: Pattern
+    weight: Tensor
+    inputs: Tensor
+    gradient: Tensor
+
+    @property
+    def values(self) -> Tensor:
+        """What the weight has at kept positions."""
+        return self.pattern.values_of(self.weight)
+
+
+def case_of(shape: str, num_tokens: int, sparsity: float) -> Case:
+    rows, columns = map(int, shape.split("x"))
+    mask = torch.rand(rows, columns) >= sparsity
+    weight = torch.randn(rows, columns) * mask
+    inputs, gradient = torch.randn(num_tokens, columns), torch.randn(num_tokens, rows)
+    return Case(Pattern.from_mask(mask), weight, inputs, gradient)
+
+
+def dense_works(case: Case) -> dict[str, Work]:
+    x, g, weight = case.inputs, case.gradient, case.weight
+    x_half, g_half, half = x.bfloat16(), g.bfloat16(), weight.bfloat16()
+    return {
+        "dense fwd": lambda: x @ weight.T,
+        "dense dX": lambda: g @ weight,
+        "dense dW": lambda: g.T @ x,
+        "bf16": lambda: (x_half @ half.T, g_half @ half, g_half.T @ x_half),
+    }
+
+
+def sparse_works(case: Case) -> dict[str, Work]:
+    walk, transposed = walks_of(Index.of(case.pattern).words)
+    x, g, values, num_tokens = case.inputs, case.gradient, case.values, len(case.inputs)
+    x_tiles, g_tiles = calls.tiled(x), calls.tiled(g)
+    in_walk = calls.in_order_of_walk(walk, values)
+    in_transposed = calls.in_order_of_walk(transposed, values)
+    totals = calls.sample(walk, x_tiles, g_tiles)
+
+    def moves() -> None:
+        for tensor in (x, x, g):
+            calls.tiled(tensor)
+        calls.in_order_of_walk(walk, values)
+        calls.in_order_of_walk(transposed, values)
+        calls.in_order_of_pattern(walk, totals)
+
+    return {
+        "fwd": lambda: calls.multiply(walk, in_walk, x_tiles, num_tokens),
+        "dX": lambda: calls.multiply(transposed, in_transposed, g_tiles, num_tokens),
+        "dW": lambda: calls.sample(walk, x_tiles, g_tiles),
+        "moves": moves,
+    }
+
+
+def works_of_others(case: Case) -> dict[str, Work]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls its sparse tensors a prototype
+        torch_csr = case.weight.to_sparse_csr()
+    scipy_csr = scipy.sparse.csr_matrix(case.weight.numpy())
+    x_T = case.inputs.T.contiguous()
+    return {"CSR": lambda: torch_csr @ x_T, "scipy": lambda: scipy_csr @ x_T.numpy()}
+
+
+def check(case: Case) -> None:
+    """Compare the products of the first tokens, and all gradients of values, with float64."""
+    walk, transposed = walks_of(Index.of(case.pattern).words)
+    x, g = case.inputs[:CHECKED_TOKENS], case.gradient[:CHECKED_TOKENS]
+    x_tiles, g_tiles = calls.tiled(x), calls.tiled(g)
+    in_walk = calls.in_order_of_walk(walk, case.values)
+    in_transposed = calls.in_order_of_walk(transposed, case.values)
+    of_values = calls.in_order_of_pattern(walk, calls.sample(walk, x_tiles, g_tiles))
+    exact_x, exact_g, weight = x.double(), g.double(), case.weight.double()
+    pairs = [
+        (calls.multiply(walk, in_walk, x_tiles, len(x)), exact_x @ weight.T),
+        (calls.multiply(transposed, in_transposed, g_tiles, len(x)), exact_g @ weight),
+        (of_values, case.pattern.values_of(exact_g.T @ exact_x)),
+    ]
+    for found, exact in pairs:
+        off = (found - exact).abs().max() / exact.abs().max()
+        if not off <= MOST_OFF:
+            raise SystemExit(f"a product is wrong by {off:.1e}")
+
+
+def medians(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
+    """Seconds of each work in the median, all works in turns."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            start = clock()
+            work()
+            if number:
+                seconds[name].append(clock() - start)
+    return {name: statistics.median(each) for name, each in seconds.items()}
+
+
+def row(shape: str, num_tokens: int, sparsity: float, rounds: int) -> str:
+    case = case_of(shape, num_tokens, sparsity)
+    check(case)
+    own = medians({**dense_works(case), **sparse_works(case)}, rounds)
+    others = medians(works_of_others(case), 3)
+    dense = [own[f"dense {name}"] for name in ("fwd", "dX", "dW")]
+    sparse = [own[name] for name in ("fwd", "dX", "dW")]
+    ratios = [a / b for a, b in zip(dense, sparse, strict=True)]
+    ratios += [sum(dense) / sum(sparse), sum(dense) / (sum(sparse) + own["moves"])]
+    beside = [sum(dense) / own["bf16"], *(dense[0] / seconds for seconds in others.values())]
+    cells = " ".join(f"{r:5.2f}" for r in ratios), " ".join(f"{r:5.2f}" for r in beside)
+    milliseconds = " ".join(f"{1e3 * seconds:.2f}" for seconds in dense)
+    return f"{shape:>10} {num_tokens:6} {sparsity:5.2f} | {cells[0]} | {cells[1]} | {milliseconds}"
+
+
+def mlp_row(num_tokens: int, sparsity: float, rounds: int) -> str:
+    """A block of two layers with GELU between, forward and backward through autograd."""
+    dense = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
+    layers = [
+        SparseLinear.of(layer, torch.rand(layer.weight.shape) >= sparsity)
+        if isinstance(layer, nn.Linear)
+        else layer
+        for layer in dense
+    ]
+    x = torch.randn(num_tokens, 1024, requires_grad=True)
+
+    def work_of(model: nn.Module) -> Work:
+        def work() -> None:
+            model.zero_grad()
+            x.grad = None
+            model(x).sum().backward()
+
+        return work
+
+    works = {"dense": work_of(dense), "sparse": work_of(nn.Sequential(*layers))}
+    seconds = medians(works, rounds)
+    ratio = seconds["dense"] / seconds["sparse"]
+    return f"MLP 1024-4096-1024 {num_tokens:6} {sparsity:5.2f} | {ratio:5.2f}"
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--short", action="store_true", help="the smallest weight, 512 tokens")
+    parser.add_argument("--shapes", nargs="+", default=SHAPES)
+    parser.add_argument("--tokens", nargs="+", type=int, default=TOKENS)
+    parser.add_argument("--sparsities", nargs="+", type=float, default=SPARSITIES)
+    chosen = parser.parse_args(given)
+    if chosen.short:
+        chosen.shapes, chosen.tokens = SHAPES[:1], (512,)
+    return chosen
+
+
+def main() -> None:
+    chosen = arguments()
+    torch.set_num_threads(chosen.threads)
+    torch.manual_seed(0)
+    print(f"{chosen.threads} threads, load {os.getloadavg()[0]:.1f}")
+    print(HEAD)
+    for shape in chosen.shapes:
+        for num_tokens in chosen.tokens:
+            for sparsity in chosen.sparsities:
+                print(row(shape, num_tokens, sparsity, chosen.rounds), flush=True)
+    for num_tokens in chosen.tokens:
+        for sparsity in chosen.sparsities:
+            print(mlp_row(num_tokens, sparsity, chosen.rounds), flush=True)
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
