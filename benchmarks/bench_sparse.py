@@ -25,6 +25,7 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
+from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.sparsity.kernels import calls
 from openwafer.training.sparsity.kernels.index import Index, walks_of
 from openwafer.training.sparsity.linear import SparseLinear
@@ -195,6 +196,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
+    restart_with_defaults()
     chosen = arguments()
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
