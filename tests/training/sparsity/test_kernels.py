@@ -36,13 +36,10 @@ def threads(number: int) -> Iterator[None]:
 
 
 def products(case: Case, lanes: int) -> Products:
-    walk, transposed = walks_of(case.index.words)
-    x, g = calls.tiled(case.inputs, lanes), calls.tiled(case.gradient, lanes)
-    ordered = calls.in_order_of_walk(walk, case.values)
-    output = calls.multiply(walk, ordered, x, len(case.inputs), case.bias, lanes)
-    ordered = calls.in_order_of_walk(transposed, case.values)
-    of_inputs = calls.multiply(transposed, ordered, g, len(case.inputs), None, lanes)
-    of_values = calls.in_order_of_pattern(walk, calls.sample(walk, x, g, lanes))
+    walks = walks_of(case.index.words)
+    output = calls.forward(walks[0], case.values, case.inputs, case.bias, lanes)
+    given = case.gradient, case.inputs, case.values
+    of_inputs, of_values = calls.backward(walks, *given, lanes)
     return Products(output, of_inputs, of_values, case.gradient.sum(0))
 
 
@@ -93,6 +90,11 @@ def test_any_number_of_threads_gives_the_same_bits(shape: tuple[int, int, int, f
     for number in (2, 2, 3):
         with threads(number):
             assert all(map(torch.equal, all_of(products(case, lanes)), all_of(alone)))
+
+
+def test_many_tokens_are_taken_some_at_a_time() -> None:
+    num_tokens = 2 * calls.WORKSPACE_BYTES // (4 * 700) + 1
+    assert_within_bounds(case_of(400, 300, num_tokens, 0.9), lanes_here()[0])
 
 
 def test_sums_take_their_columns_in_ascending_order() -> None:

@@ -79,10 +79,7 @@ def _sparse_linear(
     sizes: Sequence[int],  # noqa: ARG001  (for those who see no words)
 ) -> Tensor:
     walk, _ = walks_of(words)
-    begun = None if bias is None else _floats(bias)
-    ordered = calls.in_order_of_walk(walk, _floats(values))
-    output = calls.multiply(walk, ordered, calls.tiled(_floats(inputs)), len(inputs), begun)
-    return output.to(inputs.dtype)
+    return calls.forward(walk, values, inputs, bias).to(inputs.dtype)
 
 
 @_sparse_linear.register_fake
@@ -101,16 +98,7 @@ def _sparse_linear_backward(
     sizes: Sequence[int],  # noqa: ARG001
 ) -> list[Tensor]:
     """Gradients of the inputs, if the values are given, and of the values, if the inputs are."""
-    walk, transposed = walks_of(words)
-    tiles = calls.tiled(_floats(gradient))
-    gradients = []
-    if values is not None:
-        ordered = calls.in_order_of_walk(transposed, _floats(values))
-        gradients.append(calls.multiply(transposed, ordered, tiles, len(gradient)))
-    if inputs is not None:
-        totals = calls.sample(walk, calls.tiled(_floats(inputs)), tiles)
-        gradients.append(calls.in_order_of_pattern(walk, totals))
-    return gradients
+    return calls.backward(walks_of(words), gradient, inputs, values)
 
 
 @_sparse_linear_backward.register_fake
@@ -125,10 +113,6 @@ def _(
     kinds += [] if values is None else [(gradient.shape[0], sizes[1])]
     kinds += [] if inputs is None else [(sizes[2],)]
     return [gradient.new_empty(kind, dtype=torch.float32) for kind in kinds]
-
-
-def _floats(tensor: Tensor) -> Tensor:
-    return tensor.detach().float().contiguous()
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001  (torch names it)

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openwafer.training.sparsity.kernels import layout, products
-from openwafer.training.sparsity.kernels.emission import TILE
+from openwafer.training.sparsity.kernels.emission import TILE, TILE_BYTES
 from openwafer.training.sparsity.kernels.index import Walk
 from openwafer.training.sparsity.kernels.processor import lanes_here
 from openwafer.training.sparsity.kernels.threads import num_threads_of, run
 
 SHARES_A_THREAD: Final = 4
+WORKSPACE_BYTES: Final = 4 << 20
 
 
 def tiled(plain: Tensor, lanes: int | None = None) -> Tensor:
@@ -50,35 +51,32 @@ def multiply(
     walk: Walk,
     values: Tensor,
     tiles: Tensor,
-    num_tokens: int,
-    bias: Tensor | None = None,
+    output: Tensor,
+    bias: Tensor,
     lanes: int | None = None,
-) -> Tensor:
-    """`[num_tokens, rows]`: the walked matrix times tiled activations `[tiles, columns, 64]`.
+) -> None:
+    """Fill `output [tokens, rows]` with the walked matrix times `tiles [tiles, columns, 64]`.
 
     Values are in the order of the walk. Each sum begins with the bias, and takes its products in
     ascending order of columns.
     """
-    output = torch.empty(num_tokens, walk.shape[0])
-    num_items = len(tiles) * walk.num_panels
-    work = num_tokens * values.numel()
+    num_items, work = len(tiles) * walk.num_panels, output.shape[0] * values.numel()
     scratch = torch.empty(num_threads_of(num_items, work), walk.panel_rows, TILE)
-    begun = torch.zeros(walk.shape[0]) if bias is None else bias
     record = np.zeros(1, products.MULTIPLY)
     _tell_walk(record, walk)
-    record["tokens"], record["input"] = num_tokens, tiles.data_ptr()
-    record["values"], record["bias"] = values.data_ptr(), begun.data_ptr()
+    record["tokens"], record["input"] = output.shape[0], tiles.data_ptr()
+    record["values"], record["bias"] = values.data_ptr(), bias.data_ptr()
     record["scratch"], record["output"] = scratch.data_ptr(), output.data_ptr()
     run(products.multiply_entry(lanes or lanes_here()[0]), record, num_items, work)
-    return output
 
 
-def sample(walk: Walk, tiles: Tensor, gradient_tiles: Tensor, lanes: int | None = None) -> Tensor:
-    """`[num_kept]` in the order of the walk: what `gradient.T @ input` has at kept positions.
+def sample(
+    walk: Walk, tiles: Tensor, gradient_tiles: Tensor, totals: Tensor, lanes: int | None = None
+) -> None:
+    """Add to `totals [num_kept]` what `gradient.T @ input` has at kept positions.
 
-    Each sum takes its tiles of 64 tokens from the first to the last.
+    Totals are in the order of the walk. Each takes the tiles of 64 tokens from the first on.
     """
-    totals = torch.zeros(walk.columns.size)
     work = len(tiles) * TILE * totals.numel()
     shares = _shares(walk, num_threads_of(walk.rows.size, work))
     record = np.zeros(1, products.SAMPLE)
@@ -87,7 +85,54 @@ def sample(walk: Walk, tiles: Tensor, gradient_tiles: Tensor, lanes: int | None 
     record["input"], record["gradient"] = tiles.data_ptr(), gradient_tiles.data_ptr()
     record["shares"] = shares.ctypes.data
     run(products.sample_entry(lanes or lanes_here()[0]), record, len(shares), work)
-    return totals
+
+
+def forward(
+    walk: Walk, values: Tensor, inputs: Tensor, bias: Tensor | None, lanes: int | None = None
+) -> Tensor:
+    """`[tokens, rows]`: the walked matrix times `inputs [tokens, columns]`, plus bias.
+
+    Values are in the order of the pattern. Tokens are tiled some at a time, in little memory.
+    """
+    output = torch.empty(len(inputs), walk.shape[0])
+    begun = torch.zeros(walk.shape[0]) if bias is None else floats(bias)
+    ordered = in_order_of_walk(walk, floats(values))
+    for some in _tokens_at_a_time(len(inputs), walk.shape[1]):
+        multiply(walk, ordered, tiled(floats(inputs[some]), lanes), output[some], begun, lanes)
+    return output
+
+
+def backward(
+    walks: tuple[Walk, Walk],
+    gradient: Tensor,
+    inputs: Tensor | None,
+    values: Tensor | None,
+    lanes: int | None = None,
+) -> list[Tensor]:
+    """Gradients of the inputs, if the values are given, and of the values, if the inputs are."""
+    walk, transposed = walks
+    of_inputs = torch.empty(len(gradient) if values is not None else 0, walk.shape[1])
+    totals, zeros = torch.zeros(walk.columns.size), torch.zeros(walk.shape[1])
+    ordered = None if values is None else in_order_of_walk(transposed, floats(values))
+    for some in _tokens_at_a_time(len(gradient), sum(walk.shape)):
+        tiles = tiled(floats(gradient[some]), lanes)
+        if ordered is not None:
+            multiply(transposed, ordered, tiles, of_inputs[some], zeros, lanes)
+        if inputs is not None:
+            sample(walk, tiled(floats(inputs[some]), lanes), tiles, totals, lanes)
+    gradients = [] if values is None else [of_inputs]
+    return gradients if inputs is None else [*gradients, in_order_of_pattern(walk, totals)]
+
+
+def floats(tensor: Tensor) -> Tensor:
+    """The numbers in the format and layout that the products take."""
+    return tensor.detach().float().contiguous()
+
+
+def _tokens_at_a_time(num_tokens: int, features: int) -> list[slice]:
+    """Tokens whose tiles fit the outer cache, but enough for all threads."""
+    tiles = max(2 * torch.get_num_threads(), WORKSPACE_BYTES // (TILE_BYTES * max(1, features)))
+    return [slice(first, first + tiles * TILE) for first in range(0, num_tokens, tiles * TILE)]
 
 
 def _shares(walk: Walk, num_threads: int) -> NDArray[np.int64]:
