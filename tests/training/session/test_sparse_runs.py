@@ -16,7 +16,7 @@ from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
-from openwafer.training.sparsity.masks import Cycling, EverySteps
+from openwafer.training.sparsity.masks import AtSteps, Cycling, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
@@ -47,6 +47,8 @@ ALGORITHMS: dict[str, tuple[WrittenSparsity, PlainSparsity]] = {
     "rigl": (group("rigl"), PlainSparsity("rigl", {0: 0.75}, UPDATES)),
     "gmp": (group("gmp"), PlainSparsity("gmp", FALLING, UPDATES)),
 }
+TO_DENSE = SparsityGroup(Cycling((0.75, 0.0)), AlgorithmName.GMP, update=AtSteps((4,)))
+BEHIND_EVERY_STEP = replace(group("rigl"), update=EverySteps(1))
 
 
 def sparse_config(data: TinyData, folder: Path, sparsity: WrittenSparsity) -> RunConfig:
@@ -98,6 +100,24 @@ def test_a_sparse_run_equals_the_plain_loop_with_masks(
 ) -> None:
     written, plain = algorithm
     config = streamed(sparse_config(data, tmp_path, written), tier)
+    session = Session(config, console=quiet())
+    session.train()
+    expected = named_as_exported(plain_sparse_loop(config, plain))
+    assert differing(exported(session, tmp_path / "out"), expected) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        (TO_DENSE, PlainSparsity("gmp", {0: 0.75, 4: 0.0}, frozenset((4,)))),
+        (BEHIND_EVERY_STEP, PlainSparsity("rigl", {0: 0.75}, frozenset(range(1, STEPS + 1)))),
+    ],
+    ids=["dense from the middle on", "rigl behind every step"],
+)
+def test_a_schedule_may_go_to_its_ends(
+    data: TinyData, tmp_path: Path, written: SparsityGroup, plain: PlainSparsity
+) -> None:
+    config = streamed(sparse_config(data, tmp_path, written), StoreTier.DRAM)
     session = Session(config, console=quiet())
     session.train()
     expected = named_as_exported(plain_sparse_loop(config, plain))

@@ -145,7 +145,8 @@ class _DenseGradients:
         self._sums: dict[str, Tensor] = {}
         self._masks: dict[str, Tensor] = {}
         self._candidates: dict[str, GrowthCandidates] = {}
-        self.steps_applied: Callable[[], int] = lambda: 0
+        # None before the run begins, where a plan walks the model without values.
+        self.steps_applied: Callable[[], int] | None = None
         modules = {
             f"{path}.weight" if path else "weight": module
             for path, module in model.named_modules()
@@ -163,7 +164,8 @@ class _DenseGradients:
 
     def add(self, name: str, gradient: Tensor, packed: Tensor, room: PackedRoom) -> None:
         """A backward has computed a gradient of the whole weight."""
-        if not wants_gradient(self._rigl[name], self.steps_applied() + 1):
+        step = self._step
+        if step is None or not wants_gradient(self._rigl[name], step):
             return
         if name in self._sums:
             self._sums[name] += gradient
@@ -175,8 +177,12 @@ class _DenseGradients:
         """Parameters have the gradients of the whole step, so dense ones are complete, too."""
         for name in gradients.keys() & self._sums.keys():
             gradient, mask = self._sums.pop(name), self._masks.pop(name)
-            step = self.steps_applied() + 1
-            self._candidates[name] = self._rigl[name].candidates(step, gradient.cpu(), mask)
+            assert self._step is not None
+            self._candidates[name] = self._rigl[name].candidates(self._step, gradient.cpu(), mask)
+
+    @property
+    def _step(self) -> int | None:
+        return None if self.steps_applied is None else self.steps_applied() + 1
 
     def take(self, name: str) -> GrowthCandidates | None:
         """What is known of a weight's gradient, once."""
