@@ -24,7 +24,8 @@ def tiled(plain: Tensor, lanes: int | None = None) -> Tensor:
     record = np.zeros(1, layout.LAYOUT)
     record["tokens"], record["features"] = tokens, features
     record["plain"], record["tiled"] = plain.data_ptr(), tiles.data_ptr()
-    run(layout.tile_entry(lanes or lanes_here()[0]), record, len(tiles), tiles.numel())
+    num_threads = num_threads_of(len(tiles), tiles.numel())
+    run(layout.tile_entry(lanes or lanes_here()[0]), record, len(tiles), num_threads)
     return tiles
 
 
@@ -43,7 +44,8 @@ def _move(entry: Any, walk: Walk, source: Tensor) -> Tensor:
     record = np.zeros(1, layout.MOVE)
     record["count"], record["order"] = source.numel(), walk.order.ctypes.data
     record["source"], record["target"] = source.data_ptr(), target.data_ptr()
-    run(entry, record, -(-source.numel() // layout.PIECE), source.numel())
+    num_items = -(-source.numel() // layout.PIECE)
+    run(entry, record, num_items, num_threads_of(num_items, source.numel()))
     return target
 
 
@@ -60,14 +62,15 @@ def multiply(
     Values are in the order of the walk. Each sum begins with the bias, and takes its products in
     ascending order of columns.
     """
-    num_items, work = len(tiles) * walk.num_panels, output.shape[0] * values.numel()
-    scratch = torch.empty(num_threads_of(num_items, work), walk.panel_rows, TILE)
+    num_items = len(tiles) * walk.num_panels
+    num_threads = num_threads_of(num_items, output.shape[0] * values.numel())
+    scratch = torch.empty(num_threads, walk.panel_rows, TILE)
     record = np.zeros(1, products.MULTIPLY)
     _tell_walk(record, walk)
     record["tokens"], record["input"] = output.shape[0], tiles.data_ptr()
     record["values"], record["bias"] = values.data_ptr(), bias.data_ptr()
     record["scratch"], record["output"] = scratch.data_ptr(), output.data_ptr()
-    run(products.multiply_entry(lanes or lanes_here()[0]), record, num_items, work)
+    run(products.multiply_entry(lanes or lanes_here()[0]), record, num_items, num_threads)
 
 
 def sample(
@@ -77,14 +80,14 @@ def sample(
 
     Totals are in the order of the walk. Each takes the tiles of 64 tokens from the first on.
     """
-    work = len(tiles) * TILE * totals.numel()
-    shares = _shares(walk, num_threads_of(walk.rows.size, work))
+    num_threads = num_threads_of(walk.rows.size, len(tiles) * TILE * totals.numel())
+    shares = _shares(walk, num_threads)
     record = np.zeros(1, products.SAMPLE)
     _tell_walk(record, walk)
     record["tiles"], record["totals"] = len(tiles), totals.data_ptr()
     record["input"], record["gradient"] = tiles.data_ptr(), gradient_tiles.data_ptr()
     record["shares"] = shares.ctypes.data
-    run(products.sample_entry(lanes or lanes_here()[0]), record, len(shares), work)
+    run(products.sample_entry(lanes or lanes_here()[0]), record, len(shares), num_threads)
 
 
 def forward(

@@ -35,15 +35,10 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 
 
-def run(entry: Any, record: NDArray[np.void], num_items: int, work: int) -> None:
-    """Let threads take the items of an entry; `work` is how many numbers they touch or multiply.
-
-    They are as many as torch uses, no more than items, and one where there is little work or the
-    process was forked. What comes out is the same, to the bit.
-    """
+def run(entry: Any, record: NDArray[np.void], num_items: int, num_threads: int) -> None:
+    """Let so many threads take the items of an entry. What comes out is the same for any number."""
     record["next_item"] = record["next_thread"] = 0
     record["num_items"] = num_items
-    num_threads = num_threads_of(num_items, work)
     if num_threads == 1:
         _entry_type(entry.address)(record.ctypes.data)
     else:
@@ -51,7 +46,11 @@ def run(entry: Any, record: NDArray[np.void], num_items: int, work: int) -> None
 
 
 def num_threads_of(num_items: int, work: int) -> int:
-    """Threads that would take so many items here and now; see :func:`run`."""
+    """Threads for so many items, and so many numbers that these touch or multiply.
+
+    As many as torch uses, no more than items, and one where there is little work or the process was
+    forked.
+    """
     most = 1 if _Process.is_forked else torch.get_num_threads()
     return max(1, min(most, num_items, work // GRAIN))
 
