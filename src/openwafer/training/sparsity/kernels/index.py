@@ -1,5 +1,6 @@
 """The order in which the products walk a pattern: derived from it, rebuilt whenever it changes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -22,7 +23,7 @@ NARROWEST_BLOCK: Final = 128
 WIDEST_BLOCK: Final = 1024
 AHEAD: Final = 6
 """Segments between asking memory for a row's tile and its use."""
-NUM_SIZES: Final = 6
+NUM_SIZES: Final = 5
 MOST_KEPT: Final = (1 << 31) - 1
 
 Numbers = NDArray[np.int32]
@@ -41,8 +42,8 @@ class Walk:
         panel_rows: rows of a panel; the last one may have fewer.
         block_columns: columns of a block, likewise.
         block_starts: `int32 [panels * blocks + 1]`: first segment of each block.
-        rows: `int32 [segments + AHEAD]`: row of each segment in its panel, and some that none has.
-        starts: `int32 [segments + 1]`: first place of each segment in `columns`.
+        rows: `int32 [most segments + AHEAD]`: row of each segment in its panel.
+        starts: `int32 [most segments + 1]`: first place of each segment in `columns`.
         order: `int32 [num_kept]`: place of each kept position in the order of the pattern.
         columns: `uint16 [num_kept]`: column in its block.
     """
@@ -66,24 +67,29 @@ class Walk:
         """Blocks of a panel, of which there is one even without columns."""
         return max(1, -(-self.shape[1] // self.block_columns))
 
-    def words(self) -> Numbers:
-        """The walk as one list of numbers: sizes, then the arrays in the order of above."""
-        sizes = (*self.shape, self.panel_rows, self.block_columns, self.starts.size - 1)
-        columns = np.zeros(self.columns.size + self.columns.size % 2, np.uint16)
-        columns[: self.columns.size] = self.columns
-        arrays = (self.block_starts, self.rows, self.starts, self.order, columns.view(np.int32))
-        return np.concatenate([np.array([*sizes, self.columns.size], np.int32), *arrays])
-
     @classmethod
     def of_words(cls, words: Numbers) -> tuple["Walk", Numbers]:
-        """The walk at the beginning of a list of numbers, and the numbers behind it."""
-        rows, columns, panel_rows, width, segments, num_kept = words[:NUM_SIZES].tolist()
-        num_blocks = -(-rows // panel_rows) * max(1, -(-columns // width))
-        lengths = (num_blocks + 1, segments + AHEAD, segments + 1, num_kept, -(-num_kept // 2))
-        ends = [*accumulate(lengths, initial=NUM_SIZES)]
+        """The walk at the beginning of a list of numbers, as views, and the numbers behind it."""
+        rows, columns, panel_rows, width, num_kept = sizes = words[:NUM_SIZES].tolist()
+        ends = [*accumulate(_lengths(sizes), initial=NUM_SIZES)]
         blocks, numbers, starts, order, walked = [words[a:b] for a, b in pairwise(ends)]
         arrays = blocks, numbers, starts, order, walked.view(np.uint16)[:num_kept]
         return cls((rows, columns), panel_rows, width, *arrays), words[ends[-1] :]
+
+
+def _sizes(shape: tuple[int, int], num_kept: int) -> list[int]:
+    """What stands at the beginning of a walk's words."""
+    panel_rows = max(1, min(shape[0], PANEL_ROWS))
+    return [*shape, panel_rows, block_columns(shape, num_kept), num_kept]
+
+
+def _lengths(sizes: Sequence[int]) -> list[int]:
+    """Words of each array of a walk, with room for a segment of every row in every block."""
+    rows, columns, panel_rows, width, num_kept = sizes
+    blocks = max(1, -(-columns // width))
+    most = blocks * rows
+    num_starts = -(-rows // panel_rows) * blocks + 1
+    return [num_starts, most + AHEAD, most + 1, num_kept, -(-num_kept // 2)]
 
 
 @dataclass(frozen=True)
@@ -113,13 +119,14 @@ class Index:
                 f" count {MOST_KEPT}",
                 help="cut the weight into several",
             )
+        sizes = [_sizes(shape, pattern.num_kept) for shape in ((rows, columns), (columns, rows))]
+        words = np.empty(sum(NUM_SIZES + sum(_lengths(each)) for each in sizes), np.int32)
         given = np.arange(pattern.num_kept, dtype=np.int32)
-        weight = _walk(pattern.shape, pattern.row_starts, pattern.columns, given)
+        rest = _walk((pattern.row_starts, pattern.columns, given), sizes[0], words)
         starts = np.zeros(columns + 1, np.int64)
         found, order = np.empty((2, pattern.num_kept), np.int32)
         _exchange(pattern.row_starts, pattern.columns, starts, found, order)
-        transposed = _walk((columns, rows), starts, found, order)
-        words = np.concatenate([weight.words(), transposed.words()])
+        _walk((starts, found, order), sizes[1], rest)
         return cls(pattern.shape, pattern.num_kept, torch.from_numpy(words))
 
 
@@ -140,23 +147,18 @@ def block_columns(shape: tuple[int, int], num_kept: int) -> int:
 
 
 def _walk(
-    shape: tuple[int, int],
-    row_starts: NDArray[np.int64],
-    columns: NDArray[Any],
-    order: NDArray[np.int32],
-) -> Walk:
-    width = block_columns(shape, order.size)
-    panel_rows = max(1, min(shape[0], PANEL_ROWS))
-    panels, blocks = -(-shape[0] // panel_rows), max(1, -(-shape[1] // width))
-    block_starts = np.zeros(panels * blocks + 1, np.int32)
-    rows, starts = np.zeros((2, blocks * shape[0] + 1 + AHEAD), np.int32)
-    walked = np.empty(order.size, np.uint16)
-    walked_order = np.empty(order.size, np.int32)
-    pattern, walk = (row_starts, columns, order), (block_starts, rows, starts)
-    _cut(pattern, (panel_rows, width, panels, blocks), walk, (walked, walked_order))
-    used = int(block_starts[-1])
-    rows, starts = rows[: used + AHEAD].copy(), starts[: used + 1].copy()
-    return Walk(shape, panel_rows, width, block_starts, rows, starts, walked_order, walked)
+    matrix: tuple[NDArray[np.int64], NDArray[Any], Numbers], sizes: Sequence[int], words: Numbers
+) -> Numbers:
+    """Write the walk of a matrix, and return the words behind it.
+
+    A matrix is the starts of its rows, its columns, and the place of each in the pattern's order.
+    """
+    words[:NUM_SIZES] = sizes
+    walk, rest = Walk.of_words(words)
+    width_bits = walk.block_columns.bit_length() - 1
+    numbers = (walk.panel_rows, width_bits, walk.num_panels, walk.num_blocks)
+    _cut(matrix, numbers, (walk.block_starts, walk.rows, walk.starts), (walk.columns, walk.order))
+    return rest
 
 
 @compiled
@@ -190,7 +192,8 @@ def _cut(
 ) -> None:
     """Fill a walk; `placed` is its columns and order."""
     row_starts, columns, order = pattern
-    panel_rows, width, panels, blocks = sizes
+    panel_rows, width_bits, panels, blocks = sizes
+    width = 1 << width_bits
     block_starts, rows, starts = walk
     walked, walked_order = placed
     place, segment = np.int64(0), np.int64(0)
@@ -200,7 +203,7 @@ def _cut(
         counts = np.zeros((blocks, height), np.int32)
         for row in range(height):
             for at in range(row_starts[first + row], row_starts[first + row + 1]):
-                counts[np.int64(columns[at]) // width, row] += 1
+                counts[np.int64(columns[at]) >> width_bits, row] += 1
         for block in range(blocks):
             block_starts[panel * blocks + block] = segment
             end = segment + _sort(counts[block], width, rows[segment:])
@@ -214,13 +217,14 @@ def _cut(
             segment = end
         for row in range(height):
             for at in range(row_starts[first + row], row_starts[first + row + 1]):
-                of = np.int64(columns[at]) // width
+                of = np.int64(columns[at]) >> width_bits
                 following = counts[of, row]
                 counts[of, row] = following + 1
-                walked[following] = np.int64(columns[at]) - of * width
+                walked[following] = np.int64(columns[at]) & (width - 1)
                 walked_order[following] = order[at]
     block_starts[-1] = segment
     starts[segment] = place
+    rows[segment : segment + AHEAD] = 0
 
 
 @compiled
