@@ -17,6 +17,7 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.sparsity.masks import AtSteps, Cycling, EverySteps
+from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
@@ -58,6 +59,7 @@ def sparse_config(data: TinyData, folder: Path, sparsity: WrittenSparsity) -> Ru
         steps=STEPS,
         model=GPT,
         sparsity=sparsity,
+        sparse_products=Products.DENSE,
         clip_norm=None,
         batch=BatchConfig(size=6, sequence_length=12, micro_batches=2),
         optimizer=OptimizerConfig(learning_rate=1e-2, options={"fused": False}),

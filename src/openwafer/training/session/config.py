@@ -16,6 +16,7 @@ from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import WrittenSparsity, sparsity_groups
 from openwafer.training.stream.plan.placement import StoreTier
 
@@ -144,7 +145,9 @@ class RunConfig:
         precision: number format that forwards compute in.
         weights: number format of the weights that are streamed; of bf16, fp32 masters are kept.
         sparsity: share of zeros in all matrices but embeddings and output heads, or groups of
-            parameters with algorithms of their own; ``null`` is dense.
+                parameters with algorithms of their own; ``null`` is dense.
+        sparse_products: auto, dense or sparse: whether products with sparse weights skip zeros;
+            dense ones have the bits of masked dense training.
         loss_scale: for fp16.
         clip_norm: largest global norm of the gradients; ``null`` never clips.
         ema: decay of a moving average of the weights; ``null`` keeps none.
@@ -168,6 +171,7 @@ class RunConfig:
     precision: Precision = Precision.FP32
     weights: Weights = Weights.FP32
     sparsity: WrittenSparsity | None = None
+    sparse_products: Products = Products.AUTO
     loss_scale: LossScaling = field(default_factory=LossScaling)
     clip_norm: float | None = 1.0
     ema: float | None = None

@@ -155,18 +155,19 @@ class _DenseGradients:
         for name, parameter in parameters.items():
             if isinstance(parameter.algorithm, RigL):
                 self._rigl[name] = parameter.algorithm
-                modules[name].spread.on_gradient = _Named(self, name, modules[name].room)
+                modules[name].multiplication.watcher = _Watcher(self, name, modules[name].room)
 
     @property
     def is_wanted(self) -> bool:
         """Whether any weight grows by its gradient."""
         return bool(self._rigl)
 
+    def wants(self, name: str) -> bool:
+        """Whether the gradient of a weight counts in this step."""
+        return self._step is not None and wants_gradient(self._rigl[name], self._step)
+
     def add(self, name: str, gradient: Tensor, packed: Tensor, room: PackedRoom) -> None:
         """A backward has computed a gradient of the whole weight."""
-        step = self._step
-        if step is None or not wants_gradient(self._rigl[name], step):
-            return
         if name in self._sums:
             self._sums[name] += gradient
         else:
@@ -190,10 +191,16 @@ class _DenseGradients:
 
 
 @dataclass(frozen=True)
-class _Named:
+class _Watcher:
+    """Of one weight; see :class:`~openwafer.training.sparsity.multiplication.GradientWatcher`."""
+
     gradients: _DenseGradients
     name: str
     room: PackedRoom
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.gradients.wants(self.name)
 
     def __call__(self, gradient: Tensor, packed: Tensor) -> None:
         self.gradients.add(self.name, gradient, packed, self.room)

@@ -46,7 +46,8 @@ def make_sparse(model: nn.Module, config: RunConfig, *, has_weights: bool) -> No
         )
 
     capacities = {name: parameter.capacity for name, parameter in chosen.items()}
-    pack_linears(model, capacities, first_mask if has_weights else None)
+    first = first_mask if has_weights else None
+    pack_linears(model, capacities, first, config.sparse_products)
 
 
 class DenseWeights(Mapping[str, torch.Tensor]):

@@ -5,19 +5,16 @@ is the values and the pattern. Products are those of torch's own linear maps, op
 results and gradients have the bits of a dense weight with zeros at the dropped positions.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from openwafer.training.sparsity.multiplication import Multiplication
 from openwafer.training.sparsity.packed.form import form_named
 from openwafer.training.sparsity.packed.room import PackedRoom
 
 MATRIX: Final = 2
-GradientWatcher = Callable[[Tensor, Tensor], None]
-"""Told the gradient of a dense weight, `[rows, columns]`, and the bytes of its pattern."""
 
 
 @torch.library.custom_op("openwafer::spread", mutates_args=())
@@ -47,29 +44,8 @@ def _(weight: Tensor, _packed: Tensor, _form: str, capacity: int) -> Tensor:
     return weight.new_empty((capacity,))
 
 
-@dataclass
-class Spread:
-    """How a packed weight is multiplied.
-
-    Attributes:
-        room: of the pattern.
-        is_turned: whether the map is ``inputs @ weight``, where the weight is `[features,
-            outputs]`, and not ``inputs @ weight.T``.
-        on_gradient: told the gradients of the dense weight, one for each backward.
-    """
-
-    room: PackedRoom
-    is_turned: bool
-    on_gradient: GradientWatcher | None = None
-
-    def dense(self, values: Tensor, packed: Tensor) -> Tensor:
-        """The dense weight."""
-        dense: Tensor = spread(values, packed, str(self.room.form), *self.room.shape)
-        return dense
-
-
 def masked_linear(
-    inputs: Tensor, values: Tensor, packed: Tensor, bias: Tensor | None, weight: Spread
+    inputs: Tensor, values: Tensor, packed: Tensor, bias: Tensor | None, weight: Multiplication
 ) -> Tensor:
     """`[..., outputs]`: the linear map of a packed weight, with gradients for all but the pattern.
 
@@ -93,11 +69,11 @@ class _MaskedLinear(torch.autograd.Function):
         values: Tensor,
         packed: Tensor,
         bias: Tensor | None,
-        weight: Spread,
+        weight: Multiplication,
     ) -> Tensor:
         ctx.save_for_backward(inputs, values, packed)
         ctx.weight = weight
-        dense = weight.dense(values, packed)
+        dense: Tensor = spread(values, packed, str(weight.room.form), *weight.room.shape)
         dense = dense if weight.is_turned else dense.t()
         rows = inputs.reshape(-1, inputs.shape[-1])
         if bias is None:
@@ -116,14 +92,14 @@ class _MaskedLinear(torch.autograd.Function):
         rows = gradients[0].reshape(-1, gradients[0].shape[-1])
         of_inputs = of_values = of_bias = None
         if wants[0]:
-            dense = weight.dense(values, packed)
+            dense = spread(values, packed, str(weight.room.form), *weight.room.shape)
             of_rows = rows.mm(dense.t() if weight.is_turned else dense)
             of_inputs = of_rows.view(inputs.shape)
         if wants[1]:
             given = inputs.reshape(-1, inputs.shape[-1])
-            whole = given.t().mm(rows) if weight.is_turned else rows.t().mm(given)
-            if weight.on_gradient is not None:
-                weight.on_gradient(whole, packed)
+            whole = weight.gradient_of_weight(given, rows)
+            if weight.watcher is not None and weight.wants_gradient:
+                weight.watcher(whole, packed)
             of_values = gather(whole, packed, str(weight.room.form), values.numel())
         if wants[3]:
             of_bias = (

@@ -9,9 +9,11 @@ from torch.nn.utils import parametrize
 from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.sparsity.masked_dense import Spread, masked_linear
+from openwafer.training.sparsity.masked_dense import masked_linear
+from openwafer.training.sparsity.multiplication import Multiplication, Products
 from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.pattern import Pattern
+from openwafer.training.sparsity.skipping import skipping_linear
 
 PATTERN = "weight_pattern"
 """Name of the parameter beside ``weight``."""
@@ -45,7 +47,7 @@ class PackedLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.room = room
-        self.spread = Spread(room, is_turned)
+        self.multiplication = Multiplication(room, is_turned)
         self.weight: nn.Parameter = nn.Parameter(
             like.new_empty(room.capacity), requires_grad=like.requires_grad
         )
@@ -56,12 +58,12 @@ class PackedLinear(nn.Module):
     @property
     def in_features(self) -> int:
         """Features of an input."""
-        return self.room.shape[0 if self.spread.is_turned else 1]
+        return self.room.shape[0 if self.multiplication.is_turned else 1]
 
     @property
     def out_features(self) -> int:
         """Features of an output."""
-        return self.room.shape[1 if self.spread.is_turned else 0]
+        return self.multiplication.num_outputs
 
     def forward(self, inputs: Tensor) -> Tensor:
         """`[..., in_features]` to `[..., out_features]`."""
@@ -72,7 +74,9 @@ class PackedLinear(nn.Module):
             dtype = torch.get_autocast_dtype(kind)
             inputs, values = inputs.to(dtype), values.to(dtype)
             bias = None if bias is None else bias.to(dtype)
-        return masked_linear(inputs, values, self.weight_pattern, bias, self.spread)
+        weight = self.multiplication
+        multiply = skipping_linear if weight.skips_zeros(inputs, values) else masked_linear
+        return multiply(inputs, values, self.weight_pattern, bias, weight)
 
     @property
     def pattern(self) -> Pattern:
@@ -106,7 +110,12 @@ Mask = Callable[[str, Tensor], Tensor]
 """The mask of a weight, by its name and its values."""
 
 
-def pack_linears(model: nn.Module, capacities: Mapping[str, int], mask: Mask | None) -> None:
+def pack_linears(
+    model: nn.Module,
+    capacities: Mapping[str, int],
+    mask: Mask | None,
+    products: Products = Products.AUTO,
+) -> None:
     """Replace modules of a model by sparse ones, one weight after the other.
 
     Args:
@@ -114,6 +123,7 @@ def pack_linears(model: nn.Module, capacities: Mapping[str, int], mask: Mask | N
         capacities: most positions that are ever kept, by the names of weights, all of linear
             modules.
         mask: chooses the positions; ``None`` leaves the parameters without values.
+        products: how they are multiplied.
 
     Raises:
         OpenwaferError: ``sparse-module`` for a weight of another kind of module, ``sparse-tied``.
@@ -129,6 +139,7 @@ def pack_linears(model: nn.Module, capacities: Mapping[str, int], mask: Mask | N
         made = PackedLinear(room, bias, is_turned=isinstance(module, Conv1D), like=weight)
         if mask is not None:
             made.take(weight.detach(), mask(name, weight.detach()))
+        made.multiplication.products = products
         made.train(module.training)
         parent, _, child = path.rpartition(".")
         setattr(model.get_submodule(parent), child, made)

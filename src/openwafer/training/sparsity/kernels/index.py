@@ -137,6 +137,19 @@ def walks_of(words: Tensor) -> tuple[Walk, Walk]:
     return weight, transposed
 
 
+def most_words(shape: tuple[int, int], num_kept: int) -> int:
+    """Words that an index of a pattern with at most so many kept positions has at most."""
+    return sum(_most_words(way, num_kept) for way in (shape, (shape[1], shape[0])))
+
+
+def _most_words(shape: tuple[int, int], num_kept: int) -> int:
+    panels = -(-shape[0] // max(1, min(shape[0], PANEL_ROWS)))
+    blocks = max(1, -(-shape[1] // block_columns(shape, num_kept)))
+    segments = blocks * shape[0]
+    starts = (panels * blocks + 1) + (segments + AHEAD) + (segments + 1)
+    return NUM_SIZES + starts + num_kept + -(-num_kept // 2)
+
+
 def block_columns(shape: tuple[int, int], num_kept: int) -> int:
     """Columns of a block: as few as fit the first cache, more where segments would be short."""
     rows, columns = shape

@@ -1,0 +1,78 @@
+"""How a packed weight is multiplied: as the dense weight, or by products that skip its zeros."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from openwafer.training.sparsity.packed.room import PackedRoom
+
+FEW_TOKENS: Final = 256
+LOW_SPARSITY: Final = 0.6
+"""With fewer tokens or zeros, products that skip zeros gain little or lose: see the journal."""
+
+
+class Products(StrEnum):
+    """How a run multiplies by sparse weights.
+
+    ``dense`` spreads a weight out and gives the bits of masked dense training; ``sparse`` skips
+    zeros, with the same bits for any number of threads; ``auto`` skips them where that is faster.
+    """
+
+    AUTO = "auto"
+    DENSE = "dense"
+    SPARSE = "sparse"
+
+
+class GradientWatcher(Protocol):
+    """Wants to see gradients of dense weights in some steps."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether this step is one of them."""
+
+    def __call__(self, gradient: Tensor, packed: Tensor) -> None:
+        """The gradient of the dense weight, `[rows, columns]`, and the bytes of its pattern."""
+
+
+@dataclass
+class Multiplication:
+    """How to multiply by one packed weight.
+
+    Attributes:
+        room: of the pattern.
+        is_turned: whether the map is ``inputs @ weight``, where the weight is `[features,
+            outputs]`, and not ``inputs @ weight.T``.
+        products: as the run has it.
+        watcher: told the gradients of the dense weight, one for each backward.
+    """
+
+    room: PackedRoom
+    is_turned: bool
+    products: Products = Products.AUTO
+    watcher: GradientWatcher | None = None
+
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether somebody watches in this step."""
+        return self.watcher is not None and self.watcher.is_wanted
+
+    @property
+    def num_outputs(self) -> int:
+        """Features of an output."""
+        return self.room.shape[1 if self.is_turned else 0]
+
+    def skips_zeros(self, inputs: Tensor, values: Tensor) -> bool:
+        """Whether products with these inputs, `[..., features]`, skip zeros."""
+        can = inputs.device.type == "cpu" and values.dtype is torch.float32 and inputs.numel() > 0
+        if self.products is not Products.AUTO or not can:
+            return can and self.products is Products.SPARSE
+        rows, columns = self.room.shape
+        sparsity = 1 - self.room.capacity / (rows * columns)
+        return sparsity >= LOW_SPARSITY and inputs.shape[:-1].numel() >= FEW_TOKENS
+
+    def gradient_of_weight(self, inputs: Tensor, gradient: Tensor) -> Tensor:
+        """The gradient of the dense weight, of `[tokens, features]` and `[tokens, outputs]`."""
+        return inputs.t().mm(gradient) if self.is_turned else gradient.t().mm(inputs)
