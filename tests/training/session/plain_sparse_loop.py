@@ -34,11 +34,13 @@ class PlainSparsity:
     Attributes:
         sparsity: by step, number 0 the initial one.
         updates: training steps behind which masks are updated.
+        rewind_step: to whose weights a round of IMP goes back.
     """
 
     algorithm: str
     sparsity: Mapping[int, float]
     updates: frozenset[int] = frozenset()
+    rewind_step: int | None = None
 
     def at(self, step: int) -> float:
         return self.sparsity[max(known for known in self.sparsity if known <= step)]
@@ -53,6 +55,7 @@ class MaskedModel:
     seed: int
     masks: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, weight in self.hidden.items():
@@ -78,8 +81,19 @@ class MaskedModel:
         with torch.no_grad():
             self.hidden[name].mul_(mask)
 
+    def keep(self, step: int) -> None:
+        """Copy the weights behind that step, if pruning goes back to it."""
+        if step == self.sparsity.rewind_step:
+            self.kept = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def _go_back(self, optimizer: torch.optim.Optimizer) -> None:
+        for name, parameter in self.model.named_parameters():
+            parameter.data.copy_(self.kept[name] * self.masks.get(name, 1))
+        optimizer.state.clear()
+
     def update(self, step: int, optimizer: torch.optim.Optimizer) -> None:
         """Behind the `step`-th training step, from 1."""
+        self.keep(step)
         for name, weight in self.hidden.items() if step in self.sparsity.updates else ():
             units = plain_units("1", tuple(weight.shape))
             kept = {unit for unit, [at] in units.items() if self.masks[name].flatten()[at]}
@@ -92,6 +106,8 @@ class MaskedModel:
             for state in optimizer.state[weight].values():
                 if state.shape == weight.shape:
                     state.mul_(self.masks[name])
+        if self.kept and step in self.sparsity.updates and step in self.sparsity.sparsity:
+            self._go_back(optimizer)
         self.gradients.clear()
 
 
@@ -110,6 +126,7 @@ def plain_sparse_loop(config: RunConfig, sparsity: PlainSparsity) -> Mapping[str
         config.schedule.build(config.steps),
         torch.amp.GradScaler("cpu", enabled=False),
     )
+    masked.keep(0)
     for step in range(config.steps):
         for group in optimizer.param_groups:
             group["lr"] = config.optimizer.learning_rate * schedule(step)

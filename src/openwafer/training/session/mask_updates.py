@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from openwafer.diagnostics import error
+from openwafer.training.session.rewinding import Rewinding
 from openwafer.training.session.sparse_model import pattern_name, rooms_of
 from openwafer.training.sparsity.masks import (
     IMP,
@@ -25,6 +25,7 @@ from openwafer.training.sparsity.pattern import Pattern
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.step_hooks import StepEnd
+from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import Arrays, has_master, master_of, write_weight
 
 
@@ -35,37 +36,42 @@ class MaskUpdates:
         model: whose sparse modules compute gradients.
         parameters: how each sparse weight is sparse, by name.
         num_steps: training steps of the run.
-
-    Raises:
-        OpenwaferError: ``sparsity-rewind``.
+        rewinding: goes back to earlier weights, where pruning does.
     """
 
     def __init__(
-        self, model: nn.Module, parameters: Mapping[str, SparseParameter], num_steps: int
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, SparseParameter],
+        num_steps: int,
+        rewinding: Rewinding | None = None,
     ) -> None:
         self._parameters = parameters
+        self._rewinding = rewinding
         self._rooms = rooms_of(model)
         self._gradients = _DenseGradients(model, parameters)
         self._every = _common_step(parameters, num_steps)
-        for name, parameter in parameters.items():
-            if isinstance(parameter.algorithm, IMP) and parameter.algorithm.rewind_step is not None:
-                raise error(
-                    "sparsity-rewind",
-                    f"{name!r} is to go back to its weights of step "
-                    f"{parameter.algorithm.rewind_step}, which a run does not keep",
-                    help="leave rewind_step out: the weights go on as they are",
-                )
 
-    def attach(self, execution: Execution) -> None:
-        """Update masks from the next step on."""
+    def attach(self, execution: Execution, steps_applied: int | None) -> None:
+        """Update masks from the next step on.
+
+        Args:
+            execution: of the run.
+            steps_applied: behind the saved step from which the run goes on; ``None`` begins it.
+        """
+        # Also where no update is within the run's steps: it may go on with more of them.
+        if self._rewinding is not None:
+            self._rewinding.attach(execution, steps_applied)
         if self._every is None:
             return
-        execution.between_steps(self._update, every=self._every)
+        execution.between_steps(
+            lambda end: self._update(end, execution.updater.counts), every=self._every
+        )
         if self._gradients.is_wanted:
             self._gradients.steps_applied = lambda: execution.updater.counts.steps_applied
             execution.watch_gradients(self._gradients.reduce)
 
-    def _update(self, end: StepEnd) -> None:
+    def _update(self, end: StepEnd, counts: UpdateCounts) -> None:
         due = [
             name
             for name, parameter in self._parameters.items()
@@ -80,6 +86,15 @@ class MaskUpdates:
             layout = end.records[records[name]]
             with end.lent(records[name]) as arrays:
                 self._update_one(name, layout, arrays, end.steps_applied)
+        if self._rewinding is not None and self._rewinds(end.steps_applied):
+            self._rewinding.go_back(end, counts)
+
+    def _rewinds(self, step: int) -> bool:
+        algorithms = {parameter.algorithm for parameter in self._parameters.values()}
+        return any(
+            is_update(algorithm, step) and isinstance(algorithm, IMP) and algorithm.rewinds(step)
+            for algorithm in algorithms
+        )
 
     def _update_one(self, name: str, layout: RecordLayout, arrays: Arrays, step: int) -> None:
         room = self._rooms[name]

@@ -27,6 +27,7 @@ from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.mask_updates import MaskUpdates
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.parameter_groups import build_optimizers
+from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
 from openwafer.training.session.saved_run import SavedRun, restore_execution
@@ -129,7 +130,7 @@ def opened(
         model = build_hollow_model(config, vocab_size, folder.path)
     optimizers = build_optimizers(model, config.optimizer)
     tracks, buffers = DiskTracks(), BufferWatch(model)
-    masks = MaskUpdates(model, sparse_parameters(model, config), config.steps)
+    masks = _mask_updates(model, config, folder)
     notify("planning the step")
     planned = plan_run(
         make_workload(model, config, vocab_size),
@@ -148,7 +149,7 @@ def opened(
         if planned.speculates and isinstance(execution, StreamedExecution):
             speculation = Speculation(execution, model)
         trainer = Trainer(model, execution, groups, schedule, config, speculation)
-        masks.attach(execution)
+        masks.attach(execution, None if saved is None else saved.state.counts.steps_applied)
         run = OpenedRun(config, folder, dataset, model, planned, execution, trainer, buffers)
         if saved is not None:
             run.restore(saved.state)
@@ -156,6 +157,13 @@ def opened(
     finally:
         execution.close()
         execution.store.close()
+
+
+def _mask_updates(model: nn.Module, config: RunConfig, folder: RunFolder) -> MaskUpdates:
+    parameters = sparse_parameters(model, config)
+    step = rewind_step_of(parameters, config.ema)
+    rewinding = None if step is None else Rewinding(step, folder.rewind, model)
+    return MaskUpdates(model, parameters, config.steps, rewinding)
 
 
 def _execute(

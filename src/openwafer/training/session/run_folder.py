@@ -75,6 +75,11 @@ class RunFolder:
         return self.path / "data"
 
     @property
+    def rewind(self) -> Path:
+        """The weights to which iterative magnitude pruning goes back."""
+        return self.path / "rewind"
+
+    @property
     def set_aside(self) -> Path:
         """A store and checkpoints that a chosen checkpoint has replaced."""
         return self.path / "set-aside"

@@ -75,11 +75,16 @@ class _StoreArrays:
         return read
 
 
+def checkpoint_arrays(folder: Path) -> SavedArrays:
+    """The arrays of a checkpoint, which nobody changes meanwhile."""
+    return _CheckpointArrays(folder)
+
+
 @contextmanager
 def saved_arrays(run: RunFolder, saved: SavedRun) -> Iterator[SavedArrays]:
     """Context that gives the arrays of a saved step, which nobody changes meanwhile."""
     if saved.checkpoint is not None:
-        yield _CheckpointArrays(saved.checkpoint)
+        yield checkpoint_arrays(saved.checkpoint)
         return
     with open_store(run, read_only=True) as store:
         yield _StoreArrays(store)

@@ -47,6 +47,9 @@ class DeviceResidentExecution(ResidentExecution):
             self._bring_average(name, loan)
         count = self.updater.counts.num_updates.get(name, 0)
         if not count:
+            if id(parameter) in self._owners:
+                # Weights that went back begin with no state again.
+                self._owners[id(parameter)][0].state.pop(parameter, None)
             return
         optimizer, group = self._owners[id(parameter)]
         kept = {state: loan.tensor(state_name(state, name), Part.STATES) for state in states_kept}
