@@ -32,10 +32,15 @@ def test_a_walk_meets_every_kept_position_in_its_order(mask: Tensor) -> None:
 
 
 def test_rows_beyond_a_panel_make_another_one() -> None:
-    mask = random_mask(1100, 40, 0.9)
-    walk, _ = walks_of(Index.of(Pattern.from_mask(mask)).words)
-    assert (walk.num_panels, walk.panel_rows) == (2, 1024)
-    assert sorted(positions_of(walk)) == [tuple(place) for place in mask.nonzero().tolist()]
+    for shape in ((1100, 40), (40, 2100), (1030, 1030), (3, 65_600)):
+        mask = random_mask(*shape, 0.9)
+        walk, transposed = walks_of(Index.of(Pattern.from_mask(mask)).words)
+        assert (walk.num_panels, transposed.num_panels) == tuple(-(-size // 1024) for size in shape)
+        kept = [tuple(place) for place in mask.nonzero().tolist()]
+        assert positions_of(walk) == [kept[place] for place in walk.order.tolist()]
+        exchanged = [(row, column) for column, row in positions_of(transposed)]
+        assert exchanged == [kept[place] for place in transposed.order.tolist()]
+        assert sorted(transposed.order.tolist()) == [*range(len(kept))]
 
 
 def test_every_row_of_a_panel_begins_in_its_first_block() -> None:

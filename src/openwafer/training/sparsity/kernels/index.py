@@ -1,9 +1,9 @@
 """The order in which the products walk a pattern: derived from it, rebuilt whenever it changes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openwafer.diagnostics import error
-from openwafer.training.sparsity.compiled import compiled
+from openwafer.training.sparsity.kernels.walk_loops import write_transposed_walk, write_walk
 from openwafer.training.sparsity.pattern import Pattern
 
 PANEL_ROWS: Final = 1024
@@ -121,12 +121,8 @@ class Index:
             )
         sizes = [_sizes(shape, pattern.num_kept) for shape in ((rows, columns), (columns, rows))]
         words = np.empty(sum(NUM_SIZES + sum(_lengths(each)) for each in sizes), np.int32)
-        given = np.arange(pattern.num_kept, dtype=np.int32)
-        rest = _walk((pattern.row_starts, pattern.columns, given), sizes[0], words)
-        starts = np.zeros(columns + 1, np.int64)
-        found, order = np.empty((2, pattern.num_kept), np.int32)
-        _exchange(pattern.row_starts, pattern.columns, starts, found, order)
-        _walk((starts, found, order), sizes[1], rest)
+        rest = _write(write_walk, pattern, sizes[0], words)
+        _write(write_transposed_walk, pattern, sizes[1], rest)
         return cls(pattern.shape, pattern.num_kept, torch.from_numpy(words))
 
 
@@ -159,98 +155,15 @@ def block_columns(shape: tuple[int, int], num_kept: int) -> int:
     return width
 
 
-def _walk(
-    matrix: tuple[NDArray[np.int64], NDArray[Any], Numbers], sizes: Sequence[int], words: Numbers
+def _write(
+    write: Callable[..., int], pattern: Pattern, sizes: Sequence[int], words: Numbers
 ) -> Numbers:
-    """Write the walk of a matrix, and return the words behind it.
-
-    A matrix is the starts of its rows, its columns, and the place of each in the pattern's order.
-    """
+    """Write a walk of a pattern, and return the words behind it."""
     words[:NUM_SIZES] = sizes
     walk, rest = Walk.of_words(words)
     width_bits = walk.block_columns.bit_length() - 1
-    numbers = (walk.panel_rows, width_bits, walk.num_panels, walk.num_blocks)
-    _cut(matrix, numbers, (walk.block_starts, walk.rows, walk.starts), (walk.columns, walk.order))
+    numbers = (walk.shape[0], walk.panel_rows, width_bits, walk.num_panels, walk.num_blocks)
+    segments, placed = (walk.block_starts, walk.rows, walk.starts), (walk.columns, walk.order)
+    num_segments = write(pattern.row_starts, pattern.columns, numbers, segments, placed)
+    walk.rows[num_segments : num_segments + AHEAD] = 0
     return rest
-
-
-@compiled
-def _exchange(
-    row_starts: NDArray[np.int64],
-    columns: NDArray[Any],
-    starts: NDArray[np.int64],
-    found: NDArray[np.int32],
-    order: NDArray[np.int32],
-) -> None:
-    """Rows of each column, and the places where the pattern has them."""
-    for column in columns:
-        starts[np.int64(column) + 1] += 1
-    for column in range(starts.size - 1):
-        starts[column + 1] += starts[column]
-    place_of = starts[:-1].copy()
-    for row in range(row_starts.size - 1):
-        for place in range(row_starts[row], row_starts[row + 1]):
-            following = place_of[columns[place]]
-            place_of[columns[place]] = following + 1
-            found[following] = row
-            order[following] = place
-
-
-@compiled
-def _cut(
-    pattern: tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int32]],
-    sizes: tuple[int, int, int, int],
-    walk: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
-    placed: tuple[NDArray[np.uint16], NDArray[np.int32]],
-) -> None:
-    """Fill a walk; `placed` is its columns and order."""
-    row_starts, columns, order = pattern
-    panel_rows, width_bits, panels, blocks = sizes
-    width = 1 << width_bits
-    block_starts, rows, starts = walk
-    walked, walked_order = placed
-    place, segment = np.int64(0), np.int64(0)
-    for panel in range(panels):
-        first = panel * panel_rows
-        height = min(panel_rows, row_starts.size - 1 - first)
-        counts = np.zeros((blocks, height), np.int32)
-        for row in range(height):
-            for at in range(row_starts[first + row], row_starts[first + row + 1]):
-                counts[np.int64(columns[at]) >> width_bits, row] += 1
-        for block in range(blocks):
-            block_starts[panel * blocks + block] = segment
-            end = segment + _sort(counts[block], width, rows[segment:])
-            if block == 0:
-                end = segment + height
-            for number in range(segment, end):
-                starts[number] = place
-                count = counts[block, rows[number]]
-                counts[block, rows[number]] = place
-                place += count
-            segment = end
-        for row in range(height):
-            for at in range(row_starts[first + row], row_starts[first + row + 1]):
-                of = np.int64(columns[at]) >> width_bits
-                following = counts[of, row]
-                counts[of, row] = following + 1
-                walked[following] = np.int64(columns[at]) & (width - 1)
-                walked_order[following] = order[at]
-    block_starts[-1] = segment
-    starts[segment] = place
-    rows[segment : segment + AHEAD] = 0
-
-
-@compiled
-def _sort(counts: NDArray[np.int32], most: int, rows: NDArray[np.int32]) -> int:
-    """Rows in descending order of their counts; returns how many have one at all."""
-    place_of = np.zeros(most + 2, np.int64)
-    for count in counts:
-        place_of[most - count + 1] += 1
-    for count in range(most + 1):
-        place_of[count + 1] += place_of[count]
-    with_any: int = place_of[most]
-    for row in range(counts.size):
-        following = place_of[most - counts[row]]
-        place_of[most - counts[row]] = following + 1
-        rows[following] = row
-    return with_any
