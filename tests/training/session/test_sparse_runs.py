@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from openwafer.training.models import UserModule
 from openwafer.training.models.export import to_hugging_face
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
@@ -32,6 +33,7 @@ from tests.training.session.tiny_runs import (
 )
 
 STEPS = 8
+ROUTED = UserModule("tests.training.session.tiny_model:RoutedModel")
 EVERY_2 = EverySteps(2)
 FALLING = {0: 0.5, 2: 0.6, 4: 0.7, 6: 0.8, 8: 0.5}
 UPDATES = frozenset((2, 4, 6, 8))
@@ -137,6 +139,15 @@ def test_a_sparse_run_that_stopped_goes_on_as_the_unbroken_one(
     broken.resume()
     expected = exported(whole, tmp_path / "whole-out")
     assert differing(exported(broken, tmp_path / "broken-out"), expected) == []
+
+
+@pytest.mark.parametrize("algorithm", ["static", "rigl"])
+def test_a_sparse_model_that_reads_values_trains(
+    data: TinyData, tmp_path: Path, algorithm: str
+) -> None:
+    config = sparse_config(data, tmp_path, ALGORITHMS[algorithm][0])
+    session = Session(replace(config, model=ROUTED), console=quiet())
+    assert session.train().is_complete
 
 
 def test_the_store_keeps_what_the_kept_weights_cost(data: TinyData, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from openwafer.diagnostics import error
 from openwafer.training.session.rewinding import Rewinding
 from openwafer.training.session.sparse_model import pattern_name, rooms_of
 from openwafer.training.sparsity.masks import (
@@ -97,18 +98,23 @@ class MaskUpdates:
         )
 
     def _update_one(self, name: str, layout: RecordLayout, arrays: Arrays, step: int) -> None:
+        algorithm = self._parameters[name].algorithm
+        candidates = self._gradients.take(name)
+        if isinstance(algorithm, RigL) and candidates is None:
+            # Nothing passed the layer in this step, so that nothing says where it should grow.
+            return
         room = self._rooms[name]
         packed = arrays.tensor(pattern_name(name), Part.WEIGHTS)
         before = room.pattern(packed)
         keeps_master = has_master(layout, name)
         weights = master_of(arrays, name) if keeps_master else arrays.tensor(name, Part.WEIGHTS)
         found = updated(
-            self._parameters[name].algorithm,
+            algorithm,
             step,
             name,
             before.dense(weights[: before.num_kept]),
             before.mask(),
-            self._gradients.take(name),
+            candidates,
         )
         if not (found.num_dropped or found.num_regrown):
             return
@@ -191,6 +197,15 @@ class _DenseGradients:
 
     def reduce(self, gradients: Mapping[str, Tensor]) -> None:
         """Parameters have the gradients of the whole step, so dense ones are complete, too."""
+        for name in gradients.keys() & self._rigl.keys() - self._sums.keys():
+            if self._step is not None and wants_gradient(self._rigl[name], self._step):
+                raise error(
+                    "gradient-missing",
+                    f"{name!r} has a gradient of its kept weights, and none of the others, by "
+                    "which RigL is to grow it",
+                    help="this is a mistake of openwafer: please report it; algorithm: set grows "
+                    "at random meanwhile",
+                )
         for name in gradients.keys() & self._sums.keys():
             gradient, mask = self._sums.pop(name), self._masks.pop(name)
             assert self._step is not None

@@ -111,7 +111,11 @@ class DryLink:
             # The same weights at each fetch, so that a recomputation repeats its forward.
             generator = torch.Generator(slot.device).manual_seed(zlib.crc32(record.encode()))
             for view in self._weights.views_of(record, slot).values():
-                view.uniform_(-0.05, 0.05, generator=generator)
+                if view.is_floating_point() or view.is_complex():
+                    view.uniform_(-0.05, 0.05, generator=generator)
+                else:
+                    # Zeros are a pattern of a sparse weight, other bytes need not be.
+                    view.zero_()
 
     def release(self, record: str) -> None:
         """See :class:`HostLink`."""
