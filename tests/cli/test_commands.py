@@ -12,7 +12,7 @@ import transformers
 
 import openwafer
 from openwafer.cli.environment import DEFAULTS
-from tests.cli.command import Done, run_command
+from tests.cli.command import Done, run_command, settings
 from tests.training.session.test_failing_training import InterruptingFile
 
 
@@ -59,7 +59,8 @@ def test_commands_of_the_wafer_begin_at_once() -> None:
 
 def test_help_lists_every_command() -> None:
     out = run_command("--help").out
-    commands = ("train", "plan", "resume", "export", "report", "evaluate", "generate", "demo")
+    commands = ["train", "plan", "resume", "export", "report", "evaluate", "generate", "demo"]
+    commands += ["sparsify"]
     assert [name for name in commands if f" {name} " not in out] == []
 
 
@@ -106,6 +107,25 @@ def test_the_export_can_be_loaded(run: Path, tmp_path: Path) -> None:
     assert done.out == f"wrote {tmp_path / 'out'}\n"
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert str(model.dtype) == "torch.bfloat16"
+
+
+LOOKING = ("--method", "wanda", "--samples", "4")
+
+
+def test_a_pruned_model_says_how_it_is_trained_on(
+    config_file: Path, run: Path, tmp_path: Path
+) -> None:
+    done = run_command("sparsify", run, tmp_path / "out", "--sparsity", "0.9", *LOOKING)
+    assert done.code == 0, done.err
+    assert re.search(
+        r"^1/2  model.layers.0  .*\n2/2  model.layers.1  .*host ", done.out, re.MULTILINE
+    )
+    assert re.search(r"^14 weights of 4,352 elements: 90.2% are zero, ", done.out, re.MULTILINE)
+    [model, sparsity] = re.findall(r"(?:model|sparsity): \{.*?\}", done.out)
+    written = settings(
+        [f"name={tmp_path.name}", *(f"{key.replace(': ', '=', 1)}" for key in (model, sparsity))]
+    )
+    assert run_command("train", config_file, *written).code == 0
 
 
 def test_the_report_is_one_file_in_the_run(run: Path) -> None:

@@ -55,6 +55,15 @@ class WeightFormat(StrEnum):
     FP16 = "fp16"
 
 
+class PruningMethod(StrEnum):
+    """What decides which weights are kept."""
+
+    MAGNITUDE = "magnitude"
+    RANDOM = "random"
+    WANDA = "wanda"
+    SPARSEGPT = "sparsegpt"
+
+
 def _show_version(is_asked: bool) -> None:
     if is_asked:
         print(f"openwafer {openwafer.__version__}")
@@ -149,6 +158,50 @@ def export(
     weight_dtype = None if dtype is None else Precision(dtype).weight_dtype
     form = ExportFormat(weight_dtype, shard_bytes, average)
     print(f"wrote {Session(run, trusts_code=trust_code).export(folder, form)}")
+
+
+@app.command(rich_help_panel=TRAIN)
+def sparsify(  # noqa: PLR0913 - a parameter is an option
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(metavar="CHECKPOINT", help="A run, or a model that save_pretrained wrote."),
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made; must not exist yet.")],
+    sparsity: Annotated[
+        float | None, typer.Option(help="Share of zeros in each weight, such as 0.75.")
+    ] = None,
+    method: Annotated[
+        PruningMethod, typer.Option(help="What decides which weights are kept.")
+    ] = PruningMethod.MAGNITUDE,
+    structure: Annotated[
+        str | None, typer.Option(help="2:4 keeps two of every four weights, 4x4 whole blocks.")
+    ] = None,
+    filters: Annotated[
+        list[str],
+        typer.Option("--filter", metavar="GLOB", help="Weights by name; repeatable."),
+    ] = [],  # noqa: B006
+    calibration: Annotated[
+        list[str],
+        typer.Option(metavar="TEXTS", help="What wanda and sparsegpt look at; repeatable."),
+    ] = [],  # noqa: B006
+    samples: Annotated[int, typer.Option(min=1, help="Most samples to look at.")] = 128,
+    seed: Annotated[int, typer.Option(help="Of random masks.")] = 0,
+    trust_code: TrustCode = False,
+) -> None:
+    """Set weights of a saved model to zero at once, and write it in the Hugging Face layout."""
+    from openwafer.cli.pruning import prune_model
+    from openwafer.config import InvalidFieldError
+    from openwafer.diagnostics import error
+    from openwafer.training.session import Calibration, Pruning
+    from openwafer.training.session import PruningMethod as Method
+
+    try:
+        pruning = Pruning(sparsity, Method(method), structure, tuple(filters), seed)
+    except InvalidFieldError as cause:
+        remedy = cause.help or "see openwafer sparsify --help"
+        raise error("option-value", f"--{cause}", help=remedy) from cause
+    texts = Calibration(tuple(calibration), samples)
+    prune_model(checkpoint, folder, pruning, texts, trusts_code=trust_code)
 
 
 @app.command(rich_help_panel=TRAIN)

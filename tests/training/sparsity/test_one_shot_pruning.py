@@ -69,6 +69,12 @@ def test_wanda_keeps_the_largest_products_of_weight_and_norm_in_each_row() -> No
         assert mask[row].nonzero().flatten().tolist() == kept
 
 
+def test_rows_that_wanda_cannot_cut_even_keep_the_exact_number_together() -> None:
+    weights, seen = linear_map(10), inputs(10)
+    mask = wanda_mask(weights, squares_of(seen), 0.75, "fc")
+    assert mask.sum(dim=1).tolist() == [2, 3, 2, 3, 2, 3]
+
+
 def test_wanda_keeps_two_of_every_four() -> None:
     weights, seen = linear_map(), inputs()
     mask = wanda_mask(weights, squares_of(seen), 0.5, "fc", NOfM(2, 4))

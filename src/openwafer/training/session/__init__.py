@@ -5,13 +5,19 @@ from openwafer.training.session.export import ExportFormat
 from openwafer.training.session.generation import GeneratedTexts, Sampling
 from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.session.pruning.options import Calibration, Pruning, PruningMethod
+from openwafer.training.session.pruning.sparsify import PrunedModel, sparsify
 from openwafer.training.session.session import Session
 from openwafer.training.session.training_loop import TrainResult
 
 __all__ = [
+    "Calibration",
     "ExportFormat",
     "GeneratedTexts",
     "Precision",
+    "PrunedModel",
+    "Pruning",
+    "PruningMethod",
     "RunConfig",
     "Sampling",
     "Session",
@@ -19,4 +25,5 @@ __all__ = [
     "Weights",
     "load_config",
     "show_plan",
+    "sparsify",
 ]

@@ -1,8 +1,7 @@
 """Writes the weights of a run in the Hugging Face layout, one tensor in memory at a time."""
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,20 +10,19 @@ from tempfile import TemporaryDirectory
 import torch
 
 from openwafer import atomic_file
-from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import error
 from openwafer.training.data import load_tokenizer
-from openwafer.training.models import SAFETENSORS_METADATA, hugging_face_files
-from openwafer.training.models.checkpoint_folder import GENERATION_FILE, INDEX_FILE, WEIGHTS_FILE
+from openwafer.training.models import hugging_face_files
+from openwafer.training.models.checkpoint_folder import GENERATION_FILE
 from openwafer.training.session.building import build_hollow_model
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.model_folder import SHARD_BYTES, appearing_whole, write_shards
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
 from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.session.sparse_model import DenseWeights
 from openwafer.training.store import ArraySpec
-from openwafer.training.store.safetensors_file import cut_into_shards, write_header
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class ExportFormat:
     """
 
     dtype: torch.dtype | None = None
-    shard_bytes: int = 2 << 30
+    shard_bytes: int = SHARD_BYTES
     uses_average: bool = False
 
 
@@ -52,35 +50,14 @@ def export(
     Raises:
         OpenwaferError: ``export-exists``, ``export-no-average``, ``export-not-written``.
     """
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise error(
-            "export-exists",
-            f"{target} exists and is no empty folder",
-            help="name another folder, or delete this one",
-        )
     if form.uses_average and config.ema is None:
         raise error(
             "export-no-average",
             f"the run {run.path} keeps no average of its weights",
             help="leave the average out; a run with `ema: 0.999` keeps one",
         )
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+    with appearing_whole(target) as partial:
         _write_all(config, run, saved, partial, form)
-        if target.exists():
-            target.rmdir()
-        partial.rename(target)
-        sync_path(target.parent)
-    except OSError as cause:
-        raise error(
-            "export-not-written",
-            f"cannot write {target}: {cause}",
-            help="free some space, or name another folder; the run is unharmed",
-        ) from cause
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return target
 
 
@@ -107,7 +84,7 @@ def _write_all(
             )
         ]
         tensors = (tensor for _, tensor in chain(weights.items(), buffers.items()))
-        _write_shards(target, specs, tensors, form.shard_bytes)
+        write_shards(target, specs, tensors, form.shard_bytes)
     contents = dict(files.json_files)
     if contents:
         generation = contents.get(GENERATION_FILE, {})
@@ -128,26 +105,3 @@ def _ending(generation: Mapping[str, object], end_of_text_id: int) -> Mapping[st
 def _spec(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> ArraySpec:
     written = (tensor.is_floating_point() and dtype) or tensor.dtype
     return ArraySpec(name, written, tuple(tensor.shape))
-
-
-def _write_shards(
-    target: Path, specs: Sequence[ArraySpec], tensors: Iterator[torch.Tensor], shard_bytes: int
-) -> None:
-    """Write the tensors, which come in the order of their specs."""
-    shards = list(cut_into_shards(specs, shard_bytes))
-    shard_of = {}
-    for number, shard in enumerate(shards, start=1):
-        name = WEIGHTS_FILE
-        if len(shards) > 1:
-            name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        with (target / name).open("xb") as file:
-            write_header(file, shard, SAFETENSORS_METADATA)
-            for spec, tensor in zip(shard, tensors, strict=False):
-                flat = tensor.to(spec.dtype).contiguous().reshape(-1)
-                file.write(flat.view(torch.uint8).numpy().data)
-                shard_of[spec.name] = name
-        sync_path(target / name)
-    if len(shards) > 1:
-        total = sum(spec.num_bytes for spec in specs)
-        index = {"metadata": {"total_size": total}, "weight_map": shard_of}
-        atomic_file.write_text(target / INDEX_FILE, json.dumps(index, indent=2) + "\n")

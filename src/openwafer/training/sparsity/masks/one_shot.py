@@ -54,8 +54,9 @@ def wanda_mask(
 ) -> Tensor:
     """The mask of the largest ``|weight| * norm of its input feature`` in each row.
 
-    Sun et al., arXiv 2306.11695: weights are compared within an output, so each row
-    keeps ``int((1 - sparsity) * columns)``; with an n:m structure, each group as many of its m.
+    Sun et al., arXiv 2306.11695: weights are compared within an output, so each row keeps
+    ``int((1 - sparsity) * columns)``, or one more where that is no whole number, so that in all
+    ``int((1 - sparsity) * numel)`` are kept; with an n:m structure, each group n of its m.
 
     Args:
         weights: [rows, columns].
@@ -66,9 +67,13 @@ def wanda_mask(
     """
     _check(weights, square_sums, name, structure)
     scores = magnitudes(weights).double() * square_sums.double().sqrt()
-    compared = structure.m if isinstance(structure, NOfM) else weights.shape[1]
-    marked = largest(scores.reshape(-1, compared), num_kept(sparsity, compared))
-    return marked.reshape(weights.shape)
+    if isinstance(structure, NOfM):
+        groups = scores.reshape(-1, structure.m)
+        return largest(groups, num_kept(sparsity, structure.m)).reshape(weights.shape)
+    rows, columns = scores.shape
+    # Differences of totals, so that all rows together keep the exact number.
+    totals = torch.tensor([num_kept(sparsity, row * columns) for row in range(rows + 1)])
+    return largest(scores, totals.diff().to(scores.device))
 
 
 def sparsegpt(

@@ -1,0 +1,1 @@
+"""A saved model is pruned at once and written again."""

@@ -1,0 +1,244 @@
+"""The weights of a model in memory become sparse, one after the other."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.data import Batch
+from openwafer.training.session.forward import forward_loss, model_inputs
+from openwafer.training.session.parameter_groups import tables_of
+from openwafer.training.session.pruning.layer_walk import calls_by_layer
+from openwafer.training.session.pruning.options import Pruning, PruningMethod
+from openwafer.training.sparsity.masks import (
+    Blocks,
+    Target,
+    add_products,
+    add_squares,
+    magnitude_mask,
+    random_mask,
+    sparsegpt,
+    wanda_mask,
+)
+from openwafer.training.sparsity.parameters import resolve
+from openwafer.training.stream.layers import partition
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A linear module of a model, to be pruned.
+
+    Attributes:
+        name: of its weight.
+        module: ``nn.Linear``, or the transformers library's ``Conv1D``.
+        target: how sparse the weight is to be.
+    """
+
+    name: str
+    module: nn.Module
+    target: Target
+
+    @property
+    def weight(self) -> Tensor:
+        """`[outputs, inputs]`, or as it is stored for blocks; the memory of the module's weight."""
+        return _seen(self.module, self.module.get_parameter("weight").detach(), self.target)
+
+
+@dataclass(frozen=True)
+class PrunedWeight:
+    """A weight that was pruned: how many of its elements are kept, of how many."""
+
+    name: str
+    num_kept: int
+    num_elements: int
+
+
+class Tell(Protocol):
+    """Is told what was done last, and how much of all that is."""
+
+    def __call__(self, text: str, done: int, total: int) -> None: ...
+
+
+def maps_to_prune(model: nn.Module, pruning: Pruning) -> list[LinearMap]:
+    """The linear maps that are meant, in the model's order.
+
+    Raises:
+        OpenwaferError: ``prune-module``, ``sparse-tied``, and what :func:`resolve` raises.
+    """
+    tables = tables_of(model)
+    parameters = dict(model.named_parameters())
+    target = pruning.group.build(pruning.seed).target
+    shapes = {
+        name: tuple(_seen(_owner(model, name), weight, target).shape)
+        for name, weight in parameters.items()
+    }
+    names = {name for name, parameter in parameters.items() if id(parameter) in tables}
+    chosen = resolve((pruning.group,), shapes, names, 1, pruning.seed)
+    _refuse_tied(model, chosen)
+    return [LinearMap(name, _linear_module(model, name), target) for name in chosen]
+
+
+@torch.no_grad()
+def prune(
+    model: nn.Module,
+    maps: Sequence[LinearMap],
+    pruning: Pruning,
+    samples: Sequence[Tensor],
+    tell: Tell,
+) -> list[PrunedWeight]:
+    """Prune a model in place.
+
+    Wanda and SparseGPT look at the inputs of one layer at a time, which are those that the pruned
+    layers before it give.
+
+    Args:
+        model: in evaluation mode, on the CPU.
+        maps: see :func:`maps_to_prune`.
+        pruning: how.
+        samples: token ids [tokens] each; of no use to other methods.
+        tell: told of each weight or layer.
+
+    Raises:
+        OpenwaferError: ``layers-differ``, ``layer-changes-inputs``, ``one-shot-inputs``,
+            ``weights-not-finite``.
+    """
+    if pruning.method.reads_inputs:
+        return list(_prune_by_inputs(model, maps, pruning.method, samples, tell))
+    found = []
+    for number, each in enumerate(maps, start=1):
+        sparsity, structure = each.target.sparsity_at(0), each.target.structure
+        if pruning.method is PruningMethod.RANDOM:
+            shape = tuple(each.weight.shape)
+            mask = random_mask(shape, sparsity, each.name, pruning.seed, structure)
+        else:
+            mask = magnitude_mask(each.weight, sparsity, each.name, structure)
+        found.append(_keep(each, each.weight, mask))
+        tell(each.name, number, len(maps))
+    return found
+
+
+def _prune_by_inputs(
+    model: nn.Module,
+    maps: Sequence[LinearMap],
+    method: PruningMethod,
+    samples: Sequence[Tensor],
+    tell: Tell,
+) -> Iterator[PrunedWeight]:
+    layers = _by_layer(model, maps)
+    batches = [Batch(ids, ids) for ids in (sample.reshape(1, -1) for sample in samples)]
+    passes = [partial(forward_loss, model, model_inputs(model, batch)) for batch in batches]
+    for number, calls in enumerate(calls_by_layer(model, layers, passes), start=1):
+        layer = calls[0].layer
+        with _looking_at(layers[layer], method) as inputs:
+            for call in calls:
+                call.run()
+        for each in layers[layer]:
+            yield _prune_one(each, method, inputs.pop(each.name))
+        tell(layer, number, len(layers))
+
+
+def _prune_one(each: LinearMap, method: PruningMethod, inputs: "_Inputs") -> PrunedWeight:
+    if not inputs.num_calls:
+        raise error(
+            "one-shot-inputs",
+            f"{each.name} cannot be pruned by its inputs: its module was never called",
+            help="give more texts, leave it out by the filter, or choose the method magnitude",
+        )
+    sparsity, structure = each.target.sparsity_at(0), each.target.structure
+    if method is PruningMethod.WANDA:
+        mask = wanda_mask(each.weight, inputs.sums, sparsity, each.name, structure)
+        return _keep(each, each.weight, mask)
+    pruned = sparsegpt(each.weight, inputs.sums, sparsity, each.name, structure)
+    return _keep(each, pruned.weights, pruned.mask)
+
+
+def _keep(each: LinearMap, weights: Tensor, mask: Tensor) -> PrunedWeight:
+    each.weight.copy_(weights.masked_fill(~mask, 0.0))
+    return PrunedWeight(each.name, int(mask.count_nonzero()), mask.numel())
+
+
+class _Inputs:
+    """What the inputs of a linear map are like: sums over all that were seen."""
+
+    def __init__(self, each: LinearMap, method: PruningMethod) -> None:
+        columns = each.weight.shape[1]
+        is_wanda = method is PruningMethod.WANDA
+        self.sums = torch.zeros((columns,) if is_wanda else (columns, columns), dtype=torch.float64)
+        self.num_calls = 0
+        self._add: Callable[[Tensor, Tensor], None] = add_squares if is_wanda else add_products
+
+    def look(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Add the inputs of a call, as a hook before it."""
+        self.num_calls += 1
+        self._add(self.sums, next(iter((*args, *kwargs.values()))))
+
+
+@contextmanager
+def _looking_at(maps: Sequence[LinearMap], method: PruningMethod) -> Iterator[dict[str, _Inputs]]:
+    inputs = {each.name: _Inputs(each, method) for each in maps}
+    hooks = [
+        each.module.register_forward_pre_hook(inputs[each.name].look, with_kwargs=True)
+        for each in maps
+    ]
+    try:
+        yield inputs
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _by_layer(model: nn.Module, maps: Sequence[LinearMap]) -> Mapping[str, list[LinearMap]]:
+    """The maps of each layer; one outside of all layers is a layer of its own."""
+    split = partition(model, min_layer_bytes=0)
+    around = [layer.name for layer in split.modules if layer.parent is None]
+    found: dict[str, list[LinearMap]] = {}
+    for each in maps:
+        own = each.name.rpartition(".")[0]
+        layer = next((path for path in around if f"{own}.".startswith(f"{path}.")), own)
+        found.setdefault(layer, []).append(each)
+    return found
+
+
+def _owner(model: nn.Module, name: str) -> nn.Module:
+    return model.get_submodule(name.rpartition(".")[0])
+
+
+def _seen(module: nn.Module, weight: Tensor, target: Target) -> Tensor:
+    """A weight with a row for each output, as that of ``nn.Linear`` is; as it is for blocks."""
+    is_turned = isinstance(module, Conv1D) and weight.ndim > 1
+    return weight.T if is_turned and not isinstance(target.structure, Blocks) else weight
+
+
+def _linear_module(model: nn.Module, name: str) -> nn.Module:
+    module = _owner(model, name)
+    if isinstance(module, nn.Linear | Conv1D) and name.endswith("weight"):
+        return module
+    raise error(
+        "prune-module",
+        f"{name!r} belongs to a {type(module).__name__}, and only weights of nn.Linear and of the "
+        "transformers library's Conv1D are pruned",
+        help="leave it dense: name by --filter the weights that shall be sparse, without this one",
+    )
+
+
+def _refuse_tied(model: nn.Module, chosen: Mapping[str, object]) -> None:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    for tied in names.values():
+        if len(tied) > 1 and not chosen.keys().isdisjoint(tied):
+            raise _tied(tied)
+
+
+def _tied(names: Sequence[str]) -> OpenwaferError:
+    return error(
+        "sparse-tied",
+        f"the weight {names[0]!r} is used in {len(names)} places: {', '.join(names)}",
+        help="leave it dense: name by --filter the weights that shall be sparse, without this one",
+    )
