@@ -4,7 +4,13 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from openwafer.training.sparsity.kernels.index import Index, Walk, block_columns, walks_of
+from openwafer.training.sparsity.kernels.index import (
+    Index,
+    Walk,
+    block_columns,
+    most_words,
+    walks_of,
+)
 from openwafer.training.sparsity.pattern import Pattern
 from tests.training.sparsity.random_masks import masks, random_mask
 
@@ -48,6 +54,14 @@ def test_every_row_of_a_panel_begins_in_its_first_block() -> None:
     walk, _ = walks_of(Index.of(Pattern.from_mask(mask)).words)
     first = walk.rows[walk.block_starts[0] : walk.block_starts[1]]
     assert sorted(first) == [*range(50)]
+
+
+def test_equal_patterns_have_equal_words() -> None:
+    pattern = Pattern.from_mask(random_mask(33, 401, 0.93))
+    words = Index.of(pattern).words
+    assert words.numel() == most_words(pattern.shape, pattern.num_kept)
+    for _ in range(5):
+        assert torch.equal(Index.of(pattern).words, words)
 
 
 def test_segments_of_a_block_get_shorter() -> None:

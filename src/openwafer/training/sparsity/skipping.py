@@ -20,8 +20,10 @@ from openwafer.training.sparsity.packed.room import PackedRoom
 def walk(packed: Tensor, form: str, rows: int, columns: int, capacity: int) -> Tensor:
     """`int32 [most_words]`: how products go through a pattern; what is not needed is 0."""
     pattern = PackedRoom(form_named(form), (rows, columns), capacity).pattern(packed)
-    found = Index.of(pattern).words
-    words = torch.zeros(most_words((rows, columns), capacity), dtype=torch.int32)
+    found, most = Index.of(pattern).words, most_words((rows, columns), capacity)
+    if found.numel() == most:
+        return found
+    words = torch.zeros(most, dtype=torch.int32)
     words[: found.numel()] = found
     return words
 

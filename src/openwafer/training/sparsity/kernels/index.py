@@ -77,10 +77,12 @@ class Walk:
         return cls((rows, columns), panel_rows, width, *arrays), words[ends[-1] :]
 
 
-def _sizes(shape: tuple[int, int], num_kept: int) -> list[int]:
-    """What stands at the beginning of a walk's words."""
-    panel_rows = max(1, min(shape[0], PANEL_ROWS))
-    return [*shape, panel_rows, block_columns(shape, num_kept), num_kept]
+def _both_sizes(shape: tuple[int, int], num_kept: int) -> list[list[int]]:
+    """What stands at the beginning of each walk's words."""
+    return [
+        [*way, max(1, min(way[0], PANEL_ROWS)), block_columns(way, num_kept), num_kept]
+        for way in (shape, (shape[1], shape[0]))
+    ]
 
 
 def _lengths(sizes: Sequence[int]) -> list[int]:
@@ -119,10 +121,10 @@ class Index:
                 f" count {MOST_KEPT}",
                 help="cut the weight into several",
             )
-        sizes = [_sizes(shape, pattern.num_kept) for shape in ((rows, columns), (columns, rows))]
-        words = np.empty(sum(NUM_SIZES + sum(_lengths(each)) for each in sizes), np.int32)
-        rest = _write(write_walk, pattern, sizes[0], words)
-        _write(write_transposed_walk, pattern, sizes[1], rest)
+        words = np.empty(most_words(pattern.shape, pattern.num_kept), np.int32)
+        sizes, exchanged = _both_sizes(pattern.shape, pattern.num_kept)
+        rest = _write(write_walk, pattern, sizes, words)
+        _write(write_transposed_walk, pattern, exchanged, rest)
         return cls(pattern.shape, pattern.num_kept, torch.from_numpy(words))
 
 
@@ -135,15 +137,7 @@ def walks_of(words: Tensor) -> tuple[Walk, Walk]:
 
 def most_words(shape: tuple[int, int], num_kept: int) -> int:
     """Words that an index of a pattern with at most so many kept positions has at most."""
-    return sum(_most_words(way, num_kept) for way in (shape, (shape[1], shape[0])))
-
-
-def _most_words(shape: tuple[int, int], num_kept: int) -> int:
-    panels = -(-shape[0] // max(1, min(shape[0], PANEL_ROWS)))
-    blocks = max(1, -(-shape[1] // block_columns(shape, num_kept)))
-    segments = blocks * shape[0]
-    starts = (panels * blocks + 1) + (segments + AHEAD) + (segments + 1)
-    return NUM_SIZES + starts + num_kept + -(-num_kept // 2)
+    return sum(NUM_SIZES + sum(_lengths(sizes)) for sizes in _both_sizes(shape, num_kept))
 
 
 def block_columns(shape: tuple[int, int], num_kept: int) -> int:
@@ -161,9 +155,10 @@ def _write(
     """Write a walk of a pattern, and return the words behind it."""
     words[:NUM_SIZES] = sizes
     walk, rest = Walk.of_words(words)
+    words[: words.size - rest.size][-1:] = 0  # half of it is nothing's, for an odd number
     width_bits = walk.block_columns.bit_length() - 1
     numbers = (walk.shape[0], walk.panel_rows, width_bits, walk.num_panels, walk.num_blocks)
     segments, placed = (walk.block_starts, walk.rows, walk.starts), (walk.columns, walk.order)
     num_segments = write(pattern.row_starts, pattern.columns, numbers, segments, placed)
-    walk.rows[num_segments : num_segments + AHEAD] = 0
+    walk.rows[num_segments:] = walk.starts[num_segments + 1 :] = 0
     return rest
