@@ -168,8 +168,8 @@ def require_match(
             "checkpoint-mismatch",
             f"the {part} of {folder} do not fit the store",
             notes=tuple(f"{what}: {_listed(names)}" for what, names in facts.items() if names),
-            help="keep the model, its number format, the optimizer and the average that it was "
-            "saved with",
+            help="keep the model, its sparsity, its number format, the optimizer and the average "
+            "that it was saved with",
         )
 
 

@@ -17,7 +17,10 @@ from torch import nn
 
 from openwafer.training.stream.execute.snapshot import ATOMS, Slot, Snapshot, read_cell, walk
 
-_LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "openwafer"})
+# Code that pytest has rewritten names it in each assert.
+_LIBRARIES: Final = frozenset(
+    {*sys.stdlib_module_names, "torch", "numpy", "openwafer", "pytest", "_pytest"}
+)
 # Of what torch keeps in a module, the hooks that run in a pass and the buffers are looked into.
 _OF_TORCH: Final = frozenset(vars(nn.Module())) - {
     "_buffers",
