@@ -80,6 +80,60 @@ class ExpertUse:
 
 
 @dataclass(frozen=True)
+class SparseWeight:
+    """A sparse weight: its shape, and the most elements of it that are ever kept."""
+
+    name: str
+    rows: int
+    columns: int
+    capacity: int
+
+    @property
+    def elements(self) -> int:
+        """Of the dense weight."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class SparseUse:
+    """What sparse weights take, beside the same plan with dense ones.
+
+    `parameters` are those of the dense model. `values_bytes`, `states_bytes` and `pattern_bytes`
+    are what the store keeps of the sparse weights; what it would keep of dense ones is
+    `dense_values_bytes` and `dense_states_bytes`. A usual step would move `dense_step_bytes`.
+    """
+
+    weights: tuple[SparseWeight, ...]
+    parameters: int
+    values_bytes: int
+    states_bytes: int
+    pattern_bytes: int
+    dense_values_bytes: int
+    dense_states_bytes: int
+    dense_step_bytes: StepBytes
+
+    @property
+    def elements(self) -> int:
+        """Of all sparse weights, were they dense."""
+        return sum(weight.elements for weight in self.weights)
+
+    @property
+    def capacity(self) -> int:
+        """Most elements of them that are kept."""
+        return sum(weight.capacity for weight in self.weights)
+
+    @property
+    def store_bytes(self) -> int:
+        """What the store keeps of sparse weights."""
+        return self.values_bytes + self.states_bytes + self.pattern_bytes
+
+    @property
+    def dense_store_bytes(self) -> int:
+        """What it would keep of them, were they dense."""
+        return self.dense_values_bytes + self.dense_states_bytes
+
+
+@dataclass(frozen=True)
 class PlanRecord:
     """The plan of a run. Predictions that were not made, and limits not probed, are None.
 
@@ -87,7 +141,7 @@ class PlanRecord:
     right, a step whose updates are undone moves `undone_step_bytes`, and one that keeps its
     gradients and waits `kept_step_bytes`; elsewhere there are no such steps. `step_flops` are those
     of matrix products, convolutions and attentions, recomputed ones included. `experts` is None
-    where none stream one by one.
+    where none stream one by one, `sparse` where no weight is sparse.
     """
 
     mode: Mode
@@ -105,3 +159,4 @@ class PlanRecord:
     undone_step_bytes: StepBytes | None = None
     kept_step_bytes: StepBytes | None = None
     experts: ExpertUse | None = None
+    sparse: SparseUse | None = None

@@ -15,6 +15,13 @@ from openwafer.training.metrics.json_records import (
     parse_record,
     read_text,
 )
+from openwafer.training.metrics.mask_record import (
+    MASKS_FORMAT,
+    PICTURES_FILE,
+    MaskChange,
+    MaskPicture,
+    read_pictures,
+)
 from openwafer.training.metrics.sample_record import GeneratedSample, read_sample
 from openwafer.training.metrics.step_lines import StepLines, read_lines
 from openwafer.training.metrics.step_metrics import (
@@ -42,14 +49,17 @@ class RunRecord:
     trace: RunTrace | None
     sample: GeneratedSample | None
     environment: Mapping[str, str] | None
+    masks: StepLines[MaskChange] | None = None
+    mask_pictures: tuple[MaskPicture, ...] = ()
 
 
 def load_run(run_folder: Path) -> RunRecord:
     """Read a run folder.
 
     config.yaml, plan.json and metrics.jsonl must be there; validation.jsonl, trace.json,
-    sample.json and environment.json may be absent. Raises `OpenwaferError` (run-file-missing,
-    run-file-version, run-file-corrupt) with the file and the key or line.
+    sample.json, environment.json, masks.jsonl and mask-pictures.json may be absent. Raises
+    `OpenwaferError` (run-file-missing, run-file-version, run-file-corrupt) with the file and the
+    key or line.
     """
     config_path = run_folder / "config.yaml"
     config_text = read_text(config_path)
@@ -65,6 +75,10 @@ def load_run(run_folder: Path) -> RunRecord:
         trace=_read_if_present(run_folder / "trace.json", read_trace),
         sample=_read_if_present(run_folder / "sample.json", read_sample),
         environment=_read_if_present(run_folder / "environment.json", read_environment),
+        masks=_read_if_present(
+            run_folder / "masks.jsonl", lambda path: read_lines(path, MASKS_FORMAT)
+        ),
+        mask_pictures=_read_if_present(run_folder / PICTURES_FILE, read_pictures) or (),
     )
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import error
+from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.rewinding import Rewinding
-from openwafer.training.session.sparse_model import pattern_name, rooms_of
 from openwafer.training.sparsity.masks import (
     IMP,
     GrowthCandidates,
@@ -23,6 +23,7 @@ from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.packed_linear import PackedLinear
 from openwafer.training.sparsity.parameters import SparseParameter
 from openwafer.training.sparsity.pattern import Pattern
+from openwafer.training.sparsity.rooms import pattern_name, rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.step_hooks import StepEnd
@@ -38,6 +39,9 @@ class MaskUpdates:
         parameters: how each sparse weight is sparse, by name.
         num_steps: training steps of the run.
         rewinding: goes back to earlier weights, where pruning does.
+
+    Attributes:
+        log: knows what updates have done.
     """
 
     def __init__(
@@ -50,8 +54,14 @@ class MaskUpdates:
         self._parameters = parameters
         self._rewinding = rewinding
         self._rooms = rooms_of(model)
+        self.log = MaskLog(self._rooms)
         self._gradients = _DenseGradients(model, parameters)
         self._every = _common_step(parameters, num_steps)
+
+    def draw_first(self, weights: Mapping[str, Tensor]) -> None:
+        """Make pictures of the masks that a run begins with, by the names of its parameters."""
+        for name in self.log.pictured:
+            self.log.draw(name, self._rooms[name].pattern(weights[pattern_name(name)]), 0)
 
     def attach(self, execution: Execution, steps_applied: int | None) -> None:
         """Update masks from the next step on.
@@ -117,6 +127,7 @@ class MaskUpdates:
             candidates,
         )
         if not (found.num_dropped or found.num_regrown):
+            self.log.note(name, found, before, step)
             return
         move = _Move(room, before, found)
         write_weight(arrays, name, move.of(weights), keeps_master=keeps_master)
@@ -126,7 +137,9 @@ class MaskUpdates:
             if is_own and place.spec.shape == (room.capacity,):
                 state = arrays.tensor(place.spec.name, Part.STATES)
                 state.copy_(move.of(state))
-        packed.copy_(room.packed(move.after))
+        after = move.after
+        packed.copy_(room.packed(after))
+        self.log.note(name, found, after, step)
 
 
 @dataclass(frozen=True)

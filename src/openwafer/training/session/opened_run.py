@@ -24,6 +24,7 @@ from openwafer.training.session.building import (
 )
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
+from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.mask_updates import MaskUpdates
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.parameter_groups import build_optimizers
@@ -53,6 +54,7 @@ class OpenedRun:
         model: in training mode; its weights are in the store.
         planned, execution, trainer: how steps are run.
         buffers: finds the buffers that training changes.
+        mask_log: knows what becomes of the masks of sparse weights.
         steps_done: the number of the next step.
     """
 
@@ -64,6 +66,7 @@ class OpenedRun:
     execution: Execution
     trainer: Trainer
     buffers: BufferWatch
+    mask_log: MaskLog
     steps_done: int = 0
 
     @property
@@ -131,6 +134,8 @@ def opened(
     optimizers = build_optimizers(model, config.optimizer)
     tracks, buffers = DiskTracks(), BufferWatch(model)
     masks = _mask_updates(model, config, folder)
+    if saved is None:
+        masks.draw_first(weights)
     notify("planning the step")
     planned = plan_run(
         make_workload(model, config, vocab_size),
@@ -150,7 +155,9 @@ def opened(
             speculation = Speculation(execution, model)
         trainer = Trainer(model, execution, groups, schedule, config, speculation)
         masks.attach(execution, None if saved is None else saved.state.counts.steps_applied)
-        run = OpenedRun(config, folder, dataset, model, planned, execution, trainer, buffers)
+        run = OpenedRun(
+            config, folder, dataset, model, planned, execution, trainer, buffers, masks.log
+        )
         if saved is not None:
             run.restore(saved.state)
         yield run

@@ -13,7 +13,14 @@ from openwafer.training.metrics.units import (
     format_rate,
     format_share,
 )
-from openwafer.training.plan_record import ExpertUse, Limit, PlannedLayer, PlanRecord, StepBytes
+from openwafer.training.plan_record import (
+    ExpertUse,
+    Limit,
+    PlannedLayer,
+    PlanRecord,
+    SparseUse,
+    StepBytes,
+)
 
 PLAIN_WIDTH = 140
 HEAD = ("layers", "parameters", "weights", "states", "gradients", "activations")
@@ -71,6 +78,9 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         facts.append(("if often so", f"{_traffic(plan.kept_step_bytes)}, as gradients are kept"))
     if plan.experts is not None:
         facts.append(("experts", _experts(plan.experts)))
+    if plan.sparse is not None:
+        facts.append(("sparse", _sparse(plan.sparse)))
+        facts.append(("sparse store", _sparse_store(plan.sparse)))
     facts.append(("a step takes", _time(plan)))
     return facts
 
@@ -87,6 +97,22 @@ def _experts(experts: ExpertUse) -> str:
         f"about {used:.3g} of {all_of_them:.3g} used a layer, "
         f"{format_bytes(experts.used_bytes)} of "
         f"{format_bytes(experts.weights_bytes)}"
+    )
+
+
+def _sparse(sparse: SparseUse) -> str:
+    return (
+        f"{format_share(sparse.elements / sparse.parameters)} of "
+        f"{format_count(sparse.parameters)} dense parameters, in {len(sparse.weights)} weights, of "
+        f"which {format_share(sparse.capacity / sparse.elements)} are kept at most"
+    )
+
+
+def _sparse_store(sparse: SparseUse) -> str:
+    return (
+        f"{format_bytes(sparse.store_bytes)} of values, states and pattern "
+        f"({format_bytes(sparse.pattern_bytes)}), where dense weights take "
+        f"{format_bytes(sparse.dense_store_bytes)}"
     )
 
 

@@ -8,14 +8,10 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.session.saved_arrays import SavedWeights, checkpoint_arrays
-from openwafer.training.session.sparse_model import (
-    DenseWeights,
-    is_pattern,
-    pattern_name,
-    rooms_of,
-)
+from openwafer.training.session.sparse_model import DenseWeights
 from openwafer.training.sparsity.masks import IMP
 from openwafer.training.sparsity.parameters import SparseParameter
+from openwafer.training.sparsity.rooms import is_pattern, pattern_name, rooms_of
 from openwafer.training.store import Part, read_checkpoint, save_checkpoint
 from openwafer.training.store.checkpoint import require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME

@@ -50,6 +50,11 @@ class RunFolder:
         return self.path / "validation.jsonl"
 
     @property
+    def masks(self) -> Path:
+        """One line for each update of a mask."""
+        return self.path / "masks.jsonl"
+
+    @property
     def trace(self) -> Path:
         """Times of the traced steps, for Perfetto and the report."""
         return self.path / "trace.json"

@@ -9,9 +9,9 @@ from openwafer.training.session.config import RunConfig
 from openwafer.training.session.parameter_groups import tables_of
 from openwafer.training.sparsity.masks import initial_mask
 from openwafer.training.sparsity.options import sparsity_groups
-from openwafer.training.sparsity.packed.room import PackedRoom
-from openwafer.training.sparsity.packed_linear import PATTERN, PackedLinear, pack_linears
+from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter, resolve
+from openwafer.training.sparsity.rooms import is_pattern, pattern_name, rooms_of
 
 
 def sparse_parameters(model: nn.Module, config: RunConfig) -> dict[str, SparseParameter]:
@@ -82,23 +82,3 @@ class DenseWeights(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def rooms_of(model: nn.Module) -> dict[str, PackedRoom]:
-    """The room of each sparse weight of a model, by the weight's name."""
-    return {
-        f"{path}.weight" if path else "weight": module.room
-        for path, module in model.named_modules()
-        if isinstance(module, PackedLinear)
-    }
-
-
-def pattern_name(name: str) -> str:
-    """Name of the pattern that belongs to a sparse weight."""
-    return f"{name.removesuffix('weight')}{PATTERN}"
-
-
-def is_pattern(name: str, rooms: Mapping[str, PackedRoom]) -> bool:
-    """Whether a parameter is the pattern of a sparse weight."""
-    weight = f"{name.removesuffix(PATTERN)}weight"
-    return name.endswith(PATTERN) and weight in rooms

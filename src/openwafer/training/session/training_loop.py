@@ -15,8 +15,10 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, r
 from openwafer.trace import Trace
 from openwafer.training.data import TokenDataset
 from openwafer.training.metrics import (
+    MASKS_FORMAT,
     METRICS_FORMAT,
     VALIDATION_FORMAT,
+    MaskChange,
     Progress,
     StepMetrics,
     StepWriter,
@@ -84,8 +86,11 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
             run,
             Saver(run),
             validation_data,
-            stack.enter_context(_metrics_writer(run, console)),
-            stack.enter_context(_validation_writer(run, console)),
+            _Lines(
+                stack.enter_context(_metrics_writer(run, console)),
+                stack.enter_context(_validation_writer(run, console)),
+                stack.enter_context(_masks_writer(run, console)),
+            ),
             stack.enter_context(_progress(run, console)),
         )
         interruption = stack.enter_context(Interruption())
@@ -100,6 +105,7 @@ def _describe(run: OpenedRun) -> None:
     run.dataset.tokenizer.save(folder.path)
     write_environment(folder.path, device=str(run.execution.device.torch_device))
     atomic_file.write_text(folder.plan, to_json(run.planned.report))
+    run.mask_log.write_pictures(folder.path)
     # The config comes last: from here on there is a run in this folder.
     atomic_file.write_text(folder.config, to_yaml(run.config))
 
@@ -118,6 +124,17 @@ def _validation_writer(
     path = run.folder.validation
     first_step = run.steps_done if path.exists() else 0
     writer = StepWriter(path, VALIDATION_FORMAT, first_step=first_step)
+    _tell_of_damage(writer.damaged, console)
+    return writer
+
+
+def _masks_writer(
+    run: OpenedRun, console: Console
+) -> AbstractContextManager[StepWriter[MaskChange] | None]:
+    if run.config.sparsity is None:
+        return nullcontext()
+    path = run.folder.masks
+    writer = StepWriter(path, MASKS_FORMAT, first_step=run.steps_done if path.exists() else 0)
     _tell_of_damage(writer.damaged, console)
     return writer
 
@@ -144,20 +161,27 @@ def _progress(run: OpenedRun, console: Console) -> Progress:
     )
 
 
+@dataclass(frozen=True)
+class _Lines:
+    """Files that grow by lines."""
+
+    metrics: StepWriter[StepMetrics]
+    validation: StepWriter[ValidationPoint] | None
+    masks: StepWriter[MaskChange] | None
+
+
 class _Loop:
     def __init__(
         self,
         run: OpenedRun,
         saver: Saver,
         validation_data: TokenDataset | None,
-        metrics: StepWriter[StepMetrics],
-        validation: StepWriter[ValidationPoint] | None,
+        lines: _Lines,
         progress: Progress,
     ) -> None:
         self._run = run
         self._saver = saver
-        self._metrics = metrics
-        self._validation = validation
+        self._lines = lines
         self._progress = progress
         self._held_out = validation_data
         self._meter = StepMeter(run.execution)
@@ -202,8 +226,16 @@ class _Loop:
             grad_norm=decision.grad_norm,
             num_tokens=sum(batch.num_tokens for batch in batches),
         )
-        self._metrics.append(metrics)
+        self._lines.metrics.append(metrics)
+        self._note_masks(step)
         self._progress.advance(metrics)
+
+    def _note_masks(self, step: int) -> None:
+        if self._lines.masks is None:
+            return
+        for change in self._run.mask_log.take(step):
+            self._lines.masks.append(change)
+        self._run.mask_log.write_pictures(self._run.folder.path)
 
     @contextmanager
     def _traced(self, step: int) -> Iterator[None]:
@@ -254,11 +286,11 @@ class _Loop:
         )
 
     def _evaluate(self, num_batches: int) -> None:
-        if self._held_out is None or self._validation is None:
+        if self._held_out is None or self._lines.validation is None:
             return
         loss = evaluate(self._run.opened_model, self._held_out, num_batches)
         step = self._run.steps_done - 1
-        self._validation.append(ValidationPoint(step, loss))
+        self._lines.validation.append(ValidationPoint(step, loss))
         self._progress.note(f"step {step + 1}: validation loss {loss:.4f}")
 
     def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.plan_record import Activations, Mode, PlanRecord
+from openwafer.training.plan_record import Activations, Mode, PlanRecord, SparseUse
+from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
@@ -44,6 +45,7 @@ from openwafer.training.stream.plan.placement import HostBudget, StorePlacement,
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
 from openwafer.training.stream.plan.shared_memory import check_own_memory
+from openwafer.training.stream.plan.sparse_store import dense_plan, sparse_use
 from openwafer.training.stream.plan.splits import SplitAt, make_plan, split_for_host
 from openwafer.training.stream.plan.step_time import Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
@@ -153,8 +155,19 @@ class Planned:
 
     @cached_property
     def _moved(self) -> PlannedBytes:
+        return self._bytes_of(self.plan)
+
+    def _sparse(self) -> SparseUse | None:
+        model = self.workload.model
+        if not rooms_of(model):
+            return None
+        return sparse_use(
+            self.plan.layouts, model, self._bytes_of(dense_plan(self.plan, model)).usual.step
+        )
+
+    def _bytes_of(self, plan: StreamPlan) -> PlannedBytes:
         return bytes_of(
-            self.plan,
+            plan,
             self.placement,
             self.timing,
             ring_bytes=self.ring_bytes,
@@ -169,7 +182,8 @@ class Planned:
             beside = self.beside_bytes + grown_bytes + of_experts
             peak = host_peak(beside, self.plan, self.placement, self.ring_bytes)
             predicted = replace(predicted, host_bytes=peak)
-        return report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
+        described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
+        return replace(described, sparse=self._sparse())
 
     @property
     def timing(self) -> UpdateTiming:

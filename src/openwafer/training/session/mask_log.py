@@ -1,0 +1,69 @@
+"""What becomes of masks in a run, until its files have it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from openwafer.training.metrics import MaskChange, MaskPicture, picture_of, write_pictures
+from openwafer.training.sparsity.masks import MaskUpdate
+from openwafer.training.sparsity.packed.room import PackedRoom
+from openwafer.training.sparsity.pattern import Pattern
+
+MOST_PICTURES: Final = 4
+
+
+class MaskLog:
+    """Notes updates of masks as they come.
+
+    Args:
+        rooms: of the sparse weights, by name. Pictures are made of the largest of one layer, in the
+            middle of the model.
+    """
+
+    def __init__(self, rooms: Mapping[str, PackedRoom]) -> None:
+        self.pictured = _of_one_layer(rooms)
+        self._changes: list[MaskChange] = []
+        self._pictures: dict[str, MaskPicture] = {}
+        self._has_new = False
+
+    def draw(self, name: str, pattern: Pattern, steps_done: int) -> None:
+        """Make a picture of a weight's mask."""
+        self._pictures[name] = picture_of(name, steps_done, pattern)
+        self._has_new = True
+
+    def note(self, name: str, update: MaskUpdate, pattern: Pattern, steps_done: int) -> None:
+        """A mask was updated; ``pattern`` is what it is from then on."""
+        dropped, grown = update.num_dropped, update.num_regrown
+        self._changes.append(MaskChange(0, name, pattern.num_kept, dropped, grown))
+        if name in self.pictured:
+            self.draw(name, pattern, steps_done)
+
+    def take(self, step: int) -> Sequence[MaskChange]:
+        """What was noted since the last call, behind a training step."""
+        taken = [replace(change, step=step) for change in self._changes]
+        self._changes.clear()
+        return taken
+
+    def write_pictures(self, run_folder: Path) -> None:
+        """Write the pictures, if there are new ones."""
+        if self._has_new:
+            write_pictures(run_folder, list(self._pictures.values()))
+            self._has_new = False
+
+
+def _of_one_layer(rooms: Mapping[str, PackedRoom]) -> list[str]:
+    names = list(rooms)
+    if not names:
+        return []
+    layer = _layer_of(names[len(names) // 2])
+    alike = [name for name in names if _layer_of(name) == layer]
+    alike.sort(key=lambda name: -rooms[name].shape[0] * rooms[name].shape[1])
+    return alike[:MOST_PICTURES]
+
+
+def _layer_of(name: str) -> str:
+    """A name up to its last number, or to the module's parent."""
+    parts = name.split(".")
+    numbers = [index for index, part in enumerate(parts) if part.isdecimal()]
+    return ".".join(parts[: numbers[-1] + 1] if numbers else parts[:-2])
