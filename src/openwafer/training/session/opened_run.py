@@ -32,7 +32,7 @@ from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
 from openwafer.training.session.saved_run import SavedRun, restore_execution
-from openwafer.training.session.sparse_model import sparse_parameters
+from openwafer.training.session.sparse_model import require_same_structures, sparse_parameters
 from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
@@ -125,12 +125,7 @@ def opened(
     vocab_size = dataset.tokenizer.vocab_size
     require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
-    weights: dict[str, torch.Tensor] = {}
-    if saved is None:
-        model = build_model(config, vocab_size, folder.path)
-        weights = take_weights(model, config)
-    else:
-        model = build_hollow_model(config, vocab_size, folder.path)
+    model, weights = _build(config, folder, vocab_size, is_saved=saved is not None)
     optimizers = build_optimizers(model, config.optimizer)
     tracks, buffers = DiskTracks(), BufferWatch(model)
     masks = _mask_updates(model, config, folder)
@@ -164,6 +159,18 @@ def opened(
     finally:
         execution.close()
         execution.store.close()
+
+
+def _build(
+    config: RunConfig, folder: RunFolder, vocab_size: int, *, is_saved: bool
+) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """The model, and its initial weights where nothing has been saved."""
+    if not is_saved:
+        model = build_model(config, vocab_size, folder.path)
+        return model, take_weights(model, config)
+    model = build_hollow_model(config, vocab_size, folder.path)
+    require_same_structures(model, load_config(folder.config), config)
+    return model, {}
 
 
 def _mask_updates(model: nn.Module, config: RunConfig, folder: RunFolder) -> MaskUpdates:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import nn
 
+from openwafer.diagnostics import error
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.parameter_groups import tables_of
 from openwafer.training.sparsity.masks import initial_mask
@@ -48,6 +49,23 @@ def make_sparse(model: nn.Module, config: RunConfig, *, has_weights: bool) -> No
     capacities = {name: parameter.capacity for name, parameter in chosen.items()}
     first = first_mask if has_weights else None
     pack_linears(model, capacities, first, config.sparse_products)
+
+
+def require_same_structures(model: nn.Module, before: RunConfig, now: RunConfig) -> None:
+    """Raise ``sparsity-structure`` where a run goes on with masks of another structure.
+
+    Masks are not chosen anew, and those of a static weight would never have it.
+    """
+    written = sparse_parameters(model, before)
+    for name, parameter in sparse_parameters(model, now).items():
+        wanted = parameter.algorithm.target.structure
+        found = written[name].algorithm.target.structure if name in written else wanted
+        if found != wanted:
+            raise error(
+                "sparsity-structure",
+                f"the masks of {name!r} are {found}, and the run is to go on with {wanted}",
+                help="leave the structure of a run as it is, or export it and begin a new run",
+            )
 
 
 class DenseWeights(Mapping[str, torch.Tensor]):
