@@ -92,6 +92,14 @@ def test_a_step_is_compared_with_the_plan_of_the_dense_run(data: TinyData, tmp_p
     assert sparse.dense_step_bytes == dense.step_bytes
 
 
+def test_bytes_of_patterns_count_as_no_parameters(data: TinyData, tmp_path: Path) -> None:
+    plan = Session(config_of(data, tmp_path), console=quiet()).plan()
+    assert plan.sparse is not None
+    dropped = sum(weight.elements - weight.capacity for weight in plan.sparse.weights)
+    assert plan.parameters == plan.sparse.parameters - dropped
+    assert sum(layer.parameters for layer in plan.layers) == plan.parameters
+
+
 def test_the_printed_plan_says_what_is_sparse(arrays_and_run: tuple[Any, RunRecord]) -> None:
     shown = io.StringIO()
     show_plan(arrays_and_run[1].plan, Console(file=shown))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
+import torch
 from torch import nn
 
 from openwafer.training import plan_record as record
@@ -39,7 +40,9 @@ def report_of(
         step_flops=plan.calls.flops,
         predicted_step_seconds=time.seconds if time else None,
         step_limit=time.limit if time else None,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=sum(
+            parameter.numel() for parameter in model.parameters() if _has_numbers(parameter.dtype)
+        ),
         layers=tuple(_layers(plan, placement)),
         step_bytes=moved.usual.step,
         disk_limit_bytes_per_second=disk.both if disk else None,
@@ -119,7 +122,16 @@ def _attribute_of_experts(name: str, plan: StreamPlan) -> str:
 
 
 def _num_elements(layout: RecordLayout) -> int:
-    return sum(math.prod(place.spec.shape) for place in layout.parts[Part.WEIGHTS])
+    return sum(
+        math.prod(place.spec.shape)
+        for place in layout.parts[Part.WEIGHTS]
+        if _has_numbers(place.spec.dtype)
+    )
+
+
+def _has_numbers(dtype: torch.dtype) -> bool:
+    """Whether arrays of a format are weights, and not bytes that tell where weights are."""
+    return dtype is not torch.uint8
 
 
 def _part_bytes(layouts: Sequence[RecordLayout], part: Part) -> int:
