@@ -211,7 +211,7 @@ class _DenseGradients:
     def reduce(self, gradients: Mapping[str, Tensor]) -> None:
         """Parameters have the gradients of the whole step, so dense ones are complete, too."""
         for name in gradients.keys() & self._rigl.keys() - self._sums.keys():
-            if self._step is not None and wants_gradient(self._rigl[name], self._step):
+            if self.wants(name):
                 raise error(
                     "gradient-missing",
                     f"{name!r} has a gradient of its kept weights, and none of the others, by "
