@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -246,3 +247,9 @@ def test_every_make_target_that_the_docs_name_exists() -> None:
     named = {t for page in pages for t in re.findall(r"`make ([a-z-]+)`", page.read_text())}
     targets = re.findall(r"^([a-z -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert named <= {name for line in targets for name in line.split()}
+
+
+def test_each_test_file_has_a_name_of_its_own() -> None:
+    """pytest takes two files of one name for one module, and refuses the second."""
+    names = Counter(path.name for path in TESTS if path.name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
