@@ -9,6 +9,7 @@ commit. Prints the problems, one a line, and at last how many commits survived.
 import os
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -19,7 +20,8 @@ from tests.faults.power_loss import Disk
 from tests.training.store.example_records import QUICK, differing_parts, make_store, write_step
 
 RING_BYTES = 4 * 12288
-MAX_SECONDS = 0.08
+MAX_COMMITS = 8  # how long a writer may run, in the time of so many commits
+STEPS_BEFORE = 4
 
 
 def write_until_killed(folder: Path, report: int, disk: Disk | None) -> None:
@@ -75,15 +77,25 @@ def power_trial(folder: Path, seconds: float, chance: random.Random) -> int:
     return reported
 
 
+def seconds_of_commit(folder: Path) -> float:
+    """Make the store with its first steps; return how long one step took in the median."""
+    seconds = []
+    with make_store(folder, num_records=6, ring_bytes=RING_BYTES, options=QUICK) as store:
+        for step in range(STEPS_BEFORE):
+            begin = time.perf_counter()
+            write_step(store, step)
+            store.commit(step, {"step": step})
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
 def main(folder: Path, num_kills: int, seed: int, *, is_power: bool) -> None:
     """Run the trials."""
     chance = random.Random(seed)
-    with make_store(folder, num_records=6, ring_bytes=RING_BYTES, options=QUICK) as store:
-        write_step(store, 0)
-        store.commit(0, {"step": 0})
+    max_seconds = MAX_COMMITS * seconds_of_commit(folder)
     step = 0
     for _ in range(num_kills):
-        seconds = chance.uniform(0, MAX_SECONDS)
+        seconds = chance.uniform(0, max_seconds)
         reported = (
             power_trial(folder, seconds, chance) if is_power else trial(folder, seconds, None)
         )
