@@ -25,6 +25,6 @@ def test_random_machines_end_in_every_way() -> None:
     assert all(any(kind in end for end in ends) for kind in kinds)
 
 
-def test_each_thread_has_at_least_a_row() -> None:
+def test_each_thread_has_at_least_a_column() -> None:
     simulator, _code = build(random_machine(Random(0)), SimulatorOptions(threads=50))
-    assert simulator.num_threads == simulator.size[1]
+    assert simulator.num_threads == simulator.size[0]

@@ -38,5 +38,5 @@ def test_a_view_has_what_its_region_has() -> None:
     (state,) = allocate(3, 2, 1)
     tables = Tables(state)
     tables.fifo[2, 5, 1] = 7
-    assert state[w.FIFO_ROWS + (2 * w.MAX_PES + 5) * w.FIFO_WORDS + 1] == 7
+    assert state[w.FIFO_ROWS + (2 * w.PITCH + 5) * w.FIFO_WORDS + 1] == 7
     assert tables.memory.shape == (6, 4 * w.MEMORY_WORDS)

@@ -4,9 +4,9 @@ In each cycle the awake routers decide and move, then the awake cores step. A co
 is its own, so cores of one cycle are independent of each other. Cores that wait for a later cycle
 lie in a wheel of lists by cycle; routers and cores that wait for each other sleep until woken.
 
-Bands of rows of PEs can be advanced side by side, each by a thread. They meet twice a cycle: once
-all have decided what moves, and at the end. In between a band changes nothing that another reads.
-What goes from one band into the next lies on lists of the one that it leaves.
+Bands of columns of PEs can be advanced side by side, each by a thread. They meet twice a cycle:
+once all have decided what moves, and at the end. In between a band changes nothing that another
+reads. What goes from one band into the next lies on lists of the one that it leaves.
 """
 
 import ctypes
@@ -49,6 +49,8 @@ AHEAD: Final = 8
 """How many cores ahead memory is asked for what they need."""
 LOOKS: Final = 2000
 """How often a band looks for the others before it lets the processor do something else."""
+ORDERED_CYCLES: Final = 8
+"""From one time that the lists of PEs are sorted to the next one."""
 INTERRUPT_SECONDS: Final = 0.05
 
 Pause = Callable[[], int]
@@ -134,6 +136,36 @@ def look_ahead(s: State, i: int) -> None:
     while threads:
         prefetch(s, thread_row(pe, lowest_bit(threads)))
         threads &= threads - 1
+
+
+@compiled
+def put_in_order(s: State, start: int, count: int) -> None:
+    """Sort a list of PEs, unless it is so short that the fabric costs more than the list."""
+    if count * w.ORDER_BITS < s[w.G_END] - s[w.G_FIRST]:
+        return
+    for i in range(count):
+        pe = s[start + i]
+        s[w.ORDER + pe // w.ORDER_BITS] |= 1 << pe % w.ORDER_BITS
+    at = start
+    for k in range(s[w.G_FIRST] // w.ORDER_BITS, (s[w.G_END] - 1) // w.ORDER_BITS + 1):
+        awake = s[w.ORDER + k]
+        s[w.ORDER + k] = 0
+        while awake:
+            s[at] = k * w.ORDER_BITS + lowest_bit(awake)
+            at += 1
+            awake &= awake - 1
+
+
+@compiled
+def put_awake_in_order(s: State) -> None:
+    """Now and then sort who is awake; results do not depend on it, but memory is read in order.
+
+    PEs of a column do the same at the same time in most programs, as commands of the host go from
+    column to column. So rows of tables that are read one behind the other lie side by side.
+    """
+    if s[w.G_NOW] % ORDERED_CYCLES == 0:
+        put_in_order(s, w.ROUTER_LIST, s[w.G_ROUTERS])
+        put_in_order(s, w.CORE_LIST, s[w.G_CORES])
 
 
 @compiled
@@ -253,6 +285,7 @@ def _build_advance(stamp: str) -> Any:
                 return stop
             if s[w.G_IN_WHEEL]:
                 wake_sleepers(s)
+            put_awake_in_order(s)
             router.decide_all(s)
             meet(s, pause)
             router.move_all(s)

@@ -56,7 +56,7 @@ class Found:
 
     Attributes:
         cycle: in which it was made.
-        pe: row-major number in the rectangle.
+        pe: number in the rectangle.
         place: number of its place in the source, in the program.
         kind: what it is.
         operand: place of the operand that it concerns.
@@ -115,7 +115,7 @@ def read_event(cycle: int, pe: int, a: int, b: int) -> Found:
 
 def by_place(found: Iterable[Found], program: Program) -> tuple[tuple[Found, int], ...]:
     """The first one of each place, kind and variable, and how many images do the same."""
-    images = program.image_of.ravel()
+    images = program.images_by_number
     first: dict[tuple[int, Finding, int], Found] = {}
     groups: dict[tuple[int, Finding, int], set[int]] = {}
     for one in sorted(found, key=lambda one: (one.cycle, one.pe, one.operand)):
@@ -127,7 +127,7 @@ def by_place(found: Iterable[Found], program: Program) -> tuple[tuple[Found, int
 
 def diagnostic(one: Found, program: Program, num_images: int = 1) -> Diagnostic:
     """A mistake in words; `num_images` make it at the same place."""
-    y, x = divmod(one.pe, program.width)
+    x, y = program.place_of(one.pe)
     image = program.images[int(program.image_of[y, x])]
     said = _SENTENCES[one.kind](one, stretches(image))
     who = who_text(image, one.slot, one.entry)

@@ -39,7 +39,7 @@ _BLOCK_WORDS = 512
 
 
 def load(program: Program, num_bands: int = 1) -> list[Array]:
-    """Allocate and fill the state of a program, as an array for each band of rows of PEs."""
+    """Allocate and fill the state of a program, as an array for each band of columns of PEs."""
     kinds, kind_of = _kinds(program)
     states = allocate(program.width, program.height, num_bands)
     tables = Tables(states[0])
@@ -54,18 +54,18 @@ def load(program: Program, num_bands: int = 1) -> list[Array]:
     num_filters = _fill_routers(tables, program, kinds, kind_of)
     for state in states:
         state[w.G_FILTERS] = num_filters
-    flags = tables.router[:, w.R_FLAGS].reshape(program.height, program.width)
-    flags[:, 0] |= 1 << (w.EDGE_SHIFT + Direction.WEST)
-    flags[:, -1] |= 1 << (w.EDGE_SHIFT + Direction.EAST)
-    flags[-1] |= 1 << (w.EDGE_SHIFT + Direction.SOUTH)
-    flags[0] |= 1 << (w.EDGE_SHIFT + Direction.NORTH)
+    flags = tables.router[:, w.R_FLAGS].reshape(program.width, program.height)
+    flags[0] |= 1 << (w.EDGE_SHIFT + Direction.WEST)
+    flags[-1] |= 1 << (w.EDGE_SHIFT + Direction.EAST)
+    flags[:, -1] |= 1 << (w.EDGE_SHIFT + Direction.SOUTH)
+    flags[:, 0] |= 1 << (w.EDGE_SHIFT + Direction.NORTH)
     _write_registers(states, program)
     return states
 
 
 def _write_registers(states: Sequence[Array], program: Program) -> None:
     for number, image in enumerate(program.images):
-        for pe in np.flatnonzero(program.image_of.ravel() == number) if image.registers else ():
+        for pe in np.flatnonzero(program.images_by_number == number) if image.registers else ():
             address = int(states[band_of(states, int(pe))][w.G_ADDRESS])
             for register in image.registers:
                 engine.write_register(address, int(pe), register.address, register.value)
@@ -81,7 +81,7 @@ def _check(image: Image) -> None:
 
 def _kinds(program: Program) -> tuple[Array, Array]:
     """Pairs of image and set of routes, and the number of each PE's pair."""
-    pairs = np.stack([program.image_of.ravel(), program.routes_of.ravel()], axis=1)
+    pairs = np.stack([program.images_by_number, program.routes_of.ravel(order="F")], axis=1)
     kinds, kind_of = np.unique(pairs.astype(np.int64), axis=0, return_inverse=True)
     return kinds, np.asarray(kind_of, np.int64).ravel()
 
@@ -176,7 +176,7 @@ def _fill_tables(row: Array, image: Image) -> None:
 def _fill_pes(tables: Tables, program: Program, number: int) -> None:
     """Fill core, mailbox and memory of all PEs of an image."""
     image = program.images[number]
-    pes = np.flatnonzero(program.image_of.ravel() == number)
+    pes = np.flatnonzero(program.images_by_number == number)
     if not pes.size:
         return
     data = np.frombuffer(image.data, np.uint16)
@@ -227,13 +227,15 @@ def _fill_mailboxes(tables: Tables, program: Program, image: Image, pes: Array) 
     row[mb.STREAM_OPEN] = 1
     row[mb.RANDOM] = _FIRST_RANDOM_STATE
     tables.mailbox[pes] = row
-    y, x = np.divmod(pes, program.width)
+    x, y = np.divmod(pes, program.height)
     across = x | (x + program.offset[0]) << mb.FABRIC_SHIFT
     down = y | (y + program.offset[1]) << mb.FABRIC_SHIFT
     tables.mailbox[pes, mb.COORDINATES] = across | down << mb.Y_SHIFT
     if program.parameters.size:
         num_bytes = 8 * program.parameters.shape[-1]
-        tables.mailbox[pes, mb.PARAMS] = program.parameters.ctypes.data + pes * num_bytes
+        tables.mailbox[pes, mb.PARAMS] = (
+            program.parameters.ctypes.data + (y * program.width + x) * num_bytes
+        )
 
 
 def _fill_fifos(tables: Tables, image: Image, pes: Array) -> None:

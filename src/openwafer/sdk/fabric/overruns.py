@@ -32,7 +32,7 @@ class Overrun:
 
     Attributes:
         cycle: in which it was found.
-        pe: row-major number in the rectangle.
+        pe: number in the rectangle.
         place: number of its place in the source, in the program.
         operation: its code; 0 is `@map`.
         operand: 0 is the destination, the sources come behind it; of `@map`, see
@@ -76,8 +76,9 @@ def read_event(cycle: int, pe: int, a: int, b: int) -> Overrun:
 def distinct(found: Iterable[Overrun], program: Program) -> tuple[Overrun, ...]:
     """The first one of each image, place and operand, by cycle, then by PE."""
     first: dict[tuple[int, int, int], Overrun] = {}
+    images = program.images_by_number
     for one in sorted(found, key=lambda one: (one.cycle, one.pe)):
-        image = int(program.image_of.ravel()[one.pe])
+        image = int(images[one.pe])
         first.setdefault((image, one.place, one.operand), one)
     return tuple(first.values())
 
@@ -94,7 +95,7 @@ def diagnostic(
     one: Overrun, program: Program, severity: Severity, num_images: int = 1
 ) -> Diagnostic:
     """An overrun in words; `num_images` have one at the same place."""
-    y, x = divmod(one.pe, program.width)
+    x, y = program.place_of(one.pe)
     image = program.images[int(program.image_of[y, x])]
     known = stretches(image)
     own = stretch_at(known, one.first)

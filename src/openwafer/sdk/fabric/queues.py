@@ -14,7 +14,7 @@ from openwafer.sdk.fabric.rows import (
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
-NORTH = 3
+WEST = 0
 INNER_MASK = 15
 """Directions to other routers."""
 CONTROL_TO_START = 25
@@ -91,7 +91,7 @@ def wake_neighbour(s: State, pe: int, direction: int) -> None:
     if is_own(s, other):
         wake_router(s, other)
         return
-    side = int(direction != NORTH)
+    side = int(direction != WEST)
     s[w.CALLS + side * w.MAX_CALLS + s[w.G_CALLS + side]] = other
     s[w.G_CALLS + side] += 1
 

@@ -42,7 +42,7 @@ INVALID_DIRECTION: Final = 5
 @compiled
 def plain_row(pe: int, address: int) -> int:
     """Where a plain register lies, four to a word."""
-    return w.REGISTER + (address - PLAIN) // 4 * w.MAX_PES + pe
+    return w.REGISTER + (address - PLAIN) // 4 * w.PITCH + pe
 
 
 @compiled

@@ -57,7 +57,6 @@ class Report:
 
     def __init__(self, program: Program, state: Array, lost: Mapping[Lost, int]) -> None:
         self._program = program
-        self._size = program.width, program.height
         self._lost = lost
         self._state = state
         self._tables = Tables(state)
@@ -248,14 +247,15 @@ class Report:
         """The last operations of PEs that sent control wavelets to a PE, nearest first."""
         return [
             f"{self._name(sender)}, {thread} sends control wavelets{at}"
-            for sender in senders_of(self._tables, self._size, color, pe)
+            for sender in senders_of(self._tables, self._program, color, pe)
             for slot in range(w.SLOTS)
             if sends_control(self._tables.job[slot, sender], slot, color)
             for thread, at, _, _ in (self._thread(sender, slot),)
         ][:MAX_NOTES]
 
     def _name(self, pe: int) -> str:
-        return f"PE ({pe % self._program.width}, {pe // self._program.width})"
+        x, y = self._program.place_of(pe)
+        return f"PE ({x}, {y})"
 
     def _place(self, pe: int, number: int | None = None) -> str:
         """`file:line (function)` of a request in the source, or nothing."""
@@ -354,7 +354,7 @@ class Report:
                 return f"goes to the core, but {_NO_QUEUE}"
             is_full = self._is_full(pe, w.C_IN, queue)
             return f"goes to the core, whose input queue {queue} is full" if is_full else ""
-        other = neighbour(self._size, pe, direction)
+        other = neighbour(self._program, pe, direction)
         reason = (
             "" if other is None else self._refused(other, color, OPPOSITE[Direction(direction)])
         )

@@ -85,11 +85,11 @@ def note_move(s: State, pe: int, what: int) -> None:
 @compiled
 def note_crossings(s: State, pe: int, color: int, wavelet: int) -> None:
     """List where a wavelet that moves lands beyond the band."""
-    for direction in range(2, 4):
+    for direction in range(2):
         other = queues.neighbour(s, pe, direction)
         is_out = (wavelet >> (w.OUT_SHIFT + direction)) & 1 and other >= 0
         if is_out and not queues.is_own(s, other):
-            side = int(direction != queues.NORTH)
+            side = int(direction != queues.WEST)
             number = s[w.G_CROSSINGS + side]
             at = w.CROSSINGS + (side * w.MAX_CROSSINGS + number) * w.CROSSING_WORDS
             s[at] = other << 8 | color << 3 | direction ^ 1

@@ -43,19 +43,19 @@ def memory_row(pe: int) -> int:
 @inlined
 def route_row(pe: int, color: int) -> int:
     """The configuration of a color at the PE's router."""
-    return w.ROUTE + color * w.MAX_PES + pe
+    return w.ROUTE + color * w.PITCH + pe
 
 
 @inlined
 def channel_row(pe: int, color: int) -> int:
     """The wavelets of a color that the PE's router holds."""
-    return w.CHANNEL + (color * w.MAX_PES + pe) * w.CHANNEL_DEPTH
+    return w.CHANNEL + (color * w.PITCH + pe) * w.CHANNEL_DEPTH
 
 
 @inlined
 def input_slot(pe: int, queue: int, slot: int) -> int:
     """A slot of the PE's input queue."""
-    return w.QUEUE + (queue * w.MAX_PES + pe) * w.QUEUE_WORDS + slot * w.SLOT_WORDS
+    return w.QUEUE + (queue * w.PITCH + pe) * w.QUEUE_WORDS + slot * w.SLOT_WORDS
 
 
 @inlined
@@ -67,7 +67,7 @@ def output_slot(pe: int, queue: int, slot: int) -> int:
 @inlined
 def thread_row(pe: int, slot: int) -> int:
     """A slot of the PE's threads."""
-    return w.THREADS + (slot * w.MAX_PES + pe) * w.THREAD_WORDS
+    return w.THREADS + (slot * w.PITCH + pe) * w.THREAD_WORDS
 
 
 @inlined
@@ -85,13 +85,13 @@ def operand_row(thread: int, place: int) -> int:
 @inlined
 def dsr_row(pe: int, number: int) -> int:
     """A register of the PE: 16 of each file."""
-    return w.DSR + (number * w.MAX_PES + pe) * w.DSR_WORDS
+    return w.DSR + (number * w.PITCH + pe) * w.DSR_WORDS
 
 
 @inlined
 def fifo_row(pe: int, number: int) -> int:
     """A FIFO of the PE."""
-    return w.FIFO_ROWS + (number * w.MAX_PES + pe) * w.FIFO_WORDS
+    return w.FIFO_ROWS + (number * w.PITCH + pe) * w.FIFO_WORDS
 
 
 @inlined

@@ -7,13 +7,14 @@ from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.program.descriptor import DsdFlag
 from openwafer.sdk.program.mailbox import Option
+from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import OPPOSITE, STEPS, Direction
 
 RAMP = Direction.RAMP
 _MARKS_CONTROL = int(DsdFlag.CONTROL | DsdFlag.HAS_CONTROL_TRANSFORM)
 
 
-def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> Iterator[int]:
+def senders_of(tables: Tables, program: Program, color: int, pe: int) -> Iterator[int]:
     """PEs whose core a color is routed from to a PE, at any position of switches; nearest first."""
     waiting, seen = [pe], {pe}
     while waiting:
@@ -22,7 +23,7 @@ def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> It
         if (taken >> RAMP) & 1:
             yield here
         for direction in range(RAMP):
-            other = neighbour(size, here, direction)
+            other = neighbour(program, here, direction)
             if other is None or other in seen or not (taken >> direction) & 1:
                 continue
             sent = _directions(int(tables.route[color, other]), 0)
@@ -31,11 +32,13 @@ def senders_of(tables: Tables, size: tuple[int, int], color: int, pe: int) -> It
                 waiting.append(other)
 
 
-def neighbour(size: tuple[int, int], pe: int, direction: int) -> int | None:
+def neighbour(program: Program, pe: int, direction: int) -> int | None:
     """The PE in a direction other than the ramp; None outside of the rectangle."""
     across, down = STEPS[Direction(direction)]
-    x, y = pe % size[0] + across, pe // size[0] + down
-    return y * size[0] + x if 0 <= x < size[0] and 0 <= y < size[1] else None
+    x, y = program.place_of(pe)
+    x, y = x + across, y + down
+    is_inside = 0 <= x < program.width and 0 <= y < program.height
+    return program.number_of(x, y) if is_inside else None
 
 
 def sends(job: Array, color: int) -> bool:

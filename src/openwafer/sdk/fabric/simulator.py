@@ -34,8 +34,8 @@ class SimulatorOptions:
     Attributes:
         landing_log: record every landing of a wavelet at a router.
         max_cycles: cycles that one wait of the host may take.
-        threads: bands of rows of PEs that are simulated side by side, at most one a row; results
-            do not depend on it.
+        threads: bands of columns of PEs that are simulated side by side, at most one a column;
+            results do not depend on it.
         stops_at_overrun: a vector operation that goes over the end of a variable is an error.
         is_checked: look also at what code and operations do to what is in flight.
         has_plans: the beats of simple operations take a short way, with the same results.
@@ -103,7 +103,7 @@ class Simulator:
     ) -> None:
         self._program = program
         self._options = options
-        num_bands = max(1, min(options.threads, program.height, w.MAX_BANDS))
+        num_bands = max(1, min(options.threads, program.width, w.MAX_BANDS))
         self._engine = Engine(load(program, num_bands), run_address, element_address)
         self._state, self._tables = self._engine.state, self._engine.tables
         self._state[w.G_LOG] = options.landing_log
@@ -152,7 +152,7 @@ class Simulator:
     ) -> None:
         """Put words, a row for each of many PEs, at an address of each, in no time.
 
-        `pes` are row-major in the rectangle; what is written must lie in the PEs' memory.
+        `pes` are their numbers; what is written must lie in the PEs' memory.
         """
         for address in np.unique(addresses):
             own = addresses == address
@@ -182,7 +182,7 @@ class Simulator:
         state[w.G_ARGUMENTS : w.G_ARGUMENTS + len(arguments)] = bits.view(np.int64)
         entries = np.array(entry_of_image, np.int64) + 1
         self._tables.image[: entries.size, w.I_COMMAND] = entries
-        started = np.flatnonzero(entries[self._program.image_of.ravel()])
+        started = np.flatnonzero(entries[self._program.images_by_number])
         self._tables.processor[started, w.P_COMMAND] = w.COMMAND_WAITS
         core = self._tables.core
         resting = started[core[started, w.C_MAIN] == w.MAIN_REST]
@@ -309,7 +309,7 @@ class Simulator:
         if not (0 <= x < self._program.width and 0 <= y < self._program.height):
             size = f"{self._program.width} x {self._program.height}"
             raise error("fabric-no-such-pe", f"PE ({x}, {y}) lies outside of the {size} rectangle")
-        return y * self._program.width + x
+        return self._program.number_of(x, y)
 
     def _wake(self, pes: NDArray[np.int64]) -> None:
         """Let cores look around; `pes` are different ones in ascending order."""
@@ -411,7 +411,7 @@ class Simulator:
     def _drain(self, state: Array) -> None:
         """Take the records of a band."""
         for kind, cycle, pe, a, b, _ in events_of(state).tolist():
-            y, x = divmod(pe, self._program.width)
+            x, y = self._program.place_of(pe)
             if kind == w.E_SINK:
                 self._collected.setdefault((pe, a), deque()).append(b)
             elif kind == w.E_LOST:

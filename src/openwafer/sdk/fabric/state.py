@@ -43,14 +43,14 @@ def allocate(width: int, height: int, num_bands: int) -> list[Array]:
         _share(states)
     for band, state in enumerate(states):
         state[w.G_WIDTH], state[w.G_HEIGHT], state[w.G_NUM_PES] = width, height, num_pes
-        state[w.G_STEPS : w.G_STEPS + 4] = (-1, 1, width, -width)
+        state[w.G_STEPS : w.G_STEPS + 4] = (-height, height, 1, -1)
         state[w.G_EVENT_LIMIT] = w.MAX_EVENTS // 4
         state[w.G_BANDS], state[w.G_BAND] = num_bands, band
         state[w.G_ADDRESS] = state.ctypes.data
         addresses = [other.ctypes.data for other in states]
         state[w.G_BAND_ADDRESSES : w.G_BAND_ADDRESSES + num_bands] = addresses
-        state[w.G_FIRST] = height * band // num_bands * width
-        state[w.G_END] = height * (band + 1) // num_bands * width
+        state[w.G_FIRST] = width * band // num_bands * height
+        state[w.G_END] = width * (band + 1) // num_bands * height
     return states
 
 

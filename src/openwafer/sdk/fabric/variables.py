@@ -77,7 +77,7 @@ def fill_maps(states: Sequence[Array], program: Program) -> None:
         words = np.frombuffer(content, np.uint16)
         tables.map[number, 1:].view(np.uint16)[: words.size] = words
     for state in states:
-        _fill_mailboxes(state, program.image_of.ravel())
+        _fill_mailboxes(state, program.images_by_number)
 
 
 def _fill_mailboxes(state: Array, image_of: NDArray[np.int32]) -> None:

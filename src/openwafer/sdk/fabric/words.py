@@ -352,9 +352,9 @@ G_TEXT: Final = 170
 G_NEXT: Final = 171
 """The next cycle in which the band has something to do."""
 G_CROSSINGS: Final = 172
-"""Wavelets that leave the band in this cycle: to the north, to the south."""
+"""Wavelets that leave the band in this cycle: to the west, to the east."""
 G_CALLS: Final = 174
-"""Routers beyond the band to wake: in the north, in the south."""
+"""Routers beyond the band to wake: in the west, in the east."""
 G_ERROR: Final = 176
 G_ERROR_PE: Final = 177
 G_ERROR_A: Final = 178
@@ -427,7 +427,10 @@ GOAL_COLLECTED: Final = 3
 
 # Sizes of regions.
 MAX_PES: Final = 1 << 20
-MAX_COLUMNS: Final = 1 << 11
+PITCH: Final = MAX_PES + 72
+"""Rows from a set of rows to the next one. With a power of 2 all rows of a PE would want the same
+places in the caches; so those of 64 bytes lie a page and eight cache lines further."""
+MAX_ROWS: Final = 1 << 11
 MAILBOX_WORDS: Final = _MAILBOX_WORDS
 MAX_IMAGES: Final = 1 << 20
 MAX_FILTERS: Final = 1 << 22
@@ -447,9 +450,11 @@ MEMORY_WORDS: Final = 6144 + 8
 equal addresses of many PEs over the processor's caches."""
 CROSSING_WORDS: Final = 2
 """Where a wavelet lands: PE, color and direction as one number; and the wavelet."""
-MAX_CROSSINGS: Final = 2 * MAX_COLUMNS
-MAX_CALLS: Final = 16 * MAX_COLUMNS
+MAX_CROSSINGS: Final = 2 * MAX_ROWS
+MAX_CALLS: Final = 16 * MAX_ROWS
 PAGE_WORDS: Final = 512
+ORDER_BITS: Final = 32
+"""PEs in a word while a list of them is sorted."""
 
 
 @dataclass(frozen=True)
@@ -458,7 +463,7 @@ class Shape:
 
     words: int
     sets: int = 1
-    rows: int = MAX_PES
+    rows: int = PITCH
     is_by_pe: bool = True
 
 
@@ -501,6 +506,7 @@ OWN: Final = _placed(
         "event": _table(MAX_EVENTS, EVENT_WORDS),
         "text": _table(MAX_TEXT),
         "seen": _table(MAX_SEEN, SEEN_WORDS),
+        "order": _table(MAX_PES // ORDER_BITS),
     },
 )
 """Regions of which each band has its own."""
@@ -514,7 +520,8 @@ CALLS: Final = OWN["calls"].start
 EVENT: Final = OWN["event"].start
 TEXT: Final = OWN["text"].start
 SEEN: Final = OWN["seen"].start
-OWN_WORDS: Final = -(-OWN["seen"].end // PAGE_WORDS) * PAGE_WORDS
+ORDER: Final = OWN["order"].start
+OWN_WORDS: Final = -(-OWN["order"].end // PAGE_WORDS) * PAGE_WORDS
 
 SHARED: Final = _placed(
     OWN_WORDS,

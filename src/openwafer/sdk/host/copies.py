@@ -24,7 +24,7 @@ class RegionMemory:
     """The memory that a variable of the device names on each PE of a region.
 
     Attributes:
-        pes: row-major in the program's rectangle, in the tensor's order.
+        pes: their numbers, in the tensor's order.
         addresses: first word on each of them.
         num_words: on each of them.
         firsts: places in `pes` of the first PE of each image.
@@ -46,12 +46,12 @@ def region_memory(
     program = symbols.program
     rows = np.arange(region.y, region.y + region.height, region.step_y)
     columns = np.arange(region.x, region.x + region.width, region.step_x)
-    pes = (rows[:, np.newaxis] * program.width + columns).ravel()
-    images = program.image_of.ravel()[pes]
+    pes = (columns * program.height + rows[:, np.newaxis]).ravel()
+    images = program.images_by_number[pes]
     addresses = np.zeros(pes.size, np.int64)
     firsts = np.sort(np.unique(images, return_index=True)[1])
     for first in firsts:
-        y, x = divmod(int(pes[first]), program.width)
+        x, y = program.place_of(int(pes[first]))
         symbol = symbols.exported(variable, x, y)
         own = images == images[first]
         addresses[own] = symbol.address
@@ -59,7 +59,7 @@ def region_memory(
             pointers = np.full(int(own.sum()), symbol.address)
             addresses[own] = simulator.read_all(pes[own], pointers, 1)[:, 0] // WORD_BYTES
     for outside in np.flatnonzero((addresses == 0) | (addresses + num_words > MEMORY_WORDS))[:1]:
-        y, x = divmod(int(pes[outside]), program.width)
+        x, y = program.place_of(int(pes[outside]))
         check_in_memory(f"{variable.name} on PE ({x}, {y})", int(addresses[outside]), num_words)
     return RegionMemory(pes, addresses, num_words, firsts)
 
@@ -69,7 +69,7 @@ def _rooms(
 ) -> Iterator[tuple[tuple[int, int], Symbol | None, int]]:
     """For each image: its first PE, the symbol that a copy begins in, and words to its end."""
     for first in memory.firsts:
-        y, x = divmod(int(memory.pes[first]), symbols.program.width)
+        x, y = symbols.program.place_of(int(memory.pes[first]))
         address = int(memory.addresses[first])
         symbol = symbols.symbol_at(x, y, address)
         yield (x, y), symbol, symbol.address + symbol.num_words - address if symbol else 0

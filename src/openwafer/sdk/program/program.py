@@ -73,3 +73,16 @@ class Program:
     def height(self) -> int:
         """Rows of the rectangle."""
         return int(self.image_of.shape[0])
+
+    def number_of(self, x: int, y: int) -> int:
+        """Number of a PE: column after column, as launches go and neighbours work alike."""
+        return x * self.height + y
+
+    def place_of(self, number: int) -> tuple[int, int]:
+        """Column and row of a numbered PE."""
+        return divmod(number, self.height)
+
+    @property
+    def images_by_number(self) -> NDArray[np.int32]:
+        """Number of each numbered PE's image."""
+        return self.image_of.ravel(order="F")
