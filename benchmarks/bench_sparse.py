@@ -14,6 +14,7 @@ others are forward only, but for dense bf16.
 """
 
 import argparse
+import copy
 import os
 import statistics
 import time
@@ -28,7 +29,8 @@ from torch import Tensor, nn
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.sparsity.kernels import calls
 from openwafer.training.sparsity.kernels.index import Index, walks_of
-from openwafer.training.sparsity.linear import SparseLinear
+from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.pattern import Pattern
 
 SHAPES = ("1024x1024", "4096x1024", "4096x4096")
@@ -158,14 +160,12 @@ def row(shape: str, num_tokens: int, sparsity: float, rounds: int) -> str:
 
 
 def mlp_row(num_tokens: int, sparsity: float, rounds: int) -> str:
-    """A block of two layers with GELU between, forward and backward through autograd."""
+    """Two layers with GELU between, forward and backward, as a run has them: with their walks."""
     dense = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
-    layers = [
-        SparseLinear.of(layer, torch.rand(layer.weight.shape) >= sparsity)
-        if isinstance(layer, nn.Linear)
-        else layer
-        for layer in dense
-    ]
+    sparse = copy.deepcopy(dense)
+    masks = {f"{n}.weight": torch.rand(dense[n].weight.shape) >= sparsity for n in (0, 2)}
+    kept = {name: int(mask.sum()) for name, mask in masks.items()}
+    pack_linears(sparse, kept, lambda name, _: masks[name], Products.SPARSE)
     x = torch.randn(num_tokens, 1024, requires_grad=True)
 
     def work_of(model: nn.Module) -> Work:
@@ -176,7 +176,7 @@ def mlp_row(num_tokens: int, sparsity: float, rounds: int) -> str:
 
         return work
 
-    works = {"dense": work_of(dense), "sparse": work_of(nn.Sequential(*layers))}
+    works = {"dense": work_of(dense), "sparse": work_of(sparse)}
     seconds = medians(works, rounds)
     ratio = seconds["dense"] / seconds["sparse"]
     return f"MLP 1024-4096-1024 {num_tokens:6} {sparsity:5.2f} | {ratio:5.2f}"

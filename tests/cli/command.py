@@ -5,8 +5,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 
 from openwafer.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @dataclass(frozen=True)

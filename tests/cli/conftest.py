@@ -10,7 +10,7 @@ import torch
 from openwafer.config import to_yaml
 from openwafer.training.session.config import EvaluateConfig
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.cli.command import Done, run_command
+from tests.cli.command import EXAMPLES, Done, run_command
 from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config
 
 
@@ -52,3 +52,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(earlier)
+
+
+@pytest.fixture
+def in_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder where a user starts them; the import path is put back in the end."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.syspath_prepend(EXAMPLES)

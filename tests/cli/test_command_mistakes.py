@@ -77,6 +77,23 @@ def test_a_share_without_sense_is_told(run: Path) -> None:
     assert (done.code, done.err) == (2, message)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sparsity", "1.0"), "--sparsity: expected in [0, 1), found 1\n"),
+        (("--sparsity", "-0.1"), "--sparsity: expected in [0, 1), found -0.1\n"),
+        (("--structure", "9:4"), "--structure: '9:4' keeps 9 of every 4 weights\n"),
+        ((), "--sparsity: expected a sparsity, found nothing\n"),
+    ],
+)
+def test_a_share_of_zeros_without_sense_is_told(
+    run: Path, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = run_command("sparsify", run, tmp_path / "out", *options)
+    assert done.err.startswith(f"error[option-value]: {message}")
+    assert (done.code, "help: " in done.err, (tmp_path / "out").exists()) == (2, True, False)
+
+
 def test_a_run_that_does_not_exist_is_told(tmp_path: Path) -> None:
     done = run_command("resume", tmp_path / "none")
     assert done.err.startswith(f"error[run-missing]: there is no run in {tmp_path / 'none'}")

@@ -13,9 +13,9 @@ import transformers
 
 from openwafer.training.data import train_tokenizer
 from openwafer.training.models import TransformersModel, build
-from tests.cli.command import Done, run_command, settings
+from tests.cli.command import EXAMPLES, Done, run_command, settings
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = pytest.mark.usefixtures("in_examples")
 LLAMA = {
     "vocab_size": 300,
     "hidden_size": 16,
@@ -29,13 +29,6 @@ SMALLER = {
     "beyond-memory.yaml": ("model.config.num_hidden_layers=2",),
     "own-module.yaml": ("batch.sequence_length=16",),
 }
-
-
-@pytest.fixture(autouse=True)
-def _in_the_folder_of_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a user starts them; the import path is put back in the end."""
-    monkeypatch.chdir(EXAMPLES)
-    monkeypatch.syspath_prepend(EXAMPLES)
 
 
 def plan(name: str, *values: str) -> Done:

@@ -8,16 +8,30 @@ from safetensors.torch import load_file
 
 from openwafer.training.session.config import load_config
 from openwafer.training.sparsity.options import SparsityGroup
-from tests.cli.command import Done, run_command, settings
-from tests.cli.test_examples import EXAMPLES, make_base_model
+from tests.cli.command import EXAMPLES, Done, run_command, settings
+from tests.cli.test_examples import make_base_model
 
+pytestmark = pytest.mark.usefixtures("in_examples")
 SIZE = "model={hidden_size: 32, num_layers: 1, num_heads: 2}"
+# The same by the names of the transformers library.
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 # What makes masks change behind the first step.
 EVERY_STEP = "sparsity.update={freq: 1}"
 TINY = {
     "sparse-static.yaml": (SIZE,),
     "sparse-rigl.yaml": (SIZE, EVERY_STEP),
     "sparse-wide.yaml": (SIZE, EVERY_STEP),
+    "sparse-parallel.yaml": (
+        *(f"model.kwargs.{name}={value}" for name, value in SIZES.items()),
+        EVERY_STEP,
+    ),
+    "sparse-mupar.yaml": (*(f"model.config.{name}={value}" for name, value in SIZES.items()),),
     "sparse-gmp.yaml": (
         SIZE,
         EVERY_STEP,

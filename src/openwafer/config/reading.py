@@ -144,19 +144,17 @@ def _read_union(node: Node, members: tuple[object, ...], place: Span) -> object:
         raise wrong_type(expectation_of_any(members), node)
     if isinstance(node, MappingNode):
         return _read(node, _pick(node, fitting), place)
-    return _read_first(node, fitting, place)
-
-
-def _read_first(node: Node, members: list[object], place: Span) -> object:
     problems = []
-    for member in members:
+    for member in fitting:
         try:
             return _read(node, member, place)
         except OpenwaferError as found:
             problems.append(found)
-    if len(problems) == 1:
+    is_misfit = isinstance(node, ScalarNode) and problems[0].diagnostics[0].code == "config-type"
+    if len(problems) == 1 and not is_misfit:
         raise problems[0]
-    raise wrong_type(expectation_of_any(members), node)
+    kinds = [member for member in members if member is not NoneType]
+    raise wrong_type(expectation_of_any(kinds), node)
 
 
 def _has_shape(kind: object, node: Node) -> bool:

@@ -81,12 +81,18 @@ class ExpertUse:
 
 @dataclass(frozen=True)
 class SparseWeight:
-    """A sparse weight: its shape, and the most elements of it that are ever kept."""
+    """A sparse weight: its shape, and the most elements of it that are ever kept.
+
+    Products with it, on the CPU in fp32, skip zeros from `skips_from_tokens` tokens on, or never.
+    That was measured to be `skipping_gain` times as fast as dense products, if it was measured.
+    """
 
     name: str
     rows: int
     columns: int
     capacity: int
+    skips_from_tokens: int | None = None
+    skipping_gain: float | None = None
 
     @property
     def elements(self) -> int:

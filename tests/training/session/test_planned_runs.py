@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics import load_run
 from openwafer.training.metrics.run_record import read_plan
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import (
@@ -17,6 +18,7 @@ from openwafer.training.plan_record import (
 )
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import StreamingConfig
+from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import GPT, TinyData, tiny_config, train_quietly
 
@@ -43,6 +45,17 @@ def test_the_plan_before_a_run_is_the_plan_of_the_run(data: TinyData, tmp_path: 
     for key in ("predicted_step_seconds", "step_limit", "predicted_host_bytes"):
         del before[key], during[key]
     assert before == during
+
+
+def test_a_step_of_several_micro_batches_takes_the_device_bytes_that_were_planned(
+    data: TinyData, tmp_path: Path
+) -> None:
+    batch = BatchConfig(size=6, sequence_length=12, micro_batches=3)
+    run = load_run(
+        train_quietly(replace(tiny_config(data, tmp_path), model=GPT, batch=batch)).folder
+    )
+    metered = {row.device_bytes_peak for row in run.metrics.rows} - {None}
+    assert metered == {run.plan.predicted_peak_bytes}
 
 
 def test_the_disk_is_measured_for_a_store_on_disk(data: TinyData, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import UserModule
 from openwafer.training.models.export import to_hugging_face
 from openwafer.training.plan_record import Mode
@@ -173,13 +172,3 @@ def test_sparse_weights_go_with_what_else_a_run_may_have(
     # What grew behind the last step is still zero.
     shares = [1 - int(t.count_nonzero()) / t.numel() for t in hidden]
     assert all(0.75 <= share < 0.75 + 0.3 * 0.25 for share in shares)
-
-
-def test_a_run_does_not_go_on_with_masks_of_another_structure(
-    data: TinyData, tmp_path: Path
-) -> None:
-    config = sparse_config(data, tmp_path, 0.5)
-    Session(replace(config, steps=1), console=quiet()).train()
-    grouped = replace(config, sparsity=SparsityGroup(structure="2:4"))
-    with pytest.raises(OpenwaferError, match="are unstructured, and the run is to go on with 2:4"):
-        Session(grouped, console=quiet()).resume()

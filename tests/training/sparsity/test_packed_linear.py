@@ -93,6 +93,19 @@ def test_the_packed_module_takes_the_place_and_the_bias_of_the_dense_one() -> No
     assert "sparsity=0.9" in repr(packed)
 
 
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_state_dict_brings_values_and_pattern(has_bias: bool) -> None:
+    saved, loaded = (
+        masked_and_packed(nn.Linear(24, 40, bias=has_bias), spare=9)[1] for _ in range(2)
+    )
+    other = loaded[0]  # type: ignore[index]
+    other.take(torch.zeros(40, 24), mask_of(torch.zeros(40, 24)).roll(1, 1))
+    loaded.load_state_dict(saved.state_dict())
+    inputs = torch.randn(7, 24)
+    assert other.pattern == saved[0].pattern  # type: ignore[index]
+    assert torch.equal(loaded(inputs), saved(inputs))
+
+
 def refused(model: nn.Module, name: str) -> OpenwaferError:
     with pytest.raises(OpenwaferError, match="sparse") as caught:
         pack_linears(model, {name: 5}, None)

@@ -1,14 +1,19 @@
 """Products of packed linear maps that skip zeros, beside dense ones in 64-bit floats."""
 
+import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 from transformers.pytorch_utils import Conv1D
 
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.packed_linear import PackedLinear, pack_linears
+from openwafer.training.sparsity.pattern import Pattern
 
 EPSILON = 2.0**-24
 INPUTS, OUTPUTS, TOKENS = 150, 70, 130
@@ -73,6 +78,42 @@ def test_sums_are_as_near_as_their_length_allows(is_turned: bool, leading: tuple
     assert not of_values[-7:].any()
 
 
+def train(layer: nn.Module, mask: Tensor) -> None:
+    """Five steps on the same inputs; what is dropped of a dense weight stays zero."""
+    torch.manual_seed(1)
+    x, goal = torch.randn(TOKENS, INPUTS), torch.randn(TOKENS, OUTPUTS)
+    trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=0.05)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (layer(x) - goal).square().mean().backward()
+        optimizer.step()
+        if isinstance(layer, nn.Linear):
+            layer.weight.data *= mask
+
+
+def test_a_layer_that_skips_zeros_trains_like_its_masked_dense_one() -> None:
+    torch.manual_seed(0)
+    dense = nn.Linear(INPUTS, OUTPUTS)
+    mask = mask_of(dense.weight)
+    dense.weight.data *= mask
+    sparse = packed(copy.deepcopy(dense))
+    train(dense, mask)
+    train(sparse, mask)
+    torch.testing.assert_close(sparse.dense_weight(), dense.weight.detach())
+    torch.testing.assert_close(sparse.bias, dense.bias)
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True)])
+def test_only_wanted_gradients_are_made(wanted: tuple[bool, bool]) -> None:
+    module, inputs = packed(nn.Linear(INPUTS, OUTPUTS)), torch.randn(TOKENS, INPUTS)
+    leaves = inputs.requires_grad_(wanted[0]), module.weight.requires_grad_(wanted[1])
+    with FlopCounterMode(display=False) as counter:
+        module(inputs).sum().backward()
+    assert tuple(leaf.grad is not None for leaf in leaves) == wanted
+    assert counter.get_total_flops() == 2 * (2 * TOKENS * module.room.capacity)
+
+
 @dataclass
 class Watching:
     is_wanted: bool
@@ -110,9 +151,50 @@ def test_any_number_of_threads_gives_the_same_bits(num_threads: int) -> None:
 
 
 def test_by_default_zeros_are_skipped_where_that_pays() -> None:
-    skips = packed(nn.Linear(INPUTS, OUTPUTS)).multiplication
-    skips.products = Products.AUTO
+    skips = packed(nn.Linear(INPUTS, OUTPUTS), Products.AUTO).multiplication
     many, few = torch.randn(64, INPUTS), torch.randn(63, INPUTS)
     assert skips.skips_zeros(many, torch.zeros(1))
     assert not skips.skips_zeros(few, torch.zeros(1))
     assert not skips.skips_zeros(many, torch.zeros(1).bfloat16())
+
+
+def walks_in(layer: PackedLinear, num_calls: int, *, keeps_graphs: bool) -> int:
+    """How many walks are made of a pattern while a layer is called so often."""
+    kept: list[Tensor] = []
+    names: list[str] = []
+    with OperatorsSeen(names):
+        for _ in range(num_calls):
+            kept.append(layer(torch.randn(TOKENS, INPUTS)))
+            if not keeps_graphs:
+                kept.clear()
+    return names.count("openwafer::walk")
+
+
+class OperatorsSeen(TorchDispatchMode):
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._names = names
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        self._names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_forwards_share_a_walk_for_as_long_as_a_graph_holds_it() -> None:
+    layer = packed(nn.Linear(INPUTS, OUTPUTS))
+    assert walks_in(layer, 3, keeps_graphs=True) == 1
+    assert walks_in(layer, 3, keeps_graphs=False) == 3
+
+
+def test_a_pattern_that_was_written_behind_the_back_of_a_graph_is_walked_anew() -> None:
+    layer, other = packed(nn.Linear(INPUTS, OUTPUTS, bias=False)), torch.randn(OUTPUTS, INPUTS)
+    inputs = torch.randn(TOKENS, INPUTS)
+    before = layer(inputs)
+    pattern = Pattern.from_mask(mask_of(other).flip(0))
+    layer.weight_pattern.data.copy_(layer.room.packed(pattern))
+    after = layer(inputs)
+    assert before.grad_fn is not None
+    assert torch.allclose(after, inputs @ layer.dense_weight().T, atol=1e-4)
+    assert not torch.allclose(after, before, atol=1e-4)

@@ -49,6 +49,13 @@ def test_a_group_that_cannot_be_is_refused_where_it_is_written(text: str, messag
     assert "= help: " in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["abc", "90%"])
+def test_what_is_no_number_is_told_all_that_may_be_written(text: str) -> None:
+    message = f"expected a number or a mapping or a list, found the text '{text}'"
+    with pytest.raises(OpenwaferError, match=message):
+        read(text)
+
+
 @pytest.mark.parametrize(
     ("written", "message"),
     [

@@ -145,7 +145,7 @@ def test_written_groups_read_back_as_they_are() -> None:
     ("text", "message"),
     [
         ("sparsity: {spasity: 0.5}", "no key 'spasity' here\n --> run.yaml:1:12"),
-        ("sparsity: 0.5%", "expected a number, found the text '0.5%'"),
+        ("sparsity: 0.5%", "a number or a mapping or a list, found the text '0.5%'"),
         ("sparsity: {sparsity: 0.5, algorithm: rigel}", "no such choice: the text 'rigel'"),
         ("sparsity: {sparsity: 0.5, init_method: best}", "no such choice: the text 'best'"),
         ("sparsity: {sparsity: {type: log}}", "no such choice: the text 'log'"),

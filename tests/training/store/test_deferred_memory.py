@@ -121,7 +121,9 @@ def test_a_deferred_model_trains_like_a_resident_one(tmp_path: Path) -> None:
 def test_a_model_larger_than_the_scratch_disk_is_refused(tmp_path: Path) -> None:
     with (
         DeferredMemory(tmp_path),
-        pytest.raises(OpenwaferError, match=r"cannot grow from 0 to \d+ bytes"),
+        pytest.raises(
+            OpenwaferError, match=r"cannot grow from 0 to \d+ bytes: the disk has \d+ bytes free"
+        ),
     ):
         torch.empty(2**45)
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.flop_counter import register_flop_formula
 
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator, TensorKind
@@ -47,6 +48,21 @@ def test_attention_on_the_cpu_has_flops() -> None:
         nn.functional.scaled_dot_product_attention(queries, queries, queries)
     flops = [calls.flops for calls in meter.take_calls().values() if calls.flops]
     assert flops == [2 * 2 * (8 * 8 * 4) * 2]
+
+
+@torch.library.custom_op("openwafer_tests::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_an_operator_whose_formula_is_registered_late_has_flops() -> None:
+    @register_flop_formula(torch.ops.openwafer_tests.twice)
+    def _(shape: tuple[int, ...], **_: object) -> int:
+        return shape[0]
+
+    with CountingMeter() as meter:
+        twice(torch.ones(5))
+    assert [calls.flops for calls in meter.take_calls().values() if calls.flops] == [5]
 
 
 def test_a_kind_makes_a_tensor_of_its_own_shape_and_strides() -> None:

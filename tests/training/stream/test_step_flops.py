@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from openwafer.training.plan_record import Activations, Mode
+from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.stream.assemble import StreamOptions
 from tests.training.stream.both_loops import STREAMED, Run, plan
 
@@ -47,3 +49,32 @@ def test_they_are_two_for_each_multiplication(
 def test_what_is_recomputed_counts_again() -> None:
     # What the second layer needs for its backward is its input, so nothing of it runs again.
     assert plan(run(), RECOMPUTED).outline.step_flops == KEPT_FLOPS + FIRST
+
+
+def packed_run(products: Products) -> Run:
+    """The same layers; of the first weight 10 of 40 positions are kept at most, of the second 4."""
+    dense = run()
+
+    def build() -> nn.Module:
+        model = dense.build()
+        room = {"0.0.weight": 10, "1.weight": 4}
+        pack_linears(model, room, lambda _, weight: torch.eye(*weight.shape).bool(), products)
+        return model
+
+    def optimize(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+    return replace(dense, build=build, optimize=optimize)
+
+
+@pytest.mark.parametrize("options", [KEPT, RESIDENT], ids=["streamed", "resident"])
+def test_products_that_skip_zeros_count_the_positions_there_is_room_for(
+    options: StreamOptions,
+) -> None:
+    counted = plan(packed_run(Products.SPARSE), options).outline.step_flops
+    assert counted == 2 * (2 * ROWS * 10) + 3 * (2 * ROWS * 4)
+
+
+@pytest.mark.parametrize("options", [KEPT, RESIDENT], ids=["streamed", "resident"])
+def test_packed_weights_that_are_spread_out_count_like_dense_ones(options: StreamOptions) -> None:
+    assert plan(packed_run(Products.DENSE), options).outline.step_flops == KEPT_FLOPS

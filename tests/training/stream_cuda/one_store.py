@@ -13,7 +13,7 @@ from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import ResidentExecution, StepContext
-from openwafer.training.stream.execute.step_hooks import StepHook
+from openwafer.training.stream.execute.step_hooks import StepHook, each
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
 from openwafer.training.stream.plan.dry_run import autocast
@@ -75,7 +75,7 @@ class OneStore:
             model, self.store, updater, device, StepContext(UpdateTiming.ON_PUSH, to_fp32)
         )
         if self.on_step is not None:
-            execution.between_steps(self.on_step)
+            execution.between_steps(self.on_step, each(1))
         for step in range(self.steps_done, self.steps_done + num_steps):
             if self.resting is not None:
                 model.get_submodule(self.resting).requires_grad_(step % 2 == 0)

@@ -31,13 +31,16 @@ from openwafer.training.models.bf16_form import take_bf16_form
 from openwafer.training.models.build import build_without_weights
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import without_values
+from openwafer.training.session.activation_sparsity import skip_zeros_of_inputs
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.dense_gradients import held_gradients
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
 from openwafer.training.session.parameter_groups import freeze
 from openwafer.training.session.precision import Weights
-from openwafer.training.session.sparse_model import make_sparse
+from openwafer.training.session.sparse_model import make_sparse, sparse_parameters
+from openwafer.training.session.sparse_products import computes_on
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
@@ -92,6 +95,7 @@ def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.
         model = build(described, config.seed)
         freeze(model, config.optimizer.frozen)
         make_sparse(model, config, has_weights=True)
+    _skip_zeros_of_inputs(model, config, vocab_size)
     return model
 
 
@@ -101,13 +105,34 @@ def build_hollow_model(config: RunConfig, vocab_size: int, scratch_folder: Path)
     Enough to plan, to name tensors, and to take weights that were saved. No weight is drawn or
     read, but where the model cannot be built without: then as :func:`build_model` does.
     """
-    described = with_vocab_size(config.model, vocab_size)
-    model = build_without_weights(described, config.seed)
+    model = build_shapes(config, vocab_size)
     if model is None:
         return _without_weights(build_model(config, vocab_size, scratch_folder), config)
+    return model
+
+
+def build_shapes(config: RunConfig, vocab_size: int) -> nn.Module | None:
+    """As :func:`build_hollow_model`; ``None`` where weights would have to be drawn or read."""
+    model = build_without_weights(with_vocab_size(config.model, vocab_size), config.seed)
+    if model is None:
+        return None
     freeze(model, config.optimizer.frozen)
     make_sparse(model, config, has_weights=False)
+    _skip_zeros_of_inputs(model, config, vocab_size)
     return _without_weights(model, config)
+
+
+def _skip_zeros_of_inputs(model: nn.Module, config: RunConfig, vocab_size: int) -> None:
+    if config.activation_sparsity is None:
+        return
+    if computes_on(config) != "cpu":
+        raise error(
+            "activation-sparsity",
+            "activation_sparsity skips zeros on the CPU, and this run computes on "
+            f"{computes_on(config)}",
+            help="leave activation_sparsity out, or set streaming.device to cpu",
+        )
+    skip_zeros_of_inputs(config.activation_sparsity, make_workload(model, config, vocab_size))
 
 
 def _without_weights(model: nn.Module, config: RunConfig) -> nn.Module:
@@ -145,7 +170,10 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
         OpenwaferError: the model takes no such tokens.
     """
     require_tokens(model, config.batch.sequence_length)
-    batch = model_inputs(model, _example(config.batch, vocab_size, config.data.cross_documents))
+    batches = [
+        model_inputs(model, _example(config.batch, vocab_size, config.data.cross_documents))
+        for _ in range(config.batch.num_micro_batches)
+    ]
 
     def run(model: nn.Module, inputs: object) -> torch.Tensor:
         assert isinstance(inputs, Mapping)
@@ -160,10 +188,11 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
 
     return Workload(
         model=model,
-        batches=[batch] * config.batch.num_micro_batches,
+        batches=batches,
         loss_of=run,
         autocast_dtype=config.precision.autocast_dtype,
         allocation=keeping_freed_memory,
+        held_gradients=held_gradients(model, sparse_parameters(model, config), config.steps),
     )
 
 

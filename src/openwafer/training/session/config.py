@@ -16,6 +16,8 @@ from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.sparsity.activations.choice import WrittenActivations
+from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import WrittenSparsity, sparsity_groups
 from openwafer.training.stream.plan.placement import StoreTier
@@ -146,8 +148,13 @@ class RunConfig:
         weights: number format of the weights that are streamed; of bf16, fp32 masters are kept.
         sparsity: share of zeros in all matrices but embeddings and output heads, or groups of
                 parameters with algorithms of their own; ``null`` is dense.
-        sparse_products: auto, dense or sparse: whether products with sparse weights skip zeros;
-            dense ones have the bits of masked dense training.
+        sparse_products: auto, dense, sparse or measured: whether products with sparse weights skip
+            zeros; dense ones have the bits of masked dense training. Or the fewest tokens with
+            which they do, ``null`` for never, by globs of names, which is how a run keeps what it
+            has measured.
+        activation_sparsity: ``auto``, or globs of the names of linear modules, whose inputs come
+            from a ReLU or the like: where these have many zeros, products skip them, forward and
+            backward, on the CPU in fp32. Sums then have another order; ``null`` never does.
         loss_scale: for fp16.
         clip_norm: largest global norm of the gradients; ``null`` never clips.
         ema: decay of a moving average of the weights; ``null`` keeps none.
@@ -171,7 +178,8 @@ class RunConfig:
     precision: Precision = Precision.FP32
     weights: Weights = Weights.FP32
     sparsity: WrittenSparsity | None = None
-    sparse_products: Products = Products.AUTO
+    sparse_products: WrittenProducts = Products.AUTO
+    activation_sparsity: WrittenActivations | None = None
     loss_scale: LossScaling = field(default_factory=LossScaling)
     clip_norm: float | None = 1.0
     ema: float | None = None
@@ -196,6 +204,12 @@ class RunConfig:
             )
         if self.sparsity is not None:
             sparsity_groups(self.sparsity)
+        if isinstance(self.sparse_products, dict):
+            for name, tokens in self.sparse_products.items():
+                if tokens is not None and tokens < 1:
+                    raise InvalidFieldError(
+                        "sparse_products", f"expected at least 1 token for {name}, found {tokens}"
+                    )
         self._check_formats()
         self._check_schedule()
         self._check_length()
@@ -206,6 +220,15 @@ class RunConfig:
                 "weights",
                 "bf16 weights stand beside precision: fp16, whose autocast would round them again",
                 help="set precision to fp32 or bf16",
+            )
+
+        is_fp32 = self.precision is Precision.FP32 and self.weights is Weights.FP32
+        if self.activation_sparsity is not None and not is_fp32:
+            raise InvalidFieldError(
+                "activation_sparsity",
+                f"zeros are skipped in fp32, and here precision is {self.precision} and weights "
+                f"are {self.weights}",
+                help="leave activation_sparsity out, or set both to fp32",
             )
 
     def _check_schedule(self) -> None:

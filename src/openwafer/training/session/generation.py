@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
+import psutil
 import torch
 
 from openwafer.config import InvalidFieldError
@@ -14,6 +17,11 @@ from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.forward import require_writer
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.seeding import generation_seed
+from openwafer.training.sparsity.few_tokens import FewTokens
+from openwafer.training.sparsity.rooms import multiplying_few_tokens
+
+FREE_PARTS: Final = 4
+"""Patterns may take one of so many parts of the free memory."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,8 @@ def generate(
     """The texts that follow the prompts, by a model as it stands.
 
     The model sees as many of a text's last tokens as a training sample has. Every layer comes to
-    the device once for a token of all texts.
+    the device once for a token of all texts. Patterns of sparse weights stay there where the device
+    has room for them beside keys and values, which changes no bit.
 
     Args:
         opened: the model.
@@ -148,28 +157,41 @@ def generate(
     end = tokenizer.end_of_text_id
     begins = [tokenizer.encode(prompt) or [end] for prompt in prompts]
     writing = Writing(begins, sampling, {end, *_own_ends(opened.model)})
-    reading = _Reading(opened, len(prompts))
     seconds: list[float] = []
     opened.execution.flush()
-    opened.model.eval()
-    try:
+    with _evaluating(opened.model), multiplying_few_tokens(opened.model) as sparse:
+        reading = _Reading(opened, len(prompts), sparse)
         while tokens := writing.tokens:
             start = time.perf_counter()
             writing.add(reading.next_logits(tokens, sampling.max_new_tokens))
             seconds.append(time.perf_counter() - start)
             num_tokens = sum(map(len, writing.written))
             notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
-    finally:
-        opened.model.train()
     texts = tuple(tokenizer.decode(written) for written in writing.written)
     return GeneratedTexts(opened.steps_done, texts, tuple(seconds))
 
 
-class _Reading:
-    """Passes texts through a model, each with the keys and values of its tokens so far."""
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
 
-    def __init__(self, opened: OpenedModel, num_texts: int) -> None:
+
+class _Reading:
+    """Passes texts through a model, each with the keys and values of its tokens so far.
+
+    Args:
+        opened: the model.
+        num_texts: texts.
+        sparse: the weights that keep their patterns from token to token, if there is room.
+    """
+
+    def __init__(self, opened: OpenedModel, num_texts: int, sparse: Sequence[FewTokens]) -> None:
         self._opened = opened
+        self._sparse = sparse
         self._window = opened.config.batch.sequence_length
         self._pasts = [new_key_values(opened.model) for _ in range(num_texts)]
         self._has_room = False
@@ -230,6 +252,15 @@ class _Reading:
                 f"device has {max(room_bytes, 0):,} bytes beside the weights",
                 help="write fewer texts at a time, or shorter ones, or raise device_memory",
             )
+        self._keep_patterns(None if room_bytes is None else room_bytes - needed)
+
+    def _keep_patterns(self, room_bytes: int | None) -> None:
+        """Keep the patterns of all sparse weights if they fit, from the next pass on."""
+        free_bytes = psutil.virtual_memory().available // FREE_PARTS
+        most_bytes = free_bytes if room_bytes is None else min(free_bytes, room_bytes)
+        has_room = sum(weight.kept_bytes for weight in self._sparse) <= most_bytes
+        for weight in self._sparse:
+            weight.keeps_pattern = has_room
 
     def _forward(self, index: int, tokens: Sequence[int]) -> torch.Tensor:
         if len(tokens) > self._window:

@@ -11,10 +11,12 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.data import DataSource, Preparation, TokenDataset, find_dataset, prepare
+from openwafer.training.models import UserModule
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
     build_model,
+    build_shapes,
     make_updater,
     make_workload,
     require_embeddings,
@@ -32,11 +34,12 @@ from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
 from openwafer.training.session.saved_run import SavedRun, restore_execution
-from openwafer.training.session.sparse_model import require_same_structures, sparse_parameters
+from openwafer.training.session.sparse_model import require_same_sparsity, sparse_parameters
+from openwafer.training.session.sparse_products import with_measured_products
 from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import Planned, assemble, plan_run
+from openwafer.training.stream.assemble import Planned, assemble, plan_run, split_that_fits
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 
 DATA_STAYS = "batch, seed and data of a run stay as they are; begin a new run to change them"
@@ -125,7 +128,10 @@ def opened(
     vocab_size = dataset.tokenizer.vocab_size
     require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
+    if saved is None:
+        _require_room(config, folder, vocab_size, store)
     model, weights = _build(config, folder, vocab_size, is_saved=saved is not None)
+    config = with_measured_products(config, model)
     optimizers = build_optimizers(model, config.optimizer)
     tracks, buffers = DiskTracks(), BufferWatch(model)
     masks = _mask_updates(model, config, folder)
@@ -161,6 +167,16 @@ def opened(
         execution.store.close()
 
 
+def _require_room(
+    config: RunConfig, folder: RunFolder, vocab_size: int, store: StoreOptions
+) -> None:
+    """Refuse what the store has no room for before weights are drawn: large ones go to a file."""
+    model = None if isinstance(config.model, UserModule) else build_shapes(config, vocab_size)
+    if model is not None:
+        updater = make_updater(build_optimizers(model, config.optimizer), model, config)
+        split_that_fits(model, updater, stream_options(config, store), folder=folder.store)
+
+
 def _build(
     config: RunConfig, folder: RunFolder, vocab_size: int, *, is_saved: bool
 ) -> tuple[nn.Module, dict[str, torch.Tensor]]:
@@ -169,7 +185,7 @@ def _build(
         model = build_model(config, vocab_size, folder.path)
         return model, take_weights(model, config)
     model = build_hollow_model(config, vocab_size, folder.path)
-    require_same_structures(model, load_config(folder.config), config)
+    require_same_sparsity(model, load_config(folder.config), config)
     return model, {}
 
 
@@ -177,7 +193,7 @@ def _mask_updates(model: nn.Module, config: RunConfig, folder: RunFolder) -> Mas
     parameters = sparse_parameters(model, config)
     step = rewind_step_of(parameters, config.ema)
     rewinding = None if step is None else Rewinding(step, folder.rewind, model)
-    return MaskUpdates(model, parameters, config.steps, rewinding)
+    return MaskUpdates(model, parameters, rewinding)
 
 
 def _execute(

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
-from openwafer.training.sparsity.packed_linear import PackedLinear
+from openwafer.training.sparsity.rooms import packed_linears
 from openwafer.training.store.update_rules import build_optimizer, options_of
 
 MUON = "muon"
@@ -159,8 +159,7 @@ def tables_of(model: nn.Module) -> set[int]:
 
 def _sparse_weights(model: nn.Module) -> set[int]:
     """Values of sparse matrices, which are vectors."""
-    modules = (module for module in model.modules() if isinstance(module, PackedLinear))
-    return {id(module.weight) for module in modules}
+    return {id(module.weight) for module in packed_linears(model).values()}
 
 
 def _matching(pattern: str, parameters: Mapping[str, nn.Parameter], key: str) -> list[str]:

@@ -6,6 +6,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from openwafer.diagnostics import counted
 from openwafer.training.metrics.units import (
     format_bytes,
     format_count,
@@ -81,6 +82,7 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
     if plan.sparse is not None:
         facts.append(("sparse", _sparse(plan.sparse)))
         facts.append(("sparse store", _sparse_store(plan.sparse)))
+        facts.append(("products", _products(plan.sparse)))
     facts.append(("a step takes", _time(plan)))
     return facts
 
@@ -114,6 +116,19 @@ def _sparse_store(sparse: SparseUse) -> str:
         f"({format_bytes(sparse.pattern_bytes)}), where dense weights take "
         f"{format_bytes(sparse.dense_store_bytes)}"
     )
+
+
+def _products(sparse: SparseUse) -> str:
+    by_tokens: dict[int | None, list[float | None]] = {}
+    for weight in sparse.weights:
+        by_tokens.setdefault(weight.skips_from_tokens, []).append(weight.skipping_gain)
+    told = []
+    for tokens, gains in by_tokens.items():
+        how = "dense" if tokens is None else f"skip zeros from {tokens} tokens on"
+        known = [gain for gain in gains if gain is not None]
+        span = f", where skipping gains {min(known):.2g} to {max(known):.2g} times" if known else ""
+        told.append(f"of {counted(len(gains), 'weight')} {how}{span}")
+    return "; ".join(told)
 
 
 def _time(plan: PlanRecord) -> str:

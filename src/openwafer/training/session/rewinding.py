@@ -57,8 +57,7 @@ class Rewinding:
             self._keep(execution)
         else:
             execution.between_steps(
-                lambda end: self._keep(execution) if end.steps_applied == self._step else None,
-                every=self._step,
+                lambda _: self._keep(execution), lambda steps: steps == self._step
             )
 
     def go_back(self, end: StepEnd, counts: UpdateCounts) -> None:
@@ -84,9 +83,7 @@ class Rewinding:
         if room is None:
             return dense
         pattern = room.pattern(arrays.tensor(pattern_name(name), Part.WEIGHTS))
-        values = dense.new_zeros(room.capacity)
-        values[: pattern.num_kept] = pattern.values_of(dense)
-        return values
+        return room.padded(pattern.values_of(dense))
 
     @property
     def _copy(self) -> Path:

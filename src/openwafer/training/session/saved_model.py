@@ -30,6 +30,7 @@ from openwafer.training.stream.assemble import (
     plan_run,
 )
 from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.held_gradients import HeldGradients
 from openwafer.training.stream.records import write_weights
 
 
@@ -62,7 +63,9 @@ def opened_to_read(
         BufferWatch(model).restore(saved.state.buffers)
         notify("planning a step")
         planned = plan_run(
-            make_workload(model, config, tokenizer.vocab_size),
+            replace(
+                make_workload(model, config, tokenizer.vocab_size), held_gradients=HeldGradients()
+            ),
             Updater((), model),
             replace(stream_options(config, options), keeps_gradients=False, commits_steps=False),
             folder=scratch,

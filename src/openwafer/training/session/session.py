@@ -38,10 +38,11 @@ from openwafer.training.session.saved_run import (
     naming_checkpoints,
     read_newest,
 )
+from openwafer.training.session.sparse_products import with_kept_products
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import plan_run
-from openwafer.training.stream.execute.step_hooks import StepHook
+from openwafer.training.stream.execute.step_hooks import StepHook, each
 
 Result = TypeVar("Result")
 
@@ -90,14 +91,15 @@ class Session:
         require_held_out(self.config)
         # What a run would take is timed with its allocator.
         return_large_blocks()
-        vocab_size = expected_vocab_size(self.config)
+        config = self._kept_config()
+        vocab_size = expected_vocab_size(config)
         with TemporaryDirectory(prefix="openwafer-") as scratch:
-            model = build_hollow_model(self.config, vocab_size, Path(scratch))
-        optimizers = build_optimizers(model, self.config.optimizer)
+            model = build_hollow_model(config, vocab_size, Path(scratch))
+        optimizers = build_optimizers(model, config.optimizer)
         planned = plan_run(
-            make_workload(model, self.config, vocab_size),
-            make_updater(optimizers, model, self.config),
-            stream_options(self.config, self._store),
+            make_workload(model, config, vocab_size),
+            make_updater(optimizers, model, config),
+            stream_options(config, self._store),
             folder=self.folder.store,
         )
         return planned.report
@@ -171,7 +173,13 @@ class Session:
 
     def export(self, folder: Path, form: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
         """Write the newest weights in the Hugging Face layout; returns the folder."""
-        return self._read(lambda saved: export(self.config, self.folder, saved, folder, form))
+        return self._read(
+            lambda saved: export(self._kept_config(), self.folder, saved, folder, form)
+        )
+
+    def _kept_config(self) -> RunConfig:
+        """The config with what the run has measured, once it has begun."""
+        return with_kept_products(self.config, self.folder)
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -190,7 +198,9 @@ class Session:
         with ExitStack() as stack:
             with self._console.status("") as status:
                 opened = stack.enter_context(
-                    opened_to_read(self.config, self.folder, saved, status.update, self._store)
+                    opened_to_read(
+                        self._kept_config(), self.folder, saved, status.update, self._store
+                    )
                 )
             yield opened
 
@@ -200,14 +210,14 @@ class Session:
         with ExitStack() as stack:
             with self._console.status("") as status:
                 run = stack.enter_context(
-                    opened(self.config, self.folder, saved, status.update, self._store)
+                    opened(self._kept_config(), self.folder, saved, status.update, self._store)
                 )
             yield run
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
         with self._opened(saved) as run:
             for hook, every in self._step_hooks:
-                run.execution.between_steps(hook, every=every)
+                run.execution.between_steps(hook, each(every))
             return train(run, self._console, RunLog(self.folder.log))
 
 

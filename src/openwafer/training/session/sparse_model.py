@@ -1,5 +1,6 @@
 """The sparse weights of a run's model: which they are, and the modules that hold them."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -8,7 +9,8 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.parameter_groups import tables_of
-from openwafer.training.sparsity.masks import initial_mask
+from openwafer.training.session.sparse_products import products_to_pack
+from openwafer.training.sparsity.masks import Target, initial_mask, require_capacity
 from openwafer.training.sparsity.options import sparsity_groups
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter, resolve
@@ -23,15 +25,11 @@ def sparse_parameters(model: nn.Module, config: RunConfig) -> dict[str, SparsePa
     """
     if config.sparsity is None:
         return {}
-    rooms = rooms_of(model)
-    shapes = {
-        name: rooms[name].shape if name in rooms else tuple(parameter.shape)
-        for name, parameter in model.named_parameters()
-        if not is_pattern(name, rooms)
-    }
     tables = tables_of(model)
     names = {name for name, parameter in model.named_parameters() if id(parameter) in tables}
-    return resolve(sparsity_groups(config.sparsity), shapes, names, config.steps, config.seed)
+    return resolve(
+        sparsity_groups(config.sparsity), _shapes_of(model), names, config.steps, config.seed
+    )
 
 
 def make_sparse(model: nn.Module, config: RunConfig, *, has_weights: bool) -> None:
@@ -48,24 +46,58 @@ def make_sparse(model: nn.Module, config: RunConfig, *, has_weights: bool) -> No
 
     capacities = {name: parameter.capacity for name, parameter in chosen.items()}
     first = first_mask if has_weights else None
-    pack_linears(model, capacities, first, config.sparse_products)
+    pack_linears(model, capacities, first, products_to_pack(config))
 
 
-def require_same_structures(model: nn.Module, before: RunConfig, now: RunConfig) -> None:
-    """Raise ``sparsity-structure`` where a run goes on with masks of another structure.
+def require_same_sparsity(model: nn.Module, before: RunConfig, now: RunConfig) -> None:
+    """Raise where a run is to go on with sparse weights that its store has no room for.
 
-    Masks are not chosen anew, and those of a static weight would never have it.
+    Raises:
+        OpenwaferError: ``sparsity-changed`` for weights that were dense or are to be, and for room
+            that is not filled; ``sparsity-capacity`` for weights that are to keep more;
+            ``sparsity-structure``, for masks are not chosen anew, and static ones would never have
+            it.
     """
-    written = sparse_parameters(model, before)
-    for name, parameter in sparse_parameters(model, now).items():
-        wanted = parameter.algorithm.target.structure
-        found = written[name].algorithm.target.structure if name in written else wanted
-        if found != wanted:
+    written, wanted = sparse_parameters(model, before), sparse_parameters(model, now)
+    shapes = _shapes_of(model)
+    for name in written | wanted:
+        old, new = written.get(name), wanted.get(name)
+        if old is not None and new is not None:
+            _require_same_structure(name, old.algorithm.target, new.algorithm.target)
+            target, shape = new.algorithm.target, shapes[name]
+            require_capacity(target, name, shape, now.steps, old.capacity)
+        if old is None or new is None or old.capacity != new.capacity:
+            of = f"{math.prod(shapes[name])} weights"
             raise error(
-                "sparsity-structure",
-                f"the masks of {name!r} are {found}, and the run is to go on with {wanted}",
-                help="leave the structure of a run as it is, or export it and begin a new run",
+                "sparsity-changed",
+                f"{name!r} {_use(old, of)} as the run was begun, and {_use(new, of)} as it is to "
+                "go on",
+                help="leave the sparsity of a run as it is, or export it and begin a new run",
             )
+
+
+def _require_same_structure(name: str, found: Target, wanted: Target) -> None:
+    if found.structure != wanted.structure:
+        raise error(
+            "sparsity-structure",
+            f"the masks of {name!r} are {found.structure}, and the run is to go on with "
+            f"{wanted.structure}",
+            help="leave the structure of a run as it is, or export it and begin a new run",
+        )
+
+
+def _use(parameter: SparseParameter | None, of: str) -> str:
+    return "is dense" if parameter is None else f"keeps at most {parameter.capacity} of {of}"
+
+
+def _shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Of the parameters of a model's dense form."""
+    rooms = rooms_of(model)
+    return {
+        name: rooms[name].shape if name in rooms else tuple(parameter.shape)
+        for name, parameter in model.named_parameters()
+        if not is_pattern(name, rooms)
+    }
 
 
 class DenseWeights(Mapping[str, torch.Tensor]):
@@ -87,8 +119,7 @@ class DenseWeights(Mapping[str, torch.Tensor]):
         room = self._rooms.get(name)
         if room is None:
             return values
-        pattern = room.pattern(self._weights[pattern_name(name)])
-        return pattern.dense(values[: pattern.num_kept])
+        return room.dense(values, self._weights[pattern_name(name)])
 
     def hollow(self, name: str) -> torch.Tensor:
         """A tensor of the dtype and shape of a weight, without values."""

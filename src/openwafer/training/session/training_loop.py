@@ -26,6 +26,7 @@ from openwafer.training.metrics import (
     write_environment,
 )
 from openwafer.training.plan_record import Mode
+from openwafer.training.session.activation_sparsity import describe_activations
 from openwafer.training.session.allocator import returning_holes
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
@@ -35,6 +36,7 @@ from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
+from openwafer.training.session.sparse_products import describe_products
 from openwafer.training.session.step_meter import StepMeter
 from openwafer.training.session.trainer import NotFiniteError
 from openwafer.training.store import list_checkpoints
@@ -73,6 +75,8 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
             the device or the model meets.
     """
     log.write(f"training from step {run.steps_done} to {run.config.steps}")
+    for line in describe_products(run.model):
+        log.write(line)
     show_plan(run.planned.report, console)
     remark = remark_on_labels(run.model)
     if remark is not None:
@@ -95,6 +99,9 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
         )
         interruption = stack.enter_context(Interruption())
         result = loop.run(interruption)
+    for line in describe_activations(run.model):
+        log.write(line)
+        console.print(line, markup=False, highlight=False)
     log.write(f"ended at step {result.steps_done}, checkpoint {result.checkpoint}")
     return result
 

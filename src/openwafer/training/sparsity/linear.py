@@ -1,18 +1,15 @@
-"""The product with a sparse weight for autograd, and a module that has one."""
+"""The product with a sparse weight, for autograd: one operator forward and one backward."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.sparsity.kernels import calls
 from openwafer.training.sparsity.kernels.index import Index, walks_of
-from openwafer.training.sparsity.packed.form import form_named, smallest_form
-from openwafer.training.sparsity.packed.pack import pack, unpack
-from openwafer.training.sparsity.pattern import Pattern
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -32,9 +29,7 @@ def sparse_linear(
     _check(inputs, values, index, bias)
     rows, columns = index.shape
     plain = inputs.reshape(inputs.shape[:-1].numel(), columns)
-    output: Tensor = _sparse_linear(
-        plain, values, bias, index.words, [rows, columns, index.num_kept]
-    )
+    output: Tensor = multiply(plain, values, bias, index.words, rows, False)
     output = output.reshape(*inputs.shape[:-1], rows)
     if torch.is_autocast_enabled("cpu"):
         return output.to(torch.get_autocast_dtype("cpu"))
@@ -71,56 +66,86 @@ def _misfit(what: str) -> OpenwaferError:
 
 
 @torch.library.custom_op("openwafer::sparse_linear", mutates_args=())
-def _sparse_linear(
+def multiply(
     inputs: Tensor,
     values: Tensor,
     bias: Tensor | None,
     words: Tensor,
-    sizes: Sequence[int],  # noqa: ARG001  (for those who see no words)
+    num_outputs: int,  # noqa: ARG001  (for those who see no words)
+    is_turned: bool,
 ) -> Tensor:
-    walk, _ = walks_of(words)
-    return calls.forward(walk, values, inputs, bias).to(inputs.dtype)
+    """`[tokens, outputs]`: `inputs [tokens, features]` times a walked weight, plus bias.
+
+    Args:
+        values: `[capacity]` in the order of the pattern; those behind the kept ones count for
+            nothing.
+        words: of the index of the pattern.
+        is_turned: whether the weight is `[features, outputs]`.
+    """
+    walk = walks_of(words)[int(is_turned)]
+    return calls.forward(walk, values[: walk.columns.size], inputs, bias).to(inputs.dtype)
 
 
-@_sparse_linear.register_fake
+@multiply.register_fake
 def _(
-    inputs: Tensor, _values: Tensor, _bias: Tensor | None, _words: Tensor, sizes: Sequence[int]
+    inputs: Tensor,
+    _values: Tensor,
+    _bias: Tensor | None,
+    _words: Tensor,
+    num_outputs: int,
+    _is_turned: bool,
 ) -> Tensor:
-    return inputs.new_empty(inputs.shape[0], sizes[0])
+    return inputs.new_empty((inputs.shape[0], num_outputs))
 
 
 @torch.library.custom_op("openwafer::sparse_linear_backward", mutates_args=())
-def _sparse_linear_backward(
+def multiply_backward(
     gradient: Tensor,
     inputs: Tensor | None,
     values: Tensor | None,
     words: Tensor,
-    sizes: Sequence[int],  # noqa: ARG001
+    sizes: Sequence[int],
+    is_turned: bool,
 ) -> list[Tensor]:
-    """Gradients of the inputs, if the values are given, and of the values, if the inputs are."""
-    return calls.backward(walks_of(words), gradient, inputs, values)
+    """32-bit gradients of the inputs, if values are given, and of the values, if inputs are.
+
+    Args:
+        gradient: `[tokens, outputs]`.
+        inputs, values, words, is_turned: as forward.
+        sizes: features of an input, and the capacity; gradients behind the kept values are 0.
+    """
+    weight, transposed = walks_of(words)
+    walks = (transposed, weight) if is_turned else (weight, transposed)
+    num_kept, capacity = weight.columns.size, sizes[1]
+    kept = None if values is None else values[:num_kept]
+    gradients = calls.backward(walks, gradient, inputs, kept)
+    if inputs is not None and num_kept < capacity:
+        totals = gradients.pop()
+        gradients.append(torch.cat([totals, totals.new_zeros(capacity - num_kept)]))
+    return gradients
 
 
-@_sparse_linear_backward.register_fake
+@multiply_backward.register_fake
 def _(
     gradient: Tensor,
     inputs: Tensor | None,
     values: Tensor | None,
     _words: Tensor,
     sizes: Sequence[int],
+    _is_turned: bool,
 ) -> list[Tensor]:
     kinds: list[tuple[int, ...]] = []
-    kinds += [] if values is None else [(gradient.shape[0], sizes[1])]
-    kinds += [] if inputs is None else [(sizes[2],)]
+    kinds += [] if values is None else [(gradient.shape[0], sizes[0])]
+    kinds += [] if inputs is None else [(sizes[1],)]
     return [gradient.new_empty(kind, dtype=torch.float32) for kind in kinds]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001  (torch names it)
-    x, values, bias, words, sizes = inputs
+    x, values, bias, words, _num_outputs, is_turned = inputs
     needs_input, needs_values, *_ = ctx.needs_input_grad
     kept = x if needs_values else None, values if needs_input else None
     ctx.save_for_backward(*kept, words)
-    ctx.sizes = sizes
+    ctx.sizes, ctx.is_turned = [x.shape[1], values.shape[0]], is_turned
     ctx.dtypes = x.dtype, values.dtype, None if bias is None else bias.dtype
 
 
@@ -128,12 +153,12 @@ def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     inputs, values, words = ctx.saved_tensors
     of_input = of_values = of_bias = None
     if inputs is not None or values is not None:
-        gradients = _sparse_linear_backward(gradient, inputs, values, words, ctx.sizes)
+        gradients = multiply_backward(gradient, inputs, values, words, ctx.sizes, ctx.is_turned)
         of_input = None if values is None else gradients[0].to(ctx.dtypes[0])
         of_values = None if inputs is None else gradients[-1].to(ctx.dtypes[1])
     if ctx.needs_input_grad[2]:
         of_bias = gradient.float().sum(0).to(ctx.dtypes[2])
-    return of_input, of_values, of_bias, None, None
+    return of_input, of_values, of_bias, None, None, None
 
 
 def _refuse_second(_ctx: Any, *_gradients: Any) -> Any:
@@ -144,15 +169,18 @@ def _refuse_second(_ctx: Any, *_gradients: Any) -> Any:
     )
 
 
-_sparse_linear.register_autograd(_differentiate, setup_context=_save)
-_sparse_linear_backward.register_autograd(_refuse_second)
+multiply.register_autograd(_differentiate, setup_context=_save)
+multiply_backward.register_autograd(_refuse_second)
 
 
 @register_flop_formula(torch.ops.openwafer.sparse_linear)
 def _flops(
     inputs: Sequence[int], values: Sequence[int], *_others: object, **_keywords: object
 ) -> int:
-    """Two for each token and kept position: a product and a sum."""
+    """Two for each token and position that there is room for: a product and a sum.
+
+    How many of them are kept stands in the words, which one who counts does not see.
+    """
     return 2 * inputs[0] * values[0]
 
 
@@ -163,59 +191,8 @@ def _flops_backward(
     values: Sequence[int] | None,
     _words: Sequence[int],
     sizes: Sequence[int],
+    *_others: object,
     **_keywords: object,
 ) -> int:
     """As many as forward, for each gradient that is wanted."""
-    return 2 * gradient[0] * sizes[2] * ((inputs is not None) + (values is not None))
-
-
-class SparseLinear(nn.Module):
-    """A linear layer whose weight has only its kept positions.
-
-    Attributes:
-        pattern: the kept positions.
-        values: `[num_kept]`: the weight there, row after row.
-        bias: `[rows]`, or none.
-
-    A state dict holds the pattern, packed; loading one takes the pattern over.
-    """
-
-    def __init__(self, pattern: Pattern, values: Tensor, bias: Tensor | None = None) -> None:
-        super().__init__()
-        self.pattern, self._index = pattern, Index.of(pattern)
-        self.values = nn.Parameter(values)
-        self.bias = None if bias is None else nn.Parameter(bias)
-
-    @classmethod
-    def of(cls, linear: nn.Linear, mask: Tensor) -> "SparseLinear":
-        """What a dense layer is at the true places of a mask of its weight."""
-        pattern = Pattern.from_mask(mask)
-        bias: Tensor | None = linear.bias
-        bias = None if bias is None else bias.detach().clone()
-        return cls(pattern, pattern.values_of(linear.weight.detach()), bias)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """`[..., rows]` of `[..., columns]`; see :func:`sparse_linear`."""
-        return sparse_linear(inputs, self.values, self._index, self.bias)
-
-    def dense(self) -> Tensor:
-        """`[rows, columns]`: the weight with its zeros."""
-        return self.pattern.dense(self.values.detach())
-
-    def get_extra_state(self) -> dict[str, object]:
-        """The pattern as bytes, with what these do not say."""
-        form = smallest_form(self.pattern.shape, self.pattern.num_kept)
-        packed = torch.from_numpy(pack(self.pattern, form))
-        return {"form": str(form), "shape": self.pattern.shape, "packed": packed}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take the pattern over; it keeps as many positions as there are values."""
-        form, num_kept = form_named(state["form"]), self.values.numel()
-        packed = state["packed"].numpy()
-        self.pattern = unpack(packed, form, tuple(state["shape"]), num_kept)
-        self._index = Index.of(self.pattern)
-
-    def extra_repr(self) -> str:
-        """Shape and share of kept positions, for printing."""
-        rows, columns = self.pattern.shape
-        return f"{columns} to {rows}, density={self.pattern.density:.3g}"
+    return 2 * gradient[0] * sizes[1] * ((inputs is not None) + (values is not None))

@@ -20,8 +20,7 @@ MATRIX: Final = 2
 @torch.library.custom_op("openwafer::spread", mutates_args=())
 def spread(values: Tensor, packed: Tensor, form: str, rows: int, columns: int) -> Tensor:
     """`[rows, columns]`: values `[capacity]` at the kept positions, zeros elsewhere."""
-    pattern = PackedRoom(form_named(form), (rows, columns), values.numel()).pattern(packed)
-    return pattern.dense(values[: pattern.num_kept])
+    return PackedRoom(form_named(form), (rows, columns), values.numel()).dense(values, packed)
 
 
 @spread.register_fake
@@ -33,10 +32,8 @@ def _(values: Tensor, _packed: Tensor, _form: str, rows: int, columns: int) -> T
 def gather(weight: Tensor, packed: Tensor, form: str, capacity: int) -> Tensor:
     """`[capacity]`: what a dense `[rows, columns]` holds at the kept positions, then zeros."""
     rows, columns = weight.shape
-    pattern = PackedRoom(form_named(form), (rows, columns), capacity).pattern(packed)
-    values = weight.new_zeros(capacity)
-    values[: pattern.num_kept] = pattern.values_of(weight)
-    return values
+    room = PackedRoom(form_named(form), (rows, columns), capacity)
+    return room.padded(room.pattern(packed).values_of(weight))
 
 
 @gather.register_fake

@@ -18,12 +18,34 @@ class Products(StrEnum):
     """How a run multiplies by sparse weights.
 
     ``dense`` spreads a weight out and gives the bits of masked dense training; ``sparse`` skips
-    zeros, with the same bits for any number of threads; ``auto`` skips them where that is faster.
+    zeros, with the same bits for any number of threads; ``auto`` skips them by a rule; ``measured``
+    where that was faster when it was tried on this machine.
     """
 
     AUTO = "auto"
     DENSE = "dense"
     SPARSE = "sparse"
+    MEASURED = "measured"
+
+
+@dataclass(frozen=True)
+class Skipping:
+    """When products with a weight skip its zeros.
+
+    Attributes:
+        from_tokens: fewest tokens with which they do; ``None``: never.
+        gain: how many times faster than dense ones they were, if they were tried.
+    """
+
+    from_tokens: int | None
+    gain: float | None = None
+
+    @classmethod
+    def by_rule(cls, room: PackedRoom) -> "Skipping":
+        """Where it is likely to be faster on any machine."""
+        rows, columns = room.shape
+        sparsity = 1 - room.capacity / (rows * columns)
+        return cls(FEW_TOKENS if sparsity >= LOW_SPARSITY else None)
 
 
 class GradientWatcher(Protocol):
@@ -37,7 +59,7 @@ class GradientWatcher(Protocol):
         """The gradient of the dense weight, `[rows, columns]`, and the bytes of its pattern."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Multiplication:
     """How to multiply by one packed weight.
 
@@ -45,13 +67,13 @@ class Multiplication:
         room: of the pattern.
         is_turned: whether the map is ``inputs @ weight``, where the weight is `[features,
             outputs]`, and not ``inputs @ weight.T``.
-        products: as the run has it.
+        skipping: when products skip zeros, on the CPU with 32-bit floats; others never do.
         watcher: told the gradients of the dense weight, one for each backward.
     """
 
     room: PackedRoom
     is_turned: bool
-    products: Products = Products.AUTO
+    skipping: Skipping
     watcher: GradientWatcher | None = None
 
     @property
@@ -66,12 +88,9 @@ class Multiplication:
 
     def skips_zeros(self, inputs: Tensor, values: Tensor) -> bool:
         """Whether products with these inputs, `[..., features]`, skip zeros."""
+        fewest = self.skipping.from_tokens
         can = inputs.device.type == "cpu" and values.dtype is torch.float32 and inputs.numel() > 0
-        if self.products is not Products.AUTO or not can:
-            return can and self.products is Products.SPARSE
-        rows, columns = self.room.shape
-        sparsity = 1 - self.room.capacity / (rows * columns)
-        return sparsity >= LOW_SPARSITY and inputs.shape[:-1].numel() >= FEW_TOKENS
+        return can and fewest is not None and inputs.shape[:-1].numel() >= fewest
 
     def gradient_of_weight(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         """The gradient of the dense weight, of `[tokens, features]` and `[tokens, outputs]`."""

@@ -9,7 +9,10 @@ from torch.nn.utils import parametrize
 from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.sparsity.choice import WrittenProducts, choose
+from openwafer.training.sparsity.few_tokens import FewTokens
 from openwafer.training.sparsity.masked_dense import masked_linear
+from openwafer.training.sparsity.measurement import WeightKind
 from openwafer.training.sparsity.multiplication import Multiplication, Products
 from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.pattern import Pattern
@@ -26,34 +29,34 @@ class PackedLinear(nn.Module):
     pattern is a parameter that is not trained.
 
     Args:
-        room: for the pattern of the weight.
+        how: the weight is multiplied, with the room for its pattern.
         bias: of the module that this one replaces.
-        is_turned: whether the weight is `[features, outputs]`, as that of ``Conv1D``.
         like: a tensor of the dtype and on the device of the values, which are not set.
 
     Attributes:
         weight: values `[capacity]`, in the order of the pattern's positions, then zeros.
         weight_pattern: `uint8 [num_bytes]`.
         bias: `[outputs]`, or ``None``.
+        few_tokens: multiplies what it takes, while the model writes texts.
     """
 
     def __init__(
         self,
-        room: PackedRoom,
+        how: Multiplication,
         bias: nn.Parameter | None,
         *,
-        is_turned: bool = False,
         like: Tensor,
     ) -> None:
         super().__init__()
-        self.room = room
-        self.multiplication = Multiplication(room, is_turned)
+        self.room = room = how.room
+        self.multiplication = how
         self.weight: nn.Parameter = nn.Parameter(
             like.new_empty(room.capacity), requires_grad=like.requires_grad
         )
         packed = torch.empty(room.num_bytes, dtype=torch.uint8, device=like.device)
         self.weight_pattern: nn.Parameter = nn.Parameter(packed, requires_grad=False)
         self.bias = bias
+        self.few_tokens: FewTokens | None = None
 
     @property
     def in_features(self) -> int:
@@ -74,6 +77,8 @@ class PackedLinear(nn.Module):
             dtype = torch.get_autocast_dtype(kind)
             inputs, values = inputs.to(dtype), values.to(dtype)
             bias = None if bias is None else bias.to(dtype)
+        if self.few_tokens is not None and self.few_tokens.takes(inputs, values):
+            return self.few_tokens.multiply(inputs, values, self.weight_pattern, bias)
         weight = self.multiplication
         multiply = skipping_linear if weight.skips_zeros(inputs, values) else masked_linear
         return multiply(inputs, values, self.weight_pattern, bias, weight)
@@ -88,13 +93,11 @@ class PackedLinear(nn.Module):
         """Become the kept part of a dense weight; ``mask`` is of the weight's shape."""
         pattern = Pattern.from_mask(mask)
         self.weight_pattern.copy_(self.room.packed(pattern))
-        self.weight.zero_()
-        self.weight[: pattern.num_kept] = pattern.values_of(weight)
+        self.weight.copy_(self.room.padded(pattern.values_of(weight)))
 
     def dense_weight(self) -> Tensor:
         """The weight with zeros where nothing is kept."""
-        pattern = self.pattern
-        return pattern.dense(self.weight.detach()[: pattern.num_kept])
+        return self.room.dense(self.weight.detach(), self.weight_pattern)
 
     def extra_repr(self) -> str:
         """As torch shows the module."""
@@ -114,7 +117,7 @@ def pack_linears(
     model: nn.Module,
     capacities: Mapping[str, int],
     mask: Mask | None,
-    products: Products = Products.AUTO,
+    products: WrittenProducts = Products.AUTO,
 ) -> None:
     """Replace modules of a model by sparse ones, one weight after the other.
 
@@ -126,23 +129,32 @@ def pack_linears(
         products: how they are multiplied.
 
     Raises:
-        OpenwaferError: ``sparse-module`` for a weight of another kind of module, ``sparse-tied``.
+        OpenwaferError: ``sparse-module`` for a weight of another kind of module, ``sparse-tied``,
+            ``sparse-products`` where products are given by name and do not fit the weights.
     """
     _refuse_tied(model, capacities)
-    for name, capacity in capacities.items():
-        path, _, attribute = name.rpartition(".")
+    kinds = {name: _kind(model, name, capacity) for name, capacity in capacities.items()}
+    for name, skipping in choose(products, kinds).items():
+        path = name.rpartition(".")[0]
         module = model.get_submodule(path)
-        if attribute != "weight" or not _is_plain(module):
-            raise _no_linear(name, module)
         weight, bias = module.get_parameter("weight"), module._parameters["bias"]  # noqa: SLF001
-        room = PackedRoom.smallest((int(weight.shape[0]), int(weight.shape[1])), capacity)
-        made = PackedLinear(room, bias, is_turned=isinstance(module, Conv1D), like=weight)
+        made = PackedLinear(Multiplication(*kinds[name], skipping), bias, like=weight)
         if mask is not None:
             made.take(weight.detach(), mask(name, weight.detach()))
-        made.multiplication.products = products
         made.train(module.training)
         parent, _, child = path.rpartition(".")
         setattr(model.get_submodule(parent), child, made)
+
+
+def _kind(model: nn.Module, name: str, capacity: int) -> WeightKind:
+    """Of the weight of a linear module, with room for so many positions."""
+    path, _, attribute = name.rpartition(".")
+    module = model.get_submodule(path)
+    if attribute != "weight" or not _is_plain(module):
+        raise _no_linear(name, module)
+    rows, columns = module.get_parameter("weight").shape
+    room = PackedRoom.smallest((int(rows), int(columns)), capacity)
+    return WeightKind(room, isinstance(module, Conv1D))
 
 
 def _is_plain(module: nn.Module) -> bool:

@@ -1,20 +1,27 @@
 """The sparse weights of a model that has packed linear modules, by name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from torch import nn
 
+from openwafer.training.sparsity.few_tokens import FewTokens
 from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.packed_linear import PATTERN, PackedLinear
 
 
-def rooms_of(model: nn.Module) -> dict[str, PackedRoom]:
-    """The room of each sparse weight of a model, by the weight's name."""
+def packed_linears(model: nn.Module) -> dict[str, PackedLinear]:
+    """The module of each sparse weight of a model, by the weight's name."""
     return {
-        f"{path}.weight" if path else "weight": module.room
+        f"{path}.weight" if path else "weight": module
         for path, module in model.named_modules()
         if isinstance(module, PackedLinear)
     }
+
+
+def rooms_of(model: nn.Module) -> dict[str, PackedRoom]:
+    """The room of each sparse weight of a model, by the weight's name."""
+    return {name: module.room for name, module in packed_linears(model).items()}
 
 
 def pattern_name(name: str) -> str:
@@ -26,3 +33,20 @@ def is_pattern(name: str, rooms: Mapping[str, PackedRoom]) -> bool:
     """Whether a parameter is the pattern of a sparse weight."""
     weight = f"{name.removesuffix(PATTERN)}weight"
     return name.endswith(PATTERN) and weight in rooms
+
+
+@contextmanager
+def multiplying_few_tokens(model: nn.Module) -> Iterator[list[FewTokens]]:
+    """Context in which sparse weights whose products may skip zeros do so for a few tokens, too."""
+    modules = [
+        module
+        for module in packed_linears(model).values()
+        if module.multiplication.skipping.from_tokens is not None
+    ]
+    for module in modules:
+        module.few_tokens = FewTokens(module.multiplication)
+    try:
+        yield [module.few_tokens for module in modules if module.few_tokens is not None]
+    finally:
+        for module in modules:
+            module.few_tokens = None

@@ -1,16 +1,20 @@
 """A linear map whose weight is packed, multiplied by products that skip its zeros.
 
 The walk of the pattern, which the forward derives and the backward uses again, is what an operator
-returns, so that whoever counts memory sees it.
+returns, so that whoever counts memory sees it. As long as a graph holds it, later forwards with the
+same pattern use it, too: so the micro-batches of a step share one.
 """
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from openwafer.training.sparsity.kernels import calls
-from openwafer.training.sparsity.kernels.index import Index, most_words, walks_of
+from openwafer.training.sparsity.kernels.index import Index, most_words
+from openwafer.training.sparsity.linear import multiply, multiply_backward
 from openwafer.training.sparsity.multiplication import Multiplication
 from openwafer.training.sparsity.packed.form import form_named
 from openwafer.training.sparsity.packed.room import PackedRoom
@@ -33,51 +37,30 @@ def _(packed: Tensor, _form: str, rows: int, columns: int, capacity: int) -> Ten
     return packed.new_empty(most_words((rows, columns), capacity), dtype=torch.int32)
 
 
-@torch.library.custom_op("openwafer::multiply", mutates_args=())
-def multiply(
-    words: Tensor,
-    values: Tensor,
-    rows: Tensor,
-    bias: Tensor | None,
-    num_outputs: int,  # noqa: ARG001  (for those who see no words)
-    is_turned: bool,
-) -> Tensor:
-    """`[tokens, outputs]`: `[tokens, features]` times a walked weight, plus bias."""
-    chosen = walks_of(words)[int(is_turned)]
-    return calls.forward(chosen, values[: chosen.columns.size], rows, bias)
+# Here and not in the model: what its forward changes there would be taken for a state of it.
+_LAST_WALKS: WeakKeyDictionary[Multiplication, TensorWeakRef] = WeakKeyDictionary()
+_PATTERNS = WeakTensorKeyDictionary()
+"""The bytes that each of these walks was made of."""
 
 
-@multiply.register_fake
-def _(
-    _words: Tensor,
-    _values: Tensor,
-    rows: Tensor,
-    _bias: Tensor | None,
-    num_outputs: int,
-    _is_turned: bool,
-) -> Tensor:
-    return rows.new_empty((rows.shape[0], num_outputs))
+def _walk_of(weight: Multiplication, packed: Tensor) -> Tensor:
+    """The walk of a pattern: the last one if it is in use still, and the bytes are the same."""
+    room, last = weight.room, _LAST_WALKS.get(weight)
+    words: Tensor | None = None if last is None else last()
+    if words is not None and _is_same(_PATTERNS[words], packed):
+        return words
+    words = walk(packed, str(room.form), *room.shape, room.capacity)
+    if not torch.compiler.is_compiling():
+        _LAST_WALKS[weight] = TensorWeakRef(words)
+        _PATTERNS[words] = packed.detach().clone()
+    return words
 
 
-@torch.library.custom_op("openwafer::multiply_backward", mutates_args=())
-def multiply_backward(
-    words: Tensor, values: Tensor, rows: Tensor, gradient: Tensor, is_turned: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradients of inputs `[tokens, features]` and of values `[capacity]`, then zeros."""
-    weight, transposed = walks_of(words)
-    walks = (transposed, weight) if is_turned else (weight, transposed)
-    num_kept = weight.columns.size
-    of_rows, totals = calls.backward(walks, gradient, rows, values[:num_kept])
-    of_values = torch.zeros(values.numel())
-    of_values[:num_kept] = totals
-    return of_rows, of_values
-
-
-@multiply_backward.register_fake
-def _(
-    _words: Tensor, values: Tensor, rows: Tensor, _gradient: Tensor, _is_turned: bool
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(rows), torch.empty_like(values)
+def _is_same(before: Tensor, packed: Tensor) -> bool:
+    if type(before) is not type(packed.detach()):
+        return False
+    # Of tensors without memory nobody changes a pattern.
+    return isinstance(before, FakeTensor) or torch.equal(before, packed)
 
 
 def skipping_linear(
@@ -98,13 +81,12 @@ class _SkippingLinear(torch.autograd.Function):
         bias: Tensor | None,
         weight: Multiplication,
     ) -> Tensor:
-        room = weight.room
-        words = walk(packed, str(room.form), *room.shape, room.capacity)
+        words = _walk_of(weight, packed)
         ctx.save_for_backward(inputs, values, packed, words)
         ctx.weight = weight
         rows = inputs.reshape(-1, inputs.shape[-1])
         num_outputs = weight.num_outputs
-        product: Tensor = multiply(words, values, rows, bias, num_outputs, weight.is_turned)
+        product: Tensor = multiply(rows, values, bias, words, num_outputs, weight.is_turned)
         return product.view(*inputs.shape[:-1], num_outputs)
 
     @staticmethod
@@ -116,6 +98,10 @@ class _SkippingLinear(torch.autograd.Function):
         rows = inputs.reshape(-1, inputs.shape[-1])
         if wants[1] and weight.watcher is not None and weight.wants_gradient:
             weight.watcher(weight.gradient_of_weight(rows, gradient), packed)
-        of_inputs, of_values = multiply_backward(words, values, rows, gradient, weight.is_turned)
+        sizes = [rows.shape[1], values.shape[0]]
+        given = rows if wants[1] else None, values if wants[0] else None
+        found = multiply_backward(gradient, *given, words, sizes, weight.is_turned)
+        of_inputs = found[0].view(inputs.shape) if wants[0] else None
+        of_values = found[-1] if wants[1] else None
         of_bias = gradient.sum(0) if wants[3] else None
-        return of_inputs.view(inputs.shape), of_values, None, of_bias, None
+        return of_inputs, of_values, None, of_bias, None

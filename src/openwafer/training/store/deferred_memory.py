@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.store.layout import PAGE_BYTES, round_up
 from openwafer.training.store.paging import page_out
@@ -96,19 +96,26 @@ class ScratchFile:
     def allocate(self, num_bytes: int) -> tuple[int, Tensor]:
         """Zero bytes as a uint8 tensor, and their offset. Raises `scratch-disk-full`."""
         start, size = self._end, round_up(num_bytes, PAGE_BYTES)
+        # The system would fill the disk before it says no, and others write to it, too.
+        free = free_bytes_of(self._folder)
+        if size > free:
+            raise self._full(size, f"the disk has {free} bytes free")
         try:
             # A mapped page without a block on the disk would end the process when it is written.
             os.posix_fallocate(self._descriptor, start, size)
         except OSError as cause:
-            raise error(
-                "scratch-disk-full",
-                f"the scratch file in {self._folder} cannot grow from {start} to {start + size} "
-                f"bytes: {cause}",
-                help="free some space, or use a folder on another disk",
-            ) from cause
+            raise self._full(size, str(cause)) from cause
         self._end += size
         return start, torch.frombuffer(
             self._mapping, dtype=torch.uint8, count=num_bytes, offset=start
+        )
+
+    def _full(self, num_bytes: int, why: str) -> OpenwaferError:
+        return error(
+            "scratch-disk-full",
+            f"the scratch file in {self._folder} cannot grow from {self._end} to "
+            f"{self._end + num_bytes} bytes: {why}",
+            help="free some space, or use a folder on another disk",
         )
 
     def seal(self) -> None:

@@ -179,7 +179,11 @@ class Planned:
         model = self.workload.model
         if self.beside_bytes is not None:
             of_experts = expert_bytes(self.plan, joins=self.options.keeps_gradients)
-            beside = self.beside_bytes + grown_bytes + of_experts
+            held = self.workload.held_gradients
+            of_gradients = held.host_bytes
+            if self.plan.mode is Mode.RESIDENT and self.device.torch_device.type == "cpu":
+                of_gradients += held.while_resident
+            beside = self.beside_bytes + grown_bytes + of_experts + of_gradients
             peak = host_peak(beside, self.plan, self.placement, self.ring_bytes)
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
@@ -245,15 +249,11 @@ def plan_run(
             the forward of a streamed model writes to weights, which would not reach the store;
             ``sparse-gradient`` for embeddings that make sparse gradients.
     """
-    device = make_device(options)
-    model = workload.model
+    device, model = make_device(options), workload.model
     _check_gradients_are_dense(model)
     lay_out = _lay_out(model, updater, options)
-    host = HostBudget(options.tier, _host_bytes(options), folder is not None)
-    may_slice = options.by_expert and options.mode is not Mode.RESIDENT
-    sliced = expert_weights(model, updater) if may_slice else {}
-    any_split = _any_split(model, options, sliced)
-    split_at = split_for_host(model, any_split, lay_out, _for_mode(host, options.mode))
+    host = _host_budget(options, folder)
+    split_at = split_that_fits(model, updater, options, folder=folder)
     split = split_at()
     layouts: Mapping[str, RecordLayout] = lay_out(split)
     request = PlanRequest(
@@ -263,8 +263,9 @@ def plan_run(
         torch_device=device.torch_device,
         budget_bytes=options.device_memory_bytes,
         timing=_timing(options, layouts.values(), device, folder),
-        resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device),
-        overhead_bytes=device.overhead_bytes,
+        resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device)
+        + workload.held_gradients.more_while_resident(split),
+        overhead_bytes=device.overhead_bytes + workload.held_gradients.while_streaming(split),
         overlaps=device.is_asynchronous,
         mode=_mode(options, updater, device),
         activations=options.activations,
@@ -282,6 +283,25 @@ def plan_run(
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     beside_bytes = resident_beside((*model.parameters(), *weights))
     return Planned(plan, placement, updater, device, options, workload, folder, again, beside_bytes)
+
+
+def split_that_fits(
+    model: nn.Module, updater: Updater, options: StreamOptions, *, folder: Path | None
+) -> SplitAt:
+    """Splits of a run's model whose records have room on the host; for arguments see `plan_run`.
+
+    Raises:
+        OpenwaferError: ``store-too-large`` and ``host-memory-too-small``, without a walk.
+    """
+    may_slice = options.by_expert and options.mode is not Mode.RESIDENT
+    sliced = expert_weights(model, updater) if may_slice else {}
+    any_split = _any_split(model, options, sliced)
+    host = _for_mode(_host_budget(options, folder), options.mode)
+    return split_for_host(model, any_split, _lay_out(model, updater, options), host)
+
+
+def _host_budget(options: StreamOptions, folder: Path | None) -> HostBudget:
+    return HostBudget(options.tier, _host_bytes(options), folder is not None)
 
 
 def _lay_out(

@@ -13,7 +13,10 @@ from openwafer.training.metrics.run_record import RunRecord
 from openwafer.training.metrics.units import format_bytes, format_count, format_share
 from openwafer.training.plan_record import PlanRecord, SparseUse, SparseWeight, StepBytes
 
-_HEAD = ("weight", "shape", "density", "kept", "room", "updates", "mean churn", "last churn")
+_HEAD = (
+    *("weight", "shape", "density", "kept", "room"),
+    *("skips zeros", "updates", "mean churn", "last churn"),
+)
 _COST_HEAD = ("", "sparse", "dense", "share")
 _MOST_OPEN_ROWS = 48
 _LEVELS = 8
@@ -77,7 +80,8 @@ def _cost_row(name: str, sparse: int, dense: int) -> tuple[str, ...]:
 def _show_weights(sparse: SparseUse, changes: Sequence[MaskChange]) -> str:
     text = (
         "Density is the share of a weight that is kept after the last update. Room is the most "
-        "that is ever kept. Churn is the share of kept elements that an update drops."
+        "that is ever kept. Products skip zeros from so many tokens on. Churn is the share of kept "
+        "elements that an update drops."
     )
     of_weight: dict[str, list[MaskChange]] = {}
     for change in changes:
@@ -102,9 +106,16 @@ def _weight_row(weight: SparseWeight, changes: Sequence[MaskChange]) -> tuple[st
         format_share(kept / weight.elements),
         format_count(kept),
         format_count(weight.capacity),
+        _skips(weight),
         str(len(changes)),
         *churn,
     )
+
+
+def _skips(weight: SparseWeight) -> str:
+    if weight.skips_from_tokens is None:
+        return "never"
+    return f"from {weight.skips_from_tokens} tokens"
 
 
 def draw_churn(changes: Sequence[MaskChange]) -> Figure:

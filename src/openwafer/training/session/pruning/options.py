@@ -42,7 +42,8 @@ class Pruning:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method.reads_inputs and isinstance(self.group.masks, Blocks):
+        structure = self.group.masks
+        if self.method.reads_inputs and isinstance(structure, Blocks):
             raise InvalidFieldError(
                 "structure",
                 f"{self.method} ranks single weights and cannot keep blocks of {self.structure}",

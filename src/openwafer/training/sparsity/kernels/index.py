@@ -122,10 +122,19 @@ class Index:
                 help="cut the weight into several",
             )
         words = np.empty(most_words(pattern.shape, pattern.num_kept), np.int32)
-        sizes, exchanged = _both_sizes(pattern.shape, pattern.num_kept)
-        rest = _write(write_walk, pattern, sizes, words)
-        _write(write_transposed_walk, pattern, exchanged, rest)
+        write_walks(pattern, words)
         return cls(pattern.shape, pattern.num_kept, torch.from_numpy(words))
+
+
+def write_walks(pattern: Pattern, words: Numbers, *, has_transposed: bool = True) -> list[Walk]:
+    """Write the walks of an index into words given, at least :func:`most_words`; views of them."""
+    sizes, exchanged = _both_sizes(pattern.shape, pattern.num_kept)
+    rest = _write(write_walk, pattern, sizes, words)
+    walks = [Walk.of_words(words)[0]]
+    if has_transposed:
+        _write(write_transposed_walk, pattern, exchanged, rest)
+        walks.append(Walk.of_words(rest)[0])
+    return walks
 
 
 def walks_of(words: Tensor) -> tuple[Walk, Walk]:

@@ -79,3 +79,12 @@ class PackedRoom:
             )
         end = COUNT_BYTES + num_bytes(self.form, self.shape, num_kept)
         return unpack(room[COUNT_BYTES:end], self.form, self.shape, num_kept)
+
+    def padded(self, values: Tensor) -> Tensor:
+        """`[capacity]`: values `[num_kept]`, then zeros."""
+        return torch.cat([values, values.new_zeros(self.capacity - values.numel())])
+
+    def dense(self, values: Tensor, packed: Tensor) -> Tensor:
+        """`[rows, columns]`: values `[capacity]` at the kept positions, zeros elsewhere."""
+        pattern = self.pattern(packed)
+        return pattern.dense(values[: pattern.num_kept])

@@ -29,7 +29,7 @@ from openwafer.training.stream.execute.micro_batches import (
     run_forward,
     run_in_rotation,
 )
-from openwafer.training.stream.execute.step_hooks import StepEnd, StepHook, StepHooks
+from openwafer.training.stream.execute.step_hooks import IsDue, StepEnd, StepHook, StepHooks
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
@@ -100,8 +100,8 @@ class Execution(Protocol):
         micro-batches that use it.
         """
 
-    def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
-        """Call ``hook`` after each ``every``-th step, when all its updates are made.
+    def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
+        """Call ``hook`` after the steps that are due, when all their updates are made.
 
         The store is brought up to date for it, which a step otherwise leaves to the next. What the
         hook writes is a part of the step: it is committed with it.
@@ -227,9 +227,9 @@ class StreamedExecution:
         """See :class:`Execution`."""
         self.executor.gradients.watchers.add(watcher)
 
-    def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
+    def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
         """See :class:`Execution`."""
-        self._step_hooks.add(hook, every)
+        self._step_hooks.add(hook, is_due)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
@@ -362,9 +362,9 @@ class ResidentExecution:
         """See :class:`Execution`."""
         self._micro_batch_watchers.add(watcher)
 
-    def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
+    def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
         """See :class:`Execution`."""
-        self._step_hooks.add(hook, every)
+        self._step_hooks.add(hook, is_due)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""

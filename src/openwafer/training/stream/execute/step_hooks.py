@@ -26,34 +26,41 @@ class StepEnd:
 
 
 StepHook: TypeAlias = Callable[[StepEnd], None]
+IsDue: TypeAlias = Callable[[int], bool]
+"""Whether a hook is to be called after so many steps."""
+
+
+def each(every: int) -> IsDue:
+    """After each ``every``-th step.
+
+    Raises:
+        OpenwaferError: ``hook-never``, where that is less than one.
+    """
+    if every < 1:
+        raise error(
+            "hook-never",
+            f"a hook between steps is to be called every {every} steps",
+            help="give a whole number from 1",
+        )
+    return lambda steps_applied: steps_applied % every == 0
 
 
 class StepHooks:
     """Hooks, each with the steps after which it is called."""
 
     def __init__(self) -> None:
-        self._hooks: list[tuple[StepHook, int]] = []
+        self._hooks: list[tuple[StepHook, IsDue]] = []
 
-    def add(self, hook: StepHook, every: int) -> None:
-        """Call a hook after each ``every``-th step.
-
-        Raises:
-            OpenwaferError: ``hook-never``, where that is less than one.
-        """
-        if every < 1:
-            raise error(
-                "hook-never",
-                f"a hook between steps is to be called every {every} steps",
-                help="give a whole number from 1",
-            )
-        self._hooks.append((hook, every))
+    def add(self, hook: StepHook, is_due: IsDue) -> None:
+        """Call a hook after some of the steps."""
+        self._hooks.append((hook, is_due))
 
     def is_any_due(self, steps_applied: int) -> bool:
         """Whether a hook is to be called after so many steps."""
-        return any(steps_applied % every == 0 for _, every in self._hooks)
+        return any(is_due(steps_applied) for _, is_due in self._hooks)
 
     def call(self, end: StepEnd) -> None:
         """Call the hooks that are due."""
-        for hook, every in self._hooks:
-            if end.steps_applied % every == 0:
+        for hook, is_due in self._hooks:
+            if is_due(end.steps_applied):
                 hook(end)

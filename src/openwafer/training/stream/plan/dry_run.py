@@ -32,6 +32,7 @@ from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
+from openwafer.training.stream.plan.held_gradients import HeldGradients
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.like_layers import CallForm, LayerCalls, with_one_array
 from openwafer.training.stream.plan.operators import (
@@ -71,6 +72,7 @@ class Workload:
         autocast_dtype: dtype of the autocast that the step runs under, or ``None``.
         allocation: makes the context in which it allocates.
         is_graded: whether backward follows, or the batches are only evaluated.
+        held_gradients: what some steps hold beside what this one shows.
     """
 
     model: nn.Module
@@ -79,6 +81,7 @@ class Workload:
     autocast_dtype: torch.dtype | None = None
     allocation: Allocation = nullcontext
     is_graded: bool = True
+    held_gradients: HeldGradients = HeldGradients()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Every kind of operator that a step calls is called here, with tensors of the same shapes, and
 timed: new pages, caches, threads and instruction sets are those of the step. What is too large to
-be tried is reckoned from two rates.
+be tried is reckoned from two rates; operators on sparse weights are tried with random patterns, in
+part where they are large.
 """
 
 import time
@@ -159,17 +160,17 @@ def _seconds_of(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
 def _try(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
     reckoned = _reckoned_seconds(calls, trial.device)
     is_too_long = reckoned > LONGEST_TRIAL_SECONDS or calls.num_bytes > LARGEST_TRIAL_BYTES
-    if is_too_long or not trial.kind.can_be_tried:
+    if (is_too_long and not trial.kind.has_own_trial) or not trial.kind.can_be_tried:
         return reckoned
     is_large = trial.kind.reads_memory and calls.num_bytes > SMALLEST_COLD_BYTES
     is_flushed = is_large and (trial.is_cold or calls.flops > 0)
     before = flush.prepare() if is_flushed else None
     try:
         with torch.no_grad():
-            call = trial.kind.make_call(trial.device)
+            call, times = trial.kind.make_trial(trial.device)
             # Results only: what the allocator keeps of them, a step will use.
             with trial.allocation():
-                return _seconds(call, trial.device, before)
+                return times * _seconds(call, trial.device, before)
     except (RuntimeError, IndexError, ValueError):
         # Some operators refuse made-up values.
         return reckoned

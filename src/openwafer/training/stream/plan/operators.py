@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -10,12 +11,12 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
+from openwafer.training.sparsity.trials import is_known, trial_of
 from openwafer.training.stream.device.meter import MemoryMeter
 
 # torch counts attention of every device but the CPU.
 _CPU_ATTENTION: Final = "_scaled_dot_product_flash_attention_for_cpu"
-_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
-    **flop_registry,
+_OF_CPU: Final[Mapping[Any, Callable[..., int]]] = {
     getattr(torch.ops.aten, _CPU_ATTENTION): sdpa_flop,
     getattr(torch.ops.aten, f"{_CPU_ATTENTION}_backward"): sdpa_backward_flop,
 }
@@ -68,12 +69,25 @@ class Operator(NamedTuple):
     @property
     def can_be_tried(self) -> bool:
         """Whether a call with made-up tensors does no more than take its time."""
-        return bool(self.function.namespace == "aten")
+        return bool(self.function.namespace == "aten") or self.has_own_trial
+
+    @property
+    def has_own_trial(self) -> bool:
+        """Whether trials have arguments of their own, and are short however large the call is."""
+        return is_known(self.function)
 
     @property
     def reads_memory(self) -> bool:
         """Whether it is not a view, and has more than sizes to go by."""
         return not self.function.is_view and any(map(_holds_tensors, self.args))
+
+    def make_trial(self, device: torch.device) -> tuple[Callable[[], object], float]:
+        """A call to be timed, and how many such calls take as long as this one."""
+        if not self.has_own_trial:
+            return self.make_call(device), 1.0
+        kinds = tuple(_thawed(value, torch.device("meta")) for value in self.args)
+        trial = trial_of(self.function, device, kinds)
+        return partial(self.function, *trial.args), trial.times
 
     def make_call(self, device: torch.device) -> Callable[[], object]:
         """The same call with tensors of its own."""
@@ -126,7 +140,9 @@ class Calls:
         cls, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     ) -> "Calls":
         """None yet, of the kind of a call that returned ``out``."""
-        flops_of = _FLOPS.get(function.overloadpacket)
+        packet = function.overloadpacket
+        # Formulas may be registered at any time.
+        flops_of = _OF_CPU.get(packet) or flop_registry.get(packet)
         tensors = [
             leaf
             for leaf in pytree.tree_leaves((args, dict(kwargs), out))

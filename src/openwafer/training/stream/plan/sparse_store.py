@@ -8,7 +8,8 @@ from torch import nn
 
 from openwafer.training.plan_record import SparseUse, SparseWeight, StepBytes
 from openwafer.training.sparsity.packed.room import PackedRoom
-from openwafer.training.sparsity.rooms import is_pattern, rooms_of
+from openwafer.training.sparsity.packed_linear import PackedLinear
+from openwafer.training.sparsity.rooms import is_pattern, packed_linears, rooms_of
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.schedule import Action, Kind
@@ -62,9 +63,7 @@ def sparse_use(layouts: Layouts, model: nn.Module, dense_step: StepBytes) -> Spa
     rooms = rooms_of(model)
     dense = dense_layouts(layouts, model)
     return SparseUse(
-        weights=tuple(
-            SparseWeight(name, *room.shape, room.capacity) for name, room in rooms.items()
-        ),
+        weights=tuple(_weight(name, module) for name, module in packed_linears(model).items()),
         parameters=sum(
             math.prod(spec.shape)
             for layout in dense.values()
@@ -77,6 +76,11 @@ def sparse_use(layouts: Layouts, model: nn.Module, dense_step: StepBytes) -> Spa
         dense_states_bytes=_bytes(dense, Part.STATES, rooms),
         dense_step_bytes=dense_step,
     )
+
+
+def _weight(name: str, module: PackedLinear) -> SparseWeight:
+    room, skipping = module.room, module.multiplication.skipping
+    return SparseWeight(name, *room.shape, room.capacity, skipping.from_tokens, skipping.gain)
 
 
 def _specs(layout: RecordLayout, part: Part) -> Iterator[ArraySpec]:

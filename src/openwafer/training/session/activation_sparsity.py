@@ -1,0 +1,85 @@
+"""Linear modules of a run's model that skip the zeros of their inputs."""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.training.sparsity.activations.choice import ActivationChoice, WrittenActivations
+from openwafer.training.sparsity.activations.module import (
+    ActivationLinear,
+    is_replaceable,
+    replace_linear,
+    slope_at_zero,
+)
+from openwafer.training.sparsity.activations.sources import inputs_of_linears
+from openwafer.training.stream.plan.dry_run import Workload, faked, placed
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
+from openwafer.training.stream.plan.hollow_copy import hollow_copy
+
+CPU = torch.device("cpu")
+
+
+def skip_zeros_of_inputs(written: WrittenActivations, workload: Workload) -> None:
+    """Replace the linear modules of a workload's model that are asked for.
+
+    Raises:
+        OpenwaferError: ``activation-sparsity``, ``activation-zeros``.
+    """
+    model = workload.model
+    sources = faked(lambda mode: _sources(workload, mode))
+    able = {name: source for name, source in sources.items() if _is_able(model, name)}
+    for name in _chosen(written, able):
+        replace_linear(model, name)
+
+
+def describe_activations(model: nn.Module) -> Iterator[str]:
+    """A line for each module that has met inputs in this process."""
+    for name, module in model.named_modules():
+        if isinstance(module, ActivationLinear) and module.tally.numbers:
+            tally = module.tally
+            yield (
+                f"inputs of {name}: {tally.zeros / tally.numbers:.1%} zeros, "
+                f"{tally.skipped / tally.numbers:.1%} of the products skipped"
+            )
+
+
+def _sources(workload: Workload, mode: RememberingFakeMode | None) -> dict[str, str]:
+    """By a forward of a copy of the model, whose weights are zero."""
+    model = hollow_copy(workload.model, CPU)
+    batch = placed(workload.batches[0], mode, CPU)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        return inputs_of_linears(model, lambda: workload.loss_of(model, batch))
+
+
+def _is_able(model: nn.Module, name: str) -> bool:
+    return is_replaceable(model.get_submodule(name))
+
+
+def _chosen(written: WrittenActivations, sources: Mapping[str, str]) -> list[str]:
+    if written is ActivationChoice.AUTO:
+        chosen = [name for name, source in sources.items() if not source]
+        if not chosen:
+            raise _mistake(
+                "finds no linear module whose input comes from a ReLU", "leave the key out"
+            )
+        return chosen
+    taken: dict[str, None] = {}
+    for glob in written:
+        matching = [name for name in sources if fnmatchcase(name, glob)]
+        if not matching:
+            raise _mistake(
+                f"{glob!r} matches no plain linear module of a dense weight that the forward calls",
+                did_you_mean(glob, [*sources]),
+            )
+        taken |= dict.fromkeys(matching)
+    for name in taken:
+        if sources[name]:
+            raise slope_at_zero(name, sources[name])
+    return [*taken]
+
+
+def _mistake(what: str, remedy: str) -> OpenwaferError:
+    return error("activation-sparsity", f"activation_sparsity: {what}", help=remedy)

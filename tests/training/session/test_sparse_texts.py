@@ -1,0 +1,54 @@
+"""A model with sparse weights writes the same texts wherever its weights and patterns are."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.training.session import Sampling, Session
+from openwafer.training.session.config import ScheduleConfig
+from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
+
+PROMPTS = ("3", "7 squared is")
+DRAWN = Sampling(max_new_tokens=8, temperature=1.0, seed=3)
+
+
+@pytest.fixture(scope="module")
+def run(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps, behind each of which masks are updated."""
+    config = replace(
+        tiny_config(data, tmp_path_factory.mktemp("texts")),
+        model=GPT,
+        steps=2,
+        sparsity=SparsityGroup(0.75, AlgorithmName.SET, update=EverySteps(1)),
+        sparse_products=Products.SPARSE,
+        optimizer=OptimizerConfig(learning_rate=0.1),
+        schedule=ScheduleConfig("constant", {"num_warm_up_steps": 1}),
+    )
+    return Session(config, console=quiet()).train().folder
+
+
+def written(run: Path, *sets: str) -> tuple[str, ...]:
+    return Session(run, sets, console=quiet()).generate_all(PROMPTS, DRAWN).texts
+
+
+@pytest.mark.parametrize("way", ["streaming.mode=resident", "streaming.store=disk"])
+def test_texts_are_the_same_wherever_the_weights_are(run: Path, way: str) -> None:
+    assert written(run, way) == written(run)
+
+
+def test_texts_are_the_same_where_patterns_have_no_room(run: Path) -> None:
+    smallest = Session(run, console=quiet()).plan().predicted_peak_bytes
+    assert written(run, f"device_memory={smallest}", "streaming.mode=streamed") == written(run)
+
+
+def test_a_run_that_went_on_writes_with_its_new_masks(run: Path) -> None:
+    session = Session(run, ["steps=3"], console=quiet())
+    before = session.generate_all(PROMPTS, DRAWN).texts
+    session.resume()
+    after = session.generate_all(PROMPTS, DRAWN).texts
+    assert after == written(run, "sparse_products=dense") != before

@@ -1,0 +1,26 @@
+"""The store is brought up to date behind the steps that update a mask, and behind no others."""
+
+from torch import nn
+
+from openwafer.training.session.mask_updates import MaskUpdates
+from openwafer.training.sparsity.masks import AtSteps, EverySteps, InitMethod
+from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.sparsity.packed_linear import pack_linears
+from openwafer.training.sparsity.parameters import SparseParameter
+
+GROUPS = (
+    SparsityGroup(0.75, AlgorithmName.SET, update=EverySteps(5, stop=12)),
+    SparsityGroup(0.75, AlgorithmName.RIGL, update=AtSteps((3, 7))),
+    SparsityGroup(0.75),
+)
+
+
+def test_groups_with_updates_at_different_steps_make_no_others_due() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in GROUPS))
+    pack_linears(model, {f"{n}.weight": 4 for n in range(len(GROUPS))}, None)
+    parameters = {
+        f"{number}.weight": SparseParameter(number, group.build(0), InitMethod.RANDOM, 4)
+        for number, group in enumerate(GROUPS)
+    }
+    updates = MaskUpdates(model, parameters)
+    assert [step for step in range(1, 21) if updates.is_due(step)] == [3, 5, 7, 10]
