@@ -116,10 +116,9 @@ def test_comments_stay_rare() -> None:
     assert num_comments <= MAX_COMMENT_SHARE * num_lines
 
 
-def test_every_error_of_training_names_a_remedy() -> None:
-    raised = [
-        (p, call) for p in python_files("src/openwafer/training") for call in calls(p, "error")
-    ]
+def test_every_error_of_training_and_planning_names_a_remedy() -> None:
+    sources = python_files("src/openwafer/training", "src/openwafer/planning")
+    raised = [(path, call) for path in sources for call in calls(path, "error")]
     bare = [place(p, call.lineno) for p, call in raised if not has_remedy(call)]
     assert raised
     assert bare == []
@@ -210,7 +209,7 @@ def doors() -> Iterator[tuple[str, list[str]]]:
                 yield module, ast.literal_eval(node.value)
 
 
-@pytest.mark.parametrize("wing", ["training", "wafer"])
+@pytest.mark.parametrize("wing", ["training", "planning", "wafer"])
 def test_every_journal_entry_stands_once(wing: str) -> None:
     text = (ROOT / "docs" / "journal" / f"{wing}.md").read_text(encoding="utf-8")
     entries = re.findall(r"^## (.+)$", text, re.MULTILINE)

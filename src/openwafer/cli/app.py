@@ -41,9 +41,10 @@ TrustCode = Annotated[
     typer.Option("--trust-code", help="Run the code that the run's folder names as its model."),
 ]
 
-WAFER_COMMANDS = ("conform", "csl")  # without torch
+WITHOUT_TORCH = ("conform", "csl", "fit")
 # The wings, by which the help groups commands.
 TRAIN = "Train"
+PLAN = "Plan ahead"
 PROGRAM = "Program the wafer (with cslc and cs_python)"
 
 
@@ -78,7 +79,7 @@ def _root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    if context.invoked_subcommand not in WAFER_COMMANDS:
+    if context.invoked_subcommand not in WITHOUT_TORCH:
         restart_with_defaults()
 
 
@@ -275,6 +276,34 @@ def demo(
     from openwafer.cli.demo import run_demo
 
     run_demo(folder, overrides)
+
+
+@app.command(rich_help_panel=PLAN)
+def fit(  # noqa: PLR0913 - a parameter is an option
+    points: Annotated[
+        list[Path],
+        typer.Argument(metavar="POINTS...", help="CSV or JSON files of trained models."),
+    ],
+    flops: Annotated[
+        list[float], typer.Option(help="Tell the loss expected there; repeatable.")
+    ] = [],  # noqa: B006
+    budget: Annotated[
+        list[float], typer.Option(help="Propose how to spend so many FLOPs; repeatable.")
+    ] = [],  # noqa: B006
+    batch: Annotated[
+        float | None, typer.Option(help="Tokens a step; by default the critical batch.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the fit into this file.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw points and law into this file, .png or .svg.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the intervals.")] = 0,
+) -> None:
+    """Fit a scaling law to trained models, and tell what a budget would reach."""
+    from openwafer.cli.fitting import Outputs, Question, fit_points
+
+    question = Question(tuple(flops), tuple(budget), batch, seed)
+    fit_points(points, question, Outputs(json, picture))
 
 
 def _require_texts(prompts: list[str]) -> None:

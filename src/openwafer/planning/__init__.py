@@ -1,0 +1,1 @@
+"""Before you spend: what a run will reach, need and cost; numpy and scipy only."""

@@ -1,0 +1,93 @@
+"""What a fitted law says of a compute: the loss there, and how to spend it."""
+
+import math
+
+from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.planning.laws.figures import Figure, Origin
+from openwafer.planning.laws.fitted import Fitted, Law
+from openwafer.planning.laws.points import FLOPS_PER_PARAMETER_AND_TOKEN
+from openwafer.planning.laws.published import KAPLAN_BATCH
+
+WARN_DECADES = 1.0
+MAX_DECADES = 4.0
+
+
+def decades_outside(fitted: Fitted[Law], flops: float) -> float:
+    """Powers of ten between `flops` and the nearest point; 0 among the points."""
+    least, most = fitted.flops_range
+    return max(math.log10(flops / most), math.log10(least / flops), 0.0)
+
+
+def require_near(fitted: Fitted[Law], flops: float) -> tuple[Diagnostic, ...]:
+    """Refuse a compute far outside the points (``law-far-outside``); warn of one outside them.
+
+    Raises ``flops-value`` for what is no compute at all.
+    """
+    if not 0 < flops < math.inf:
+        raise error(
+            "flops-value",
+            f"{flops:g} FLOPs are asked for, not a finite number above 0",
+            help="give a number of floating-point operations, such as 1e18",
+        )
+    decades = decades_outside(fitted, flops)
+    if decades <= WARN_DECADES:
+        return ()
+    least, most = fitted.flops_range
+    message = (
+        f"{flops:.3g} FLOPs lie {decades:.1f} decades outside the points, which reach from "
+        f"{least:.3g} to {most:.3g}"
+    )
+    remedy = f"train a model nearer to it, within {WARN_DECADES:g} decade"
+    if decades > MAX_DECADES:
+        raise error("law-far-outside", message, help=remedy)
+    note = "the interval holds only if the law goes on as it does among the points"
+    return (Diagnostic(Severity.WARNING, "law-outside", message, notes=(note,), help=remedy),)
+
+
+def expected_loss(fitted: Fitted[Law], flops: float) -> Figure:
+    """The loss that the law gives for `flops`, with the interval of the law itself.
+
+    One run scatters about it by `Fitted.scatter` more.
+    """
+    source = f"the fitted law, {decades_outside(fitted, flops):.1f} decades outside its points"
+    return fitted.figure("loss", "nats/token", source, lambda law: law.loss_at(flops))
+
+
+def propose(
+    fitted: Fitted[Law], flops: float, batch_tokens: float | None = None
+) -> tuple[Figure, ...]:
+    """Parameters, tokens, batch, steps and loss for a budget of `flops`.
+
+    Without `batch_tokens` the batch is the critical one at the loss that is reached.
+
+    Raises:
+        OpenwaferError: ``budget-below-step`` when the budget does not pay a single step.
+    """
+    loss = expected_loss(fitted, flops)
+    how = fitted.law.allocation_source
+    parameters = fitted.figure("parameters", "", how, lambda law: law.allocation(flops).parameters)
+    tokens = fitted.figure("tokens", "", how, lambda law: law.allocation(flops).tokens)
+    batch = _batch(loss.value, batch_tokens)
+    step_flops = FLOPS_PER_PARAMETER_AND_TOKEN * max(parameters.value, 1) * batch.value
+    if flops < step_flops:
+        raise error(
+            "budget-below-step",
+            f"a budget of {flops:.3g} FLOPs does not pay one step: {parameters.value:.3g} "
+            f"parameters and a batch of {batch.value:.3g} tokens take {step_flops:.3g}",
+            help="raise the budget, or give a smaller batch",
+        )
+    steps = Figure("steps", tokens.value / batch.value, "", Origin.INFERRED, "tokens / batch")
+    return parameters, tokens, batch, steps, loss
+
+
+def _batch(loss: float, given_tokens: float | None) -> Figure:
+    if given_tokens is None:
+        critical = KAPLAN_BATCH.tokens_at(loss)
+        return Figure("batch", critical, "tokens", Origin.INFERRED, KAPLAN_BATCH.source)
+    if not 0 < given_tokens < math.inf:
+        raise error(
+            "batch-value",
+            f"a batch of {given_tokens:g} tokens is asked for",
+            help="give a finite number of tokens above 0",
+        )
+    return Figure("batch", given_tokens, "tokens", Origin.GIVEN, "as asked for")

@@ -1,0 +1,116 @@
+"""A law fitted to points, with the laws that it could as well have been."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.planning.laws.figures import Figure, Origin
+from openwafer.planning.laws.points import TrainedPoint
+
+Array = NDArray[np.float64]
+NUM_REPLICAS = 200
+INTERVAL_PERCENT = 95
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """How compute is spent: `parameters` of a model, and `tokens` that it is trained on."""
+
+    parameters: float
+    tokens: float
+
+
+class Law(Protocol):
+    """A loss in nats a token, as it follows from what was spent."""
+
+    @property
+    def source(self) -> str:
+        """Where its constants stand, or how they were found."""
+        ...
+
+    @property
+    def allocation_source(self) -> str:
+        """Whose rule `allocation` follows."""
+        ...
+
+    def constants(self) -> Mapping[str, float]:
+        """Its constants by their names."""
+        ...
+
+    def expected(self, point: TrainedPoint) -> float:
+        """The loss of a trained model."""
+        ...
+
+    def loss_at(self, flops: float) -> float:
+        """The loss that is reached with `flops` well spent."""
+        ...
+
+    def allocation(self, flops: float) -> Allocation:
+        """How `flops` are well spent."""
+        ...
+
+
+FittedLaw = TypeVar("FittedLaw", bound=Law, covariant=True)
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[FittedLaw]):
+    """The fitted `law`, and `replicas` fitted to `points` with their residuals dealt anew."""
+
+    law: FittedLaw
+    replicas: tuple[FittedLaw, ...]
+    points: tuple[TrainedPoint, ...]
+
+    @property
+    def flops_range(self) -> tuple[float, float]:
+        """Least and most compute of the points."""
+        flops = [point.flops for point in self.points]
+        return min(flops), max(flops)
+
+    @property
+    def scatter(self) -> float:
+        """Root mean square of the points' relative distance from the law."""
+        residuals = [math.log(point.loss / self.law.expected(point)) for point in self.points]
+        return math.sqrt(sum(r * r for r in residuals) / len(residuals))
+
+    def figure(self, name: str, unit: str, source: str, of: Callable[[FittedLaw], float]) -> Figure:
+        """What follows from the law, between the percentiles of what follows from the replicas."""
+        value, others = of(self.law), [of(law) for law in self.replicas]
+        if set(others) == {value}:
+            return Figure(name, value, unit, Origin.INFERRED, source)
+        tail = (100 - INTERVAL_PERCENT) / 2
+        low, high = map(float, np.percentile(others, [tail, 100 - tail]))
+        return Figure(name, value, unit, Origin.INFERRED, source, low, high)
+
+    def constants(self) -> tuple[Figure, ...]:
+        """The law's constants, each with its interval."""
+        return tuple(
+            self.figure(name, "", self.law.source, _constant(name)) for name in self.law.constants()
+        )
+
+
+def _constant(name: str) -> Callable[[Law], float]:
+    return lambda law: law.constants()[name]
+
+
+def resampled_losses(
+    losses: Array, expected: Array, num_constants: int, seed: int
+) -> Sequence[Array]:
+    """Losses as they could have been: of the law, with the points' residuals dealt anew.
+
+    Residuals are those of log losses, centred, and widened for the freedom that the fit took
+    from them (Efron and Tibshirani 1993, An Introduction to the Bootstrap, section 9.4).
+    """
+    residuals = np.log(losses / expected)
+    num_points = len(losses)
+    residuals = (residuals - residuals.mean()) * math.sqrt(
+        num_points / (num_points - num_constants)
+    )
+    dealer = np.random.default_rng(seed)
+    return [
+        expected * np.exp(dealer.choice(residuals, size=num_points)) for _ in range(NUM_REPLICAS)
+    ]
