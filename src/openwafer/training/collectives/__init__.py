@@ -1,0 +1,1 @@
+"""What passes between the ranks of a run (SwarmX in the literature)."""

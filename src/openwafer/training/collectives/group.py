@@ -1,0 +1,158 @@
+"""The ranks of a run, and the tensors that pass between two of them, or from one to all.
+
+A rank that ends, is cut off, or says nothing for too long is named in the error of those who wait
+for it: which rank, on which host, and what was to come.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from openwafer.diagnostics import error
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a run.
+
+    Attributes:
+        index: from 0.
+        host: where it runs.
+    """
+
+    index: int
+    host: str
+
+    def __str__(self) -> str:
+        return f"rank {self.index} on host {self.host!r}"
+
+
+class Group:
+    """The ranks of a run as one of them sees them.
+
+    Messages between two ranks that carry the same tag arrive in the order in which they were sent.
+
+    Args:
+        processes: the connections; a group of its own, since one failure ends all its messages.
+        ranks: in rising order, this one among them.
+        timeout_seconds: how long to wait for a message.
+
+    Attributes:
+        rank, size: this rank's index, and how many there are.
+        ranks: all of them.
+    """
+
+    def __init__(
+        self, processes: dist.ProcessGroup, ranks: Sequence[Rank], timeout_seconds: float
+    ) -> None:
+        self.rank = processes.rank()
+        self.size = len(ranks)
+        self._processes = processes
+        self.ranks = tuple(ranks)
+        self._timeout_seconds = timeout_seconds
+
+    def send(self, tensor: Tensor, to: int, tag: int, what: str) -> "Pending":
+        """Begin to send a contiguous tensor, which stays as it is until that has ended.
+
+        Args:
+            tensor: in host memory.
+            to: a rank.
+            tag: what kind of message it is.
+            what: names it in errors.
+        """
+        return self._begin(tensor, to, tag, f"to take {what}", is_sent=True)
+
+    def receive(self, tensor: Tensor, source: int, tag: int, what: str) -> "Pending":
+        """Begin to receive a contiguous tensor; see :meth:`send`."""
+        return self._begin(tensor, source, tag, f"to send {what}", is_sent=False)
+
+    def broadcast(self, tensor: Tensor, source: int, what: str) -> "Pending":
+        """Begin to bring a contiguous tensor from one rank to all, each of which calls this.
+
+        All ranks make their broadcasts in one order. See :meth:`send`.
+        """
+        message = [tensor.view(-1).view(torch.uint8)]
+        if source == self.rank:
+            waiting = self._waiting("the ranks that it sends to", f"to take {what}")
+        else:
+            waiting = self._waiting(str(self.ranks[source]), f"to send {what}")
+        with waiting.naming_the_lost():
+            return Pending(self._processes.broadcast(message[0], source), message, waiting)
+
+    def _waiting(self, other: str, what: str) -> "Waiting":
+        return Waiting(self.ranks[self.rank], other, what, self._timeout_seconds)
+
+    def _begin(
+        self, tensor: Tensor, other: int, tag: int, what: str, *, is_sent: bool
+    ) -> "Pending":
+        message = [tensor.view(-1).view(torch.uint8)]
+        waiting = self._waiting(str(self.ranks[other]), what)
+        call = self._processes.send if is_sent else self._processes.recv
+        with waiting.naming_the_lost():
+            return Pending(call(message, other, tag), message, waiting)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Who waits for whom, and for what.
+
+    Attributes:
+        here: this rank.
+        other: one or more, in words.
+        what: the other is to do.
+        timeout_seconds: how long at most.
+    """
+
+    here: Rank
+    other: str
+    what: str
+    timeout_seconds: float
+
+    @contextmanager
+    def naming_the_lost(self) -> Iterator[None]:
+        """Context in which a failure of the connection becomes an error with names.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        start = time.monotonic()
+        try:
+            yield
+        except RuntimeError as failure:
+            waited = time.monotonic() - start
+            raise error(
+                "rank-lost",
+                f"{self.here} waited {waited:.1f} s for {self.other} {self.what}",
+                notes=(f"the connection says: {_first_sentence(failure)}",),
+                help=f"see what {self.other} said last, and resume the run from its last step",
+            ) from failure
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A message under way, whose memory is in use until :meth:`wait` returns."""
+
+    _work: dist.Work
+    _message: list[Tensor]
+    _waiting: Waiting
+
+    def wait(self) -> None:
+        """Return when the message has been sent or received.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        with self._waiting.naming_the_lost():
+            self._work.wait(timedelta(seconds=self._waiting.timeout_seconds))
+
+
+def _first_sentence(failure: RuntimeError) -> str:
+    text = str(failure).partition(". ")[0]
+    # The library's own place in its source says nothing to a user.
+    return text.partition("] ")[2] if text.startswith("[/") else text

@@ -1,0 +1,253 @@
+"""Sums over all ranks in one order: that of the ranks, and within a rank that of its parts.
+
+The running sum of a record goes from rank 0 to rank 1 and so on. Each adds its own parts one by
+one, and the last one sends the sum to the rank that owns the record. So the sum is the left fold
+over all parts, ``((g0 + g1) + g2) + ...``, which is how a loop on one device adds the gradients of
+its micro-batches: the bits do not depend on how many ranks there are.
+
+A link carries each tensor once, in chunks, so that all ranks add at once, each another chunk.
+Rank 0 says in which order records come. The others may have their parts in any other.
+
+On each rank one thread adds, one takes the sums that the rank owns, and compute's own thread calls
+everything public.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Condition, Thread
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.sum_wire import Announced, SumWire, Tensors
+
+CHUNK_BYTES: Final = 1 << 20
+FOLD_TAGS: Final = (0, 1)
+SUM_TAGS: Final = (2, 3)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of a record over all parts of all ranks.
+
+    Attributes:
+        record: its name.
+        tensors: by name, contiguous; those of which there is no part are missing.
+    """
+
+    record: str
+    tensors: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A thread's work for a pass is over.
+
+    Attributes:
+        failure: what it has raised.
+    """
+
+    failure: BaseException | None
+
+
+class OrderedSums:
+    """Adds what all ranks have of each record, once a pass.
+
+    Args:
+        group: the ranks; nobody else sends in it.
+        records: the tensors of each record by name, of which shapes and dtypes count. The same on
+            all ranks, in the same order.
+        owners: the rank that gets the sum of a record.
+        chunk_bytes: what a message carries at most.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        records: Mapping[str, Tensors],
+        owners: Mapping[str, int],
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._records = records
+        self._owners = owners
+        self._chunk_bytes = chunk_bytes
+        last = group.size - 1
+        self._is_first, self._is_last = group.rank == 0, group.rank == last
+
+        def wire(other: int, tags: tuple[int, int]) -> SumWire:
+            return SumWire(group, other, tags, records)
+
+        self._from_before = None if self._is_first else wire(group.rank - 1, FOLD_TAGS)
+        self._to_next = None if self._is_last else wire(group.rank + 1, FOLD_TAGS)
+        self._from_last = None if self._is_last else wire(last, SUM_TAGS)
+        others = range(last) if self._is_last else ()
+        self._to_owners = {other: wire(other, SUM_TAGS) for other in others}
+        self._changed = Condition()
+        self._parts: dict[str, Sequence[Tensors]] = {}
+        self._is_closed = False
+        # Of compute's own thread.
+        self._given: set[str] = set()
+        self._num_under_way = 0
+        self._turns: SimpleQueue[str | None] = SimpleQueue()
+        self._arrived: SimpleQueue[Sum | _Ended] = SimpleQueue()
+
+    def begin(self) -> None:
+        """A pass begins, on all ranks."""
+        tasks = [self._fold_all] if self._from_last is None else [self._fold_all, self._take_sums]
+        self._num_under_way = len(tasks)
+        for task in tasks:
+            # A message that never comes cannot be called off: it must not keep the process.
+            Thread(target=self._run, args=(task,), name="ordered-sums", daemon=True).start()
+
+    def _run(self, task: Callable[[], None]) -> None:
+        failure: BaseException | None = None
+        try:
+            task()
+        except OpenwaferError as found:
+            failure = found
+        finally:
+            self._arrived.put(_Ended(failure or sys.exception()))
+
+    def add(self, record: str, parts: Sequence[Tensors]) -> None:
+        """Give a rank's parts of a record, once a pass; they are changed from here on.
+
+        Args:
+            record: its name.
+            parts: those of each micro-batch, in rising order; a tensor may be missing.
+        """
+        assert record not in self._given
+        self._given.add(record)
+        with self._changed:
+            self._parts[record] = parts
+            self._changed.notify_all()
+        if self._is_first:
+            self._turns.put(record)
+
+    def ready(self) -> Iterator[Sum]:
+        """Sums that this rank owns and that are complete by now; each comes once.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        while not self._arrived.empty():
+            yield from self._next_sum()
+
+    def finish(self) -> Iterator[Sum]:
+        """This rank has no more parts: wait for the other ranks, and give the sums that are left.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        for record in [record for record in self._records if record not in self._given]:
+            self.add(record, ())
+        if self._is_first:
+            self._turns.put(None)
+        while self._num_under_way:
+            yield from self._next_sum()
+        self._given.clear()
+
+    def _next_sum(self) -> Iterator[Sum]:
+        arrived = self._arrived.get()
+        if isinstance(arrived, Sum):
+            yield arrived
+        else:
+            self._num_under_way -= 1
+            if arrived.failure is not None:
+                raise arrived.failure
+
+    def close(self) -> None:
+        """End the threads, or leave those to themselves that wait for a lost rank."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._turns.put(None)
+
+    # The thread that adds.
+
+    @torch.no_grad()
+    def _fold_all(self) -> None:
+        for turn in self._turns_of_pass():
+            own = self._take_parts(turn.record)
+            if own is None:
+                return
+            self._fold_record(turn, own)
+        wires = [self._to_next] if self._to_next is not None else self._to_owners.values()
+        for wire in wires:
+            wire.announce(None)
+        for wire in wires:
+            wire.flush()
+
+    def _turns_of_pass(self) -> Iterator[Announced]:
+        """The records in the order of rank 0, with the names of which a running sum comes."""
+        if self._from_before is None:
+            while (record := self._turns.get()) is not None:
+                yield Announced(record, ())
+        else:
+            while (announced := self._from_before.announced()) is not None:
+                yield announced
+
+    def _take_parts(self, record: str) -> Sequence[Tensors] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or record in self._parts)
+            return self._parts.pop(record, None)
+
+    def _fold_record(self, turn: Announced, parts: Sequence[Tensors]) -> None:
+        record = turn.record
+        own = {
+            name: [part[name] for part in parts if name in part] for name in self._records[record]
+        }
+        names = tuple(name for name in own if own[name] or name in turn.names)
+        to = self._to_next or self._to_owners.get(self._owners[record])
+        if to is not None:
+            to.announce(Announced(record, names))
+        sums = {
+            name: self._fold(record, name, own.pop(name), is_running=name in turn.names, to=to)
+            for name in names
+        }
+        if to is None:
+            self._arrived.put(Sum(record, sums))
+
+    def _fold(
+        self, record: str, name: str, parts: list[Tensor], *, is_running: bool, to: SumWire | None
+    ) -> Tensor:
+        """Add parts to the running sum, if one comes, and hand it on, if another rank wants it."""
+        what = f"the gradient of {name!r}"
+        if is_running:
+            assert self._from_before is not None
+            total = self._empty(record, name)
+            arriving: Iterable[Tensor] = self._from_before.receive(self._chunks(total), what)
+        else:
+            total = parts.pop(0).contiguous()
+            arriving = self._chunks(total)
+        for running, *own in zip(arriving, *map(self._chunks, parts), strict=True):
+            for one in own:
+                running.add_(one)
+            if to is not None:
+                to.send(running, what)
+        return total
+
+    def _chunks(self, tensor: Tensor) -> Sequence[Tensor]:
+        size = max(self._chunk_bytes // tensor.element_size(), 1)
+        chunks: Sequence[Tensor] = tensor.reshape(-1).split(size)
+        return chunks
+
+    def _empty(self, record: str, name: str) -> Tensor:
+        like = self._records[record][name]
+        return torch.empty(like.shape, dtype=like.dtype)
+
+    # The thread that takes sums.
+
+    def _take_sums(self) -> None:
+        assert self._from_last is not None
+        while (announced := self._from_last.announced()) is not None:
+            sums = {name: self._empty(announced.record, name) for name in announced.names}
+            for name, total in sums.items():
+                what = f"the sum of the gradient of {name!r}"
+                for _ in self._from_last.receive(self._chunks(total), what):
+                    pass
+            self._arrived.put(Sum(announced.record, sums))

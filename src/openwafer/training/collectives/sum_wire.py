@@ -1,0 +1,105 @@
+"""How the running sum of a record passes from one rank to another."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from openwafer.training.collectives.group import Group, Pending
+
+END: Final = -1
+"""In the place of a record's number: there are no more."""
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Announced:
+    """What comes next over a wire.
+
+    Attributes:
+        record: its name.
+        names: the tensors that come, in the order of the record's.
+    """
+
+    record: str
+    names: tuple[str, ...]
+
+
+class SumWire:
+    """One direction between two ranks, both of which know the records.
+
+    Args:
+        group: the ranks.
+        other: at the far end.
+        tags: of announcements and of chunks; two wires between the same ranks have others.
+        records: the tensors of each record, in an order that both ends know.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        other: int,
+        tags: tuple[int, int],
+        records: Mapping[str, Tensors],
+    ) -> None:
+        self._group = group
+        self._other = other
+        self._announcements, self._chunks = tags
+        self._records = records
+        self._numbers = {record: number for number, record in enumerate(records)}
+        self._names = tuple(records)
+        self._num_flags = max(map(len, records.values()), default=0)
+        self._sent: list[Pending] = []
+        self._sent_before: list[Pending] = []
+
+    def announce(self, coming: Announced | None) -> None:
+        """Send what comes next, or that nothing does.
+
+        Waits until of what was sent no more than the last record is under way.
+        """
+        _wait_for(self._sent_before)
+        self._sent_before, self._sent = self._sent, []
+        header = torch.zeros(1 + self._num_flags, dtype=torch.int64)
+        header[0] = END if coming is None else self._numbers[coming.record]
+        if coming is not None:
+            for place, name in enumerate(self._records[coming.record], 1):
+                header[place] = name in coming.names
+        what = "the end of a pass" if coming is None else f"gradients of {coming.record!r}"
+        self._sent.append(self._group.send(header, self._other, self._announcements, what))
+
+    def announced(self) -> Announced | None:
+        """Wait for what comes next; nothing does if it is ``None``."""
+        header = torch.empty(1 + self._num_flags, dtype=torch.int64)
+        what = "the next gradients"
+        self._group.receive(header, self._other, self._announcements, what).wait()
+        number, *flags = header.tolist()
+        if number == END:
+            return None
+        record = self._names[number]
+        names = zip(self._records[record], flags, strict=False)
+        return Announced(record, tuple(name for name, comes in names if comes))
+
+    def send(self, chunk: Tensor, what: str) -> None:
+        """Begin to send one of a tensor's chunks, which nobody changes from here on."""
+        self._sent.append(self._group.send(chunk, self._other, self._chunks, what))
+
+    def receive(self, chunks: Sequence[Tensor], what: str) -> Iterator[Tensor]:
+        """Ask for all chunks of a tensor at once; each is given when it has come."""
+        coming = [self._group.receive(one, self._other, self._chunks, what) for one in chunks]
+        for chunk, pending in zip(chunks, coming, strict=True):
+            pending.wait()
+            yield chunk
+
+    def flush(self) -> None:
+        """Return when everything sent has left."""
+        _wait_for(self._sent_before)
+        _wait_for(self._sent)
+
+
+def _wait_for(messages: list[Pending]) -> None:
+    for message in messages:
+        message.wait()
+    messages.clear()

@@ -1,0 +1,28 @@
+"""Ranks that are threads of this process, joined by real connections."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TypeVar, cast
+
+from torch import distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from openwafer.training.collectives.group import Group, Rank
+
+TIMEOUT_SECONDS = 20.0
+T = TypeVar("T")
+
+
+def on_ranks(size: int, run: Callable[[Group], T], timeout: float = TIMEOUT_SECONDS) -> list[T]:
+    """What a function returns on each rank; raises what the first one has raised."""
+    store = HashStore()
+    ranks = [Rank(index, f"host-{index}") for index in range(size)]
+
+    def run_on(index: int) -> T:
+        limit = timedelta(seconds=TIMEOUT_SECONDS)
+        processes = dist.ProcessGroupGloo(store, index, size, limit)
+        return run(Group(cast("dist.ProcessGroup", processes), ranks, timeout))
+
+    with ThreadPoolExecutor(size) as threads:
+        return [one.result() for one in [threads.submit(run_on, i) for i in range(size)]]

@@ -1,0 +1,85 @@
+"""Every rank gets a record as its owner has it, or an error that names both records."""
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.broadcasts import Broadcasts
+from openwafer.training.collectives.group import Group
+from tests.training.collectives.ranks import on_ranks
+
+RECORDS = ("pinned", "layers.0", "layers.1", "layers.2")
+NUM_BYTES = {"pinned": 12, "layers.0": 1000, "layers.1": 1000, "layers.2": 1_000_000}
+AHEAD = 2
+
+
+def owners_of(group: Group) -> dict[str, int]:
+    return {record: index % group.size for index, record in enumerate(RECORDS)}
+
+
+def owned(record: str, step: int) -> Tensor:
+    seed = 10 * step + RECORDS.index(record)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(256, (NUM_BYTES[record],), dtype=torch.uint8, generator=generator)
+
+
+def received(group: Group, num_steps: int) -> list[Tensor]:
+    """All records of all steps, which change between two steps at their owners."""
+    owners = owners_of(group)
+    broadcasts, found = Broadcasts(group, RECORDS, owners), []
+    turns = [(step, record) for step in range(num_steps) for record in RECORDS]
+    for place in range(len(turns) + AHEAD):
+        if place < len(turns):
+            step, record = turns[place]
+            has_it = owners[record] == group.rank
+            found.append(owned(record, step) if has_it else torch.empty(NUM_BYTES[record]).byte())
+            broadcasts.begin(record, found[-1])
+        if place >= AHEAD:
+            broadcasts.wait(turns[place - AHEAD][1])
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_all_ranks_get_what_the_owners_have(size: int) -> None:
+    expected = [owned(record, step) for step in range(3) for record in RECORDS]
+    for found in on_ranks(size, lambda group: received(group, 3)):
+        assert all(map(torch.equal, found, expected))
+
+
+def told_to(group: Group, record: str) -> str:
+    """What a rank is told that wants a record of rank 0."""
+    broadcasts = Broadcasts(group, RECORDS, dict.fromkeys(RECORDS, 0))
+    try:
+        broadcasts.begin(record, torch.zeros(NUM_BYTES[record], dtype=torch.uint8))
+        broadcasts.wait(record)
+    except OpenwaferError as told:
+        return str(told)
+    return ""
+
+
+@pytest.mark.parametrize("wrong", ["layers.1", "layers.2"], ids=["as long", "longer"])
+def test_a_rank_that_goes_another_way_is_told_both_records(wrong: str) -> None:
+    has_told = threading.Event()
+
+    def run(group: Group) -> str:
+        if group.rank == 0:
+            broadcasts = Broadcasts(group, RECORDS, dict.fromkeys(RECORDS, 0))
+            broadcasts.begin("layers.0", torch.zeros(1000, dtype=torch.uint8))
+            has_told.wait()
+            return ""
+        told = told_to(group, wrong)
+        has_told.set()
+        return told
+
+    told = on_ranks(2, run)[1]
+    assert f"[ranks-differ]: rank 1 on host 'host-1' expects '{wrong}' as broadcast 0" in told
+    assert "rank 0 on host 'host-0' sends 'layers.0' as broadcast 0, of 1,000 bytes" in told
+
+
+def test_an_owner_that_has_ended_is_named() -> None:
+    told = on_ranks(2, lambda group: told_to(group, "layers.0") if group.rank else "")[1]
+    assert "[rank-lost]: rank 1 on host 'host-1' waited " in told
+    assert "for rank 0 on host 'host-0' to send the weights of 'layers.0'" in told
