@@ -1,8 +1,8 @@
 """Scaling laws: fitted to trained models, published, and what they say of a budget."""
 
+from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.laws.compute_law import ComputeLaw, fit_compute_law
 from openwafer.planning.laws.expectation import expected_loss, propose, require_near
-from openwafer.planning.laws.figures import Figure, Origin
 from openwafer.planning.laws.fit_record import Answer, ComparedPoint, FitRecord, write_fit
 from openwafer.planning.laws.fitted import Allocation, Fitted, Law
 from openwafer.planning.laws.point_files import read_points

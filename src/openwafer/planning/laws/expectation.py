@@ -3,7 +3,7 @@
 import math
 
 from openwafer.diagnostics import Diagnostic, Severity, error
-from openwafer.planning.laws.figures import Figure, Origin
+from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.laws.fitted import Fitted, Law
 from openwafer.planning.laws.points import FLOPS_PER_PARAMETER_AND_TOKEN
 from openwafer.planning.laws.published import KAPLAN_BATCH

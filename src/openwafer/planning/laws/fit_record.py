@@ -5,7 +5,7 @@ from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
 from openwafer.json_files import encode
-from openwafer.planning.laws.figures import Figure
+from openwafer.planning.figures import Figure
 from openwafer.planning.laws.points import TrainedPoint
 
 FORMAT = "openwafer-fit"

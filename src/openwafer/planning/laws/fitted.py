@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.planning.laws.figures import Figure, Origin
+from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.laws.points import TrainedPoint
 
 Array = NDArray[np.float64]

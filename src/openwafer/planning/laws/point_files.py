@@ -7,7 +7,7 @@ from pathlib import Path
 
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.json_files import JsonMistake, decode
-from openwafer.planning.laws.figures import Origin
+from openwafer.planning.figures import Origin
 from openwafer.planning.laws.points import FLOPS_PER_PARAMETER_AND_TOKEN, TrainedPoint
 
 FORMAT = "openwafer-points"

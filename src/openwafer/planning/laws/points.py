@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from openwafer.diagnostics import error
-from openwafer.planning.laws.figures import Origin
+from openwafer.planning.figures import Origin
 
 FLOPS_PER_PARAMETER_AND_TOKEN = 6
 """Forward and backward of a dense model without attention: Kaplan et al. 2020, section 2.1."""

@@ -1,0 +1,77 @@
+"""A system that models are trained on, in the figures that its speed follows from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from openwafer.planning.figures import Figure
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The cores of a wafer, which wavelets reach from core to core.
+
+    Attributes:
+        columns, rows: of the usable rectangle of cores.
+        lanes: 16-bit multiply-adds that a core makes in a cycle.
+        clock: in Hz.
+        sum_cycles: that a core spends on each partial sum, beside its products.
+        ramp_cycles: from a core to its router, or back.
+    """
+
+    columns: Figure
+    rows: Figure
+    lanes: Figure
+    clock: Figure
+    sum_cycles: Figure
+    ramp_cycles: Figure
+
+    @property
+    def figures(self) -> Iterator[Figure]:
+        """All of them."""
+        return (getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class System:
+    """One system; a cluster has several of them.
+
+    Attributes:
+        name: by which a command asks for it.
+        title: for people.
+        peak: of 16-bit products without zeros to skip, in FLOP/s.
+        utilisation: share of the peak that dense training is known to reach.
+        memory: beside the cores, in bytes.
+        memory_rate: of reads from it, in bytes/s.
+        link: to the parameter store and the host, in bytes/s each way.
+        network: to the other systems, in bytes/s each way.
+        hop: that a message takes at each level of the network, in seconds.
+        power: in W.
+        store: of parameters behind the link, in bytes; None where there is none of its own.
+        store_rate: of reads and writes together, in bytes/s; None without a store.
+        max_systems: in a cluster; None where nobody says.
+        fabric: of a wafer; None for what computes zeros as it computes other numbers.
+        streams_weights: whether it can train models whose weights it does not hold.
+    """
+
+    name: str
+    title: str
+    peak: Figure
+    utilisation: Figure
+    memory: Figure
+    memory_rate: Figure
+    link: Figure
+    network: Figure
+    hop: Figure
+    power: Figure
+    store: Figure | None = None
+    store_rate: Figure | None = None
+    max_systems: Figure | None = None
+    fabric: Fabric | None = None
+    streams_weights: bool = True
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All that are known of it."""
+        own = [getattr(self, field.name) for field in fields(self)]
+        known = [value for value in own if isinstance(value, Figure)]
+        return (*known, *(self.fabric.figures if self.fabric else ()))
