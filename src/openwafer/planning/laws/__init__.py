@@ -11,13 +11,16 @@ from openwafer.planning.laws.published import (
     CEREBRAS_GPT,
     KAPLAN_BATCH,
     KAPLAN_COMPUTE,
+    KAPLAN_SIZE,
     CriticalBatch,
+    SizeLaw,
 )
 
 __all__ = [
     "CEREBRAS_GPT",
     "KAPLAN_BATCH",
     "KAPLAN_COMPUTE",
+    "KAPLAN_SIZE",
     "Allocation",
     "Answer",
     "ComparedPoint",
@@ -28,6 +31,7 @@ __all__ = [
     "Fitted",
     "Law",
     "Origin",
+    "SizeLaw",
     "TrainedPoint",
     "check_points",
     "expected_loss",

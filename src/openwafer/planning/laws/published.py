@@ -42,3 +42,21 @@ class CriticalBatch:
 KAPLAN_BATCH: Final = CriticalBatch(
     scale_tokens=2e8, exponent=0.21, source="Kaplan et al. 2020, arXiv 2001.08361, eq. 1.4"
 )
+
+
+@dataclass(frozen=True)
+class SizeLaw:
+    """``loss = (scale_parameters / parameters) ** exponent``: of models trained to the end."""
+
+    scale_parameters: float
+    exponent: float
+    source: str
+
+    def loss_of(self, parameters: float) -> float:
+        """The loss in nats a token of a model of so many parameters."""
+        return float((self.scale_parameters / parameters) ** self.exponent)
+
+
+KAPLAN_SIZE: Final = SizeLaw(
+    scale_parameters=8.8e13, exponent=0.076, source="Kaplan et al. 2020, arXiv 2001.08361, eq. 1.1"
+)

@@ -1,0 +1,62 @@
+"""What training holds in memory, and how many tokens leave room for it.
+
+On a wafer that streams weights the activations of a micro-batch stay beside the cores, so that the
+memory bounds the tokens of a pass; weights and optimizer states are in the parameter store.
+"""
+
+import math
+from typing import Final
+
+ACTIVATION_BYTES: Final = 2
+"""Of one activation in a 16-bit format."""
+
+STORE_BYTES_PER_WEIGHT: Final = 20
+"""With Adam, between steps: 2.4 PB for 120 trillion weights (Lie, Hot Chips 33, 2021)."""
+
+UPDATE_BYTES_PER_WEIGHT: Final = 36
+"""That Adam moves in the store for each weight: 16 read, 16 written, 4 of gradients."""
+
+RESIDENT_BYTES_PER_WEIGHT: Final = 16
+"""With Adam, in training: weight and gradient of 2, and in fp32 the weight and two moments.
+
+Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1.
+"""
+
+
+def held_activations(memory_bytes: float, weights_bytes: float = 0.0) -> float:
+    """Activations that memory has room for beside weights; 0 where these alone are too large.
+
+    40 GB hold 20 billion, as published of the CS-2 (Lie, Hot Chips 33, 2021).
+    """
+    return max(memory_bytes - weights_bytes, 0.0) / ACTIVATION_BYTES
+
+
+def tokens_kept(activations: float, layers: int, width: int) -> float:
+    """Tokens whose activations are all held: one vector of `width` a token and layer.
+
+    What a layer needs inside is made again when its gradients are, from that vector.
+    """
+    return activations / (layers * width)
+
+
+def tokens_recomputed(activations: float, layers: int, width: int) -> float:
+    """Tokens if only every sqrt(`layers`)-th vector is held, and the others are made again.
+
+    ``2 sqrt(layers)`` vectors at a time: Chen et al. 2016, arXiv 1604.06174, section 4.1.
+    """
+    return activations / (2 * math.sqrt(layers) * width)
+
+
+def tokens_of_product(activations: float, features: int) -> float:
+    """Tokens of one product with a square matrix of `features` rows: inputs and outputs held."""
+    return activations / (2 * features)
+
+
+def store_bytes(parameters: float, bytes_per_weight: float = STORE_BYTES_PER_WEIGHT) -> float:
+    """What the parameter store holds."""
+    return parameters * bytes_per_weight
+
+
+def stored_parameters(capacity_bytes: float) -> float:
+    """The largest model of a parameter store, in weights trained with Adam."""
+    return capacity_bytes / STORE_BYTES_PER_WEIGHT

@@ -1,0 +1,195 @@
+"""The time of a pass over a model on one system, by the resource that limits it.
+
+A step has a forward pass, one that computes the gradients of activations, and one that computes
+those of weights. Transfers overlap with computing, so a pass takes as long as its slowest resource.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from openwafer.planning.systems import Fabric, System
+from openwafer.planning.throughput.sparse_cores import row_folding, sparse_gain
+
+DENSE_BYTES: Final = 2
+"""Of a streamed 16-bit weight."""
+
+TAGGED_BYTES: Final = 4
+"""Of a streamed weight with its index, as sparse ones have."""
+
+INDEX_BYTES: Final = 2
+"""Of the index alone."""
+
+TOKEN_BYTES: Final = 8
+"""Of a token and its label, as they come from the host."""
+
+
+class Pass(StrEnum):
+    """A walk through all layers."""
+
+    FORWARD = "forward"
+    RECOMPUTED = "forward again"
+    ACTIVATION_GRADIENTS = "gradients of activations"
+    WEIGHT_GRADIENTS = "gradients of weights"
+
+
+TRAINING: Final = (Pass.FORWARD, Pass.ACTIVATION_GRADIENTS, Pass.WEIGHT_GRADIENTS)
+
+
+class Resource(StrEnum):
+    """A part of the system that may be the slowest."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    STREAM = "stream"
+    ACTIVATIONS = "activations"
+    FABRIC = "fabric"
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """A model as far as its speed depends on it.
+
+    Attributes:
+        parameters: that are streamed.
+        layers: one after the other.
+        width: features of the vector between layers.
+        forward_flops: of a token, with dense weights.
+        backward_flops: of a token, without recomputation.
+    """
+
+    parameters: float
+    layers: int
+    width: int
+    forward_flops: float
+    backward_flops: float
+
+    @property
+    def flops_per_token(self) -> float:
+        """Forward and backward."""
+        return self.forward_flops + self.backward_flops
+
+
+def transformer(parameters: float, layers: int, width: int, sequence_length: int = 0) -> ModelShape:
+    """A dense transformer of ``6 parameters + 12 layers width sequence_length`` FLOPs a token.
+
+    Kaplan et al. 2020, arXiv 2001.08361, section 2.1, attention to all positions counted;
+    without a `sequence_length` the attention is left out.
+    """
+    forward = 2 * parameters + 4 * layers * width * sequence_length
+    return ModelShape(parameters, layers, width, forward, 2 * forward)
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """Seconds that a pass keeps each resource busy."""
+
+    by_resource: Mapping[Resource, float]
+
+    @property
+    def limit(self) -> Resource:
+        """The resource that is busy longest."""
+        return max(self.by_resource, key=lambda resource: self.by_resource[resource])
+
+    @property
+    def seconds(self) -> float:
+        """Of the pass."""
+        return self.by_resource[self.limit]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a system trains a model.
+
+    Attributes:
+        utilisation: share of the peak that dense products reach.
+        sparsity: share of zeros in the weights.
+        is_resident: whether the system holds the weights, so that none are streamed.
+        recomputes: whether the forward is made a second time for the gradients.
+        activation_bytes: that a pass moves between system and host for each token.
+    """
+
+    utilisation: float
+    sparsity: float = 0.0
+    is_resident: bool = False
+    recomputes: bool = False
+    activation_bytes: float = TOKEN_BYTES
+
+
+def pass_time(
+    system: System, model: ModelShape, tokens: float, setting: Setting, which: Pass = Pass.FORWARD
+) -> PassTime:
+    """The time of a pass with `tokens` on one system."""
+    kept = model.parameters * (1 - setting.sparsity)
+    flops = _flops(model, which) * tokens
+    times = {
+        Resource.COMPUTE: flops
+        / (system.peak.value * setting.utilisation * zeros_gain(system, model, tokens, setting)),
+        Resource.ACTIVATIONS: setting.activation_bytes * tokens / system.link.value,
+    }
+    if setting.is_resident or system.fabric is None:
+        times[Resource.MEMORY] = kept * _weight_bytes(setting) / system.memory_rate.value
+    if not setting.is_resident:
+        times[Resource.STREAM] = stream_seconds(system, model.parameters, setting, which)
+    if not setting.is_resident and system.fabric is not None:
+        times[Resource.FABRIC] = model.layers * broadcast_seconds(
+            kept / model.layers, system.fabric
+        )
+    return PassTime(times)
+
+
+def zeros_gain(system: System, model: ModelShape, tokens: float, setting: Setting) -> float:
+    """How many times as fast products are since zeros are skipped; 1 without a fabric."""
+    if system.fabric is None:
+        return 1.0
+    folding = row_folding(tokens, system.fabric)
+    return sparse_gain(model.width, folding, setting.sparsity, system.fabric)
+
+
+def stream_seconds(
+    system: System, parameters: float, setting: Setting, which: Pass = Pass.FORWARD
+) -> float:
+    """Of the weights that come in, or of the gradients that leave: the link has both ways.
+
+    Zeros stay in the store. Where weights are sparse, indices tell gradients to be computed.
+    """
+    kept = parameters * (1 - setting.sparsity)
+    num_bytes = kept * _weight_bytes(setting)
+    if which is Pass.WEIGHT_GRADIENTS:
+        indices = kept * INDEX_BYTES if setting.sparsity else 0.0
+        num_bytes = max(kept * DENSE_BYTES, indices)
+    return num_bytes / system.link.value
+
+
+def broadcast_seconds(weights: float, fabric: Fabric) -> float:
+    """Of a layer's weights, each a wavelet, dealt to the rows and sent along them.
+
+    A row takes ``B + P + 2 T_R`` cycles for B wavelets over P cores with a ramp of T_R cycles
+    (Luczynski et al. 2024, arXiv 2404.15888, section 4); rows work side by side. The sums along
+    columns run in a thread of their own, and are counted with the products.
+    """
+    wavelets = weights / fabric.rows.value
+    cycles = wavelets + fabric.columns.value + 2 * fabric.ramp_cycles.value
+    return cycles / fabric.clock.value
+
+
+def balance_tokens(
+    system: System, utilisation: float, bytes_per_weight: float = DENSE_BYTES
+) -> float:
+    """Tokens of a pass that take as long to compute as its weights to stream.
+
+    ``bytes_per_weight * utilisation * peak / (2 link)``: a weight takes 2 FLOP a token. Size and
+    sparsity of the model cancel. With fewer tokens the stream limits.
+    """
+    return bytes_per_weight * utilisation * system.peak.value / (2 * system.link.value)
+
+
+def _weight_bytes(setting: Setting) -> float:
+    return TAGGED_BYTES if setting.sparsity else DENSE_BYTES
+
+
+def _flops(model: ModelShape, which: Pass) -> float:
+    if which in (Pass.FORWARD, Pass.RECOMPUTED):
+        return model.forward_flops
+    return model.backward_flops / 2
