@@ -60,7 +60,7 @@ def test_commands_of_the_wafer_begin_at_once() -> None:
 def test_help_lists_every_command() -> None:
     out = run_command("--help").out
     commands = ["train", "plan", "resume", "export", "report", "evaluate", "generate", "demo"]
-    commands += ["sparsify", "fit"]
+    commands += ["sparsify", "fit", "claims"]
     assert [name for name in commands if f" {name} " not in out] == []
 
 

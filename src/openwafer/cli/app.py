@@ -41,7 +41,7 @@ TrustCode = Annotated[
     typer.Option("--trust-code", help="Run the code that the run's folder names as its model."),
 ]
 
-WITHOUT_TORCH = ("conform", "csl", "fit")
+WITHOUT_TORCH = ("claims", "conform", "csl", "fit")
 # The wings, by which the help groups commands.
 TRAIN = "Train"
 PLAN = "Plan ahead"
@@ -304,6 +304,16 @@ def fit(  # noqa: PLR0913 - a parameter is an option
 
     question = Question(tuple(flops), tuple(budget), batch, seed)
     fit_points(points, question, Outputs(json, picture))
+
+
+@app.command(rich_help_panel=PLAN)
+def claims(
+    json: Annotated[Path | None, typer.Option(help="Write them into this file.")] = None,
+) -> None:
+    """Tell what was published of wafers beside what follows from their figures."""
+    from openwafer.cli.claims import tell_claims
+
+    tell_claims(json)
 
 
 def _require_texts(prompts: list[str]) -> None:

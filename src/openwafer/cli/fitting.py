@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from openwafer.atomic_file import replacing
+from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import Diagnostic, tell
 from openwafer.planning.laws import (
     Answer,
@@ -26,7 +26,6 @@ from openwafer.planning.laws import (
     write_fit,
 )
 
-PLAIN_WIDTH = 140
 PICTURE_INCHES = (7.5, 4.5)
 NUM_DRAWN = 200
 
@@ -85,10 +84,7 @@ def _at(fitted: Fitted[Law], point: TrainedPoint) -> Figure:
 
 
 def _show(record: FitRecord) -> None:
-    console = Console()
-    if not console.is_terminal:
-        # A file or a pipe has no width of its own.
-        console = Console(file=console.file, width=PLAIN_WIDTH)
+    console = plain_console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, title in enumerate(("point", "FLOPs", "loss", "law", "95% interval", "off", "is")):
         table.add_column(title, justify="right" if 0 < column < 6 else "left", overflow="fold")

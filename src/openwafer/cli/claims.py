@@ -1,0 +1,46 @@
+"""What ``openwafer claims`` tells and writes."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from openwafer.cli.tables import plain_console, value_of
+from openwafer.planning.claims import Claim, compute_claims, write_claims
+from openwafer.planning.figures import Figure
+
+NAME_WIDTH, VALUE_WIDTH = 66, 14
+
+
+def tell_claims(json: Path | None) -> None:
+    """Compute all claims, tell them, and write them down."""
+    claims = compute_claims()
+    console = plain_console()
+    for claim in claims:
+        _tell(console, claim)
+    if json is not None:
+        write_claims(json, claims)
+        print(f"wrote {json}")
+
+
+def _tell(console: Console, claim: Claim) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(claim.name, width=NAME_WIDTH)
+    table.add_column("", justify="right", min_width=VALUE_WIDTH)
+    table.add_column("is", min_width=9)
+    table.add_column(str(claim.support))
+    if claim.claimed is not None:
+        _add(table, "claimed", claim.claimed, claim.claimed.source)
+    for case in claim.cases:
+        word = "covered by the claim" if claim.covers(case) else "not covered"
+        _add(table, case.assumption, case.computed, word)
+    for figure in claim.implied:
+        _add(table, figure.name, figure, figure.source)
+    console.print(table)
+    if claim.remark:
+        console.print(claim.remark, highlight=False)
+    console.print()
+
+
+def _add(table: Table, name: str, figure: Figure, word: str) -> None:
+    table.add_row(name, value_of(figure), str(figure.origin), word)

@@ -1,0 +1,83 @@
+"""A published claim, and what our model computes for it under stated assumptions."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from openwafer.planning.figures import Figure, Origin
+
+
+class Support(StrEnum):
+    """What the numbers say of a claim."""
+
+    ALL = "supported"
+    SOME = "supported in some cases"
+    NONE = "not supported"
+    UNKNOWN = "cannot be checked"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One computation.
+
+    Attributes:
+        assumption: in words, what is taken for granted.
+        inputs: all numbers that went in.
+        computed: in the unit of the claim.
+    """
+
+    assumption: str
+    inputs: tuple[Figure, ...]
+    computed: Figure
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published number, and the cases that it is computed for.
+
+    Attributes:
+        name: what is claimed, in a few words.
+        claimed: the number as published; None where only a curve without numbers was.
+        least, most: what the published words cover: a number told with one digit covers all that
+            rounds to it, and "in a day" all that is shorter.
+        cases: computations of the same quantity.
+        implied: what else follows from the claim.
+        remark: what has to be known to read the numbers.
+    """
+
+    name: str
+    claimed: Figure | None
+    least: float = 0.0
+    most: float = math.inf
+    cases: tuple[Case, ...] = ()
+    implied: tuple[Figure, ...] = ()
+    remark: str = ""
+
+    def covers(self, case: Case) -> bool:
+        """Whether the computed number is one that the published words cover."""
+        return self.least <= case.computed.value < self.most
+
+    @property
+    def support(self) -> Support:
+        """What the cases say together; nothing but the numbers decides."""
+        if self.claimed is None or not self.cases:
+            return Support.UNKNOWN
+        covered = [self.covers(case) for case in self.cases]
+        if all(covered):
+            return Support.ALL
+        return Support.SOME if any(covered) else Support.NONE
+
+
+def published(name: str, value: float, unit: str, source: str) -> Figure:
+    """A figure of a publication."""
+    return Figure(name, value, unit, Origin.PUBLISHED, source)
+
+
+def assumed(name: str, value: float, unit: str, why: str = "assumed") -> Figure:
+    """A figure that a case takes for granted."""
+    return Figure(name, value, unit, Origin.GIVEN, why)
+
+
+def computed(name: str, value: float, unit: str, source: str) -> Figure:
+    """A figure that follows from others."""
+    return Figure(name, value, unit, Origin.INFERRED, source)
