@@ -1,9 +1,15 @@
-"""openwafer claims, as a table and a JSON file."""
+"""openwafer claims, as a table, a JSON file and pictures."""
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+from openwafer.cli.system_pictures import draw_roofline, draw_sparsity, draw_speedup
 from tests.cli.command import run_command
 
 
@@ -27,3 +33,42 @@ def test_claims_are_written_as_json(tmp_path: Path) -> None:
     done = run_command("claims", "--json", tmp_path / "claims.json")
     assert done.out.endswith(f"wrote {tmp_path / 'claims.json'}\n")
     assert len(json.loads((tmp_path / "claims.json").read_text())["claims"]) == 16
+
+
+def lines_of(draw: Callable[[Any], None]) -> dict[str, Any]:
+    axes: Any = Canvas().subplots()
+    draw(axes)
+    return {line.get_label(): line for line in axes.get_lines()}
+
+
+def test_pictures_are_drawn_into_a_folder(tmp_path: Path) -> None:
+    done = run_command("claims", "--pictures", tmp_path / "new")
+    files = [path.read_bytes() for path in (tmp_path / "new").iterdir()]
+    assert done.out.count("wrote ") == len(files) == 3
+    assert all(content.startswith(b"\x89PNG") for content in files)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_command("claims", "--pictures", tmp_path / "file")
+    assert (done.code, "cannot make the folder" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(("model", "gain"), [("1.3B", 119), ("175B", 174), ("120T", 190)])
+def test_the_picture_of_systems_ends_at_the_numbers_of_the_table(model: str, gain: int) -> None:
+    line = lines_of(draw_speedup)[model]
+    assert (line.get_xdata()[-1], round(line.get_ydata()[-1])) == (192, gain)
+
+
+def test_the_picture_of_zeros_shows_saturation() -> None:
+    ends = [float(line.get_ydata()[-1]) for line in lines_of(draw_sparsity).values()]
+    assert ends[1:] == sorted(ends[1:], reverse=True)
+    assert ends[1] == pytest.approx(3073, rel=0.05)
+
+
+def test_the_roofline_bends_where_stream_and_computing_balance() -> None:
+    line = lines_of(draw_roofline)["cs2, all of the peak"]
+    tokens, rates = line.get_xdata(), line.get_ydata()
+    below, above = tokens < 38_000, tokens > 39_000
+    assert rates[above] == pytest.approx(5.78e15, rel=0.01)
+    assert rates[below] / tokens[below] == pytest.approx(1.5e11, rel=0.05)

@@ -309,11 +309,15 @@ def fit(  # noqa: PLR0913 - a parameter is an option
 @app.command(rich_help_panel=PLAN)
 def claims(
     json: Annotated[Path | None, typer.Option(help="Write them into this file.")] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(help="Draw speed-ups and a roofline into this folder, made if missing."),
+    ] = None,
 ) -> None:
     """Tell what was published of wafers beside what follows from their figures."""
     from openwafer.cli.claims import tell_claims
 
-    tell_claims(json)
+    tell_claims(json, pictures)
 
 
 def _require_texts(prompts: list[str]) -> None:

@@ -6,14 +6,15 @@ from rich.console import Console
 from rich.table import Table
 
 from openwafer.cli.tables import plain_console, value_of
+from openwafer.diagnostics import error
 from openwafer.planning.claims import Claim, compute_claims, write_claims
 from openwafer.planning.figures import Figure
 
 NAME_WIDTH, VALUE_WIDTH = 66, 14
 
 
-def tell_claims(json: Path | None) -> None:
-    """Compute all claims, tell them, and write them down."""
+def tell_claims(json: Path | None, pictures: Path | None) -> None:
+    """Compute all claims, tell them, and write them down where files are asked for."""
     claims = compute_claims()
     console = plain_console()
     for claim in claims:
@@ -21,6 +22,23 @@ def tell_claims(json: Path | None) -> None:
     if json is not None:
         write_claims(json, claims)
         print(f"wrote {json}")
+    if pictures is not None:
+        _draw(pictures)
+
+
+def _draw(folder: Path) -> None:
+    from openwafer.cli.system_pictures import draw_pictures
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise error(
+            "option-value",
+            f"--pictures: cannot make the folder {folder}: {cause.strerror}",
+            help="give the path of a folder",
+        ) from cause
+    for path in draw_pictures(folder):
+        print(f"wrote {path}")
 
 
 def _tell(console: Console, claim: Claim) -> None:

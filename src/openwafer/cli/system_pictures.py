@@ -1,0 +1,104 @@
+"""Pictures of what systems gain: by their number, by zeros, and by tokens in a pass."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openwafer.atomic_file import replacing
+from openwafer.planning.systems import CS2, CS3, H200, Fabric
+from openwafer.planning.throughput import (
+    Setting,
+    balance_tokens,
+    critical_batch_tokens,
+    folding_tokens,
+    greatest_gain,
+    sparse_gain,
+    speedup_to_loss,
+    step_time,
+    transformer,
+)
+
+PICTURE_INCHES = (7.5, 4.5)
+NUM_DRAWN = 200
+COLORS = ("#7c3f98", "#1f5fa8", "#2f8f83", "#7aa33a", "#d09a2c", "#cf5b3f")
+MODELS = {"1.3B": 1.3e9, "13B": 13e9, "175B": 175e9, "1T": 1e12, "10T": 10e12, "120T": 120e12}
+WIDTH = 12_288
+FOLDINGS = (1, 6, 30, 150, 994)
+GPT_3 = transformer(175e9, 96, WIDTH, 2048)
+OFTEN = 0.3
+"""The share of the peak that GPT-J reached on a CS-2."""
+
+
+def draw_pictures(folder: Path) -> Iterator[Path]:
+    """Draw each picture into a file in `folder`, which must be there."""
+    for name, draw in PICTURES.items():
+        yield _draw(folder / name, draw)
+
+
+def _draw(path: Path, draw: Callable[[Any], None]) -> Path:
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=PICTURE_INCHES, layout="constrained")
+    axes: Any = canvas.subplots()
+    draw(axes)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    with replacing(path) as temporary:
+        canvas.savefig(temporary, dpi=130, format=path.suffix[1:])
+    return path
+
+
+def draw_speedup(axes: Any) -> None:
+    """Speed-up to a fixed loss against the number of CS-2, from 1.3B to 120T parameters."""
+    numbers = np.unique(np.geomspace(1, 192, NUM_DRAWN).round().astype(int))
+    own = balance_tokens(CS2, OFTEN)
+    axes.plot(numbers, numbers, color="#999999", linestyle="--", label="linear")
+    for (name, parameters), color in zip(reversed(MODELS.items()), COLORS, strict=True):
+        critical = critical_batch_tokens(parameters)
+        gains = [speedup_to_loss(int(number), own, critical) for number in numbers]
+        axes.plot(numbers, gains, color=color, label=name)
+    axes.set(
+        xlabel="CS-2 systems, each with 11,560 tokens a step",
+        ylabel="times as fast to the same loss",
+    )
+
+
+def draw_sparsity(axes: Any) -> None:
+    """Gain of a layer of 12,288 features against the share of weights that is left."""
+    assert CS2.fabric is not None
+    fabric: Fabric = CS2.fabric
+    fewer = np.geomspace(1, 1e5, NUM_DRAWN)
+    axes.plot(fewer, fewer, color="#999999", linestyle="--", label="linear")
+    for folding, color in zip(reversed(FOLDINGS), COLORS, strict=False):
+        gains = [sparse_gain(WIDTH, folding, 1 - 1 / float(f), fabric) for f in fewer]
+        tokens = folding_tokens(folding, fabric)
+        axes.plot(fewer, gains, color=color, label=f"{tokens:,.0f} tokens a pass, k = {folding}")
+    most = greatest_gain(WIDTH, FOLDINGS[-1], fabric)
+    axes.annotate(f"{most:,.0f}", (fewer[-1], 1.1 * most), ha="right")
+    axes.set(xscale="log", yscale="log", ylim=(0.9, 2 * most))
+    axes.set(xlabel="weights / weights that are not zero", ylabel="times as fast as dense")
+
+
+def draw_roofline(axes: Any) -> None:
+    """Speed of a dense step of GPT-3 against the tokens of a pass, weights streamed."""
+    tokens = np.geomspace(100, 1e6, NUM_DRAWN)
+    for system, color in zip((CS3, CS2, H200), COLORS[1:], strict=False):
+        for share, style in ((1.0, "-"), (system.utilisation.value, ":")):
+            rates = [
+                GPT_3.flops_per_token * t / step_time(system, GPT_3, t, Setting(share)).seconds
+                for t in map(float, tokens)
+            ]
+            label = f"{system.name}, {'all' if share == 1 else f'{share:.2g}'} of the peak"
+            axes.plot(tokens, rates, style, color=color, label=label)
+    axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="tokens of a pass on one system", ylabel="FLOP/s, GPT-3 with streamed weights")
+
+
+PICTURES: Mapping[str, Callable[[Any], None]] = {
+    "speedup-by-systems.png": draw_speedup,
+    "speedup-by-zeros.png": draw_sparsity,
+    "roofline-of-a-step.png": draw_roofline,
+}
+"""What draws each picture, by the name of its file."""
