@@ -1,10 +1,10 @@
 """The recipe of S-muPar has the standard deviations and the rates of its rule, arXiv 2405.15743.
 
 Hidden weights: variance and Adam's rate divided by the width times the density, in units of those
-of the dense model. Embedding and head as that model has them, logits divided by the width.
+of the dense model. Embedding and head as that model has them, logits divided by the width. The
+same again scaled by hand, in a model whose library has multipliers to set.
 """
 
-import copy
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,25 +15,18 @@ import torch
 from torch import nn
 
 from openwafer.training.session import RunConfig, load_config
-from openwafer.training.session.building import build_model
-from openwafer.training.session.parameter_groups import build_optimizers
+from openwafer.training.session.building import build_model, make_optimizers
 from openwafer.training.sparsity.rooms import rooms_of
 from tests.cli.command import EXAMPLES
 
 DENSE_WIDTH, DENSE_STD, DENSE_RATE = 512, 0.02, 0.001
 TABLES = ("model.embed_tokens.weight", "lm_head.weight")
 VOCABULARY = 300
-SMALL = (
-    "model.config.hidden_size=64",
-    "model.config.intermediate_size=96",
-    "model.config.num_attention_heads=1",
-)
+BY_HAND = Path(__file__).parent / "mupar_by_hand.yaml"
 
 
-def recipe(*values: str) -> RunConfig:
-    return load_config(
-        EXAMPLES / "sparse-mupar.yaml", ("model.config.num_hidden_layers=1", *values)
-    )
+def recipe(*values: str, path: Path = EXAMPLES / "sparse-mupar.yaml") -> RunConfig:
+    return load_config(path, ("model.config.num_hidden_layers=1", *values))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +47,7 @@ def products(model: Any) -> dict[str, float]:
 
 def rates(model: nn.Module, config: RunConfig) -> dict[str, float]:
     name_of = {parameter: name for name, parameter in model.named_parameters()}
-    (optimizer,) = build_optimizers(model, config.optimizer)
+    (optimizer,) = make_optimizers(model, config, VOCABULARY)
     return {
         name_of[parameter]: group["lr"]
         for group in optimizer.param_groups
@@ -82,15 +75,17 @@ def test_norms_learn_at_the_rate_of_the_dense_model(model: Any) -> None:
     assert norms == {DENSE_RATE}
 
 
-def test_embedding_and_head_multiply_as_if_drawn_as_in_the_dense_model(model: Any) -> None:
-    embedding, head = (model.get_parameter(name).std().item() for name in TABLES)
-    assert embedding * model.config.embedding_multiplier == pytest.approx(DENSE_STD, rel=0.01)
-    width = model.config.hidden_size / DENSE_WIDTH
-    assert head / model.config.logits_scaling == pytest.approx(DENSE_STD / width, rel=0.01)
+def test_embedding_and_head_begin_and_learn_as_in_the_dense_model(model: Any) -> None:
+    found = rates(model, recipe())
+    for name in TABLES:
+        assert model.get_parameter(name).std().item() == pytest.approx(DENSE_STD, rel=0.01)
+        assert found[name] == DENSE_RATE
 
 
-def losses(model: Any, optimizer: torch.optim.Optimizer) -> Iterator[float]:
+def losses(config: RunConfig, scratch: Path) -> Iterator[float]:
     """Of eight plain steps on the same tokens."""
+    model: Any = build_model(config, VOCABULARY, scratch)
+    (optimizer,) = make_optimizers(model, config, VOCABULARY)
     tokens = torch.arange(64).reshape(2, 32) % 29
     for _ in range(8):
         loss = model(tokens, labels=tokens).loss
@@ -100,15 +95,8 @@ def losses(model: Any, optimizer: torch.optim.Optimizer) -> Iterator[float]:
         optimizer.zero_grad()
 
 
-def test_embedding_and_head_learn_as_if_drawn_as_in_the_dense_model(tmp_path: Path) -> None:
-    config = recipe(*SMALL, "sparsity=null")
-    drawn = build_model(config, VOCABULARY, tmp_path)
-    stated: Any = copy.deepcopy(drawn)
-    stated.model.embedding_multiplier, stated.config.logits_scaling = 1.0, 2.0
-    own = rates(stated, config) | dict.fromkeys(TABLES, DENSE_RATE)
-    for name in TABLES:
-        stated.get_parameter(name).data /= 2
-    groups = [{"params": [p], "lr": own[name]} for name, p in stated.named_parameters()]
-    plain = torch.optim.AdamW(groups, weight_decay=0.0)
-    (optimizer,) = build_optimizers(drawn, config.optimizer)
-    assert list(losses(drawn, optimizer)) == pytest.approx(list(losses(stated, plain)), rel=1e-4)
+def test_the_recipe_trains_as_the_one_that_is_scaled_by_hand(tmp_path: Path) -> None:
+    automatic = recipe("optimizer.weight_decay=0", "sparse_products=dense")
+    by_hand = recipe("sparse_products=dense", path=BY_HAND)
+    expected = pytest.approx(list(losses(by_hand, tmp_path)), rel=1e-4)
+    assert list(losses(automatic, tmp_path)) == expected

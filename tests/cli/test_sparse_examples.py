@@ -31,7 +31,10 @@ TINY = {
         *(f"model.kwargs.{name}={value}" for name, value in SIZES.items()),
         EVERY_STEP,
     ),
-    "sparse-mupar.yaml": (*(f"model.config.{name}={value}" for name, value in SIZES.items()),),
+    "sparse-mupar.yaml": (
+        *(f"model.config.{name}={value}" for name, value in SIZES.items()),
+        "base={hidden_size: 16, intermediate_size: 24, num_attention_heads: 1}",
+    ),
     "sparse-gmp.yaml": (
         SIZE,
         EVERY_STEP,

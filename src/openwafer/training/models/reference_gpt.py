@@ -227,6 +227,7 @@ class Attention(nn.Module):
         super().__init__()
         size, head_size, std = config.hidden_size, config.head_size, config.init_std
         self.head_size = head_size
+        self.scaling = 1 / math.sqrt(head_size)
         self.dropout = config.dropout
         self.query = Projection(size, config.num_heads * head_size, std)
         self.key = Projection(size, config.kv_heads * head_size, std)
@@ -250,6 +251,7 @@ class Attention(nn.Module):
             attn_mask=causal_mask(query_BHTK, key_BGTK) if num_past else None,
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=not num_past,
+            scale=self.scaling,
             enable_gqa=query_BHTK.shape[1] != key_BGTK.shape[1],
         )
         output_BTD: Tensor = self.output(mixed_BHTK.transpose(1, 2).flatten(2))

@@ -35,7 +35,7 @@ def build_user_module(description: UserModule) -> nn.Module:
         OpenwaferError: the path cannot be imported, the arguments do not fit, or the result is no
             module.
     """
-    factory = _import_factory(description.factory)
+    factory = import_factory(description.factory)
     _require_fitting(description, factory)
     model = factory(**description.kwargs)
     if not isinstance(model, nn.Module):
@@ -47,7 +47,7 @@ def build_user_module(description: UserModule) -> nn.Module:
     return model
 
 
-def _import_factory(path: str) -> Callable[..., object]:
+def import_factory(path: str) -> Callable[..., object]:
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
         raise error(

@@ -31,13 +31,16 @@ from openwafer.training.models.bf16_form import take_bf16_form
 from openwafer.training.models.build import build_without_weights
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import without_values
+from openwafer.training.parametrization import Draws, Mup, scale_initial_weights, take_mup
 from openwafer.training.session.activation_sparsity import skip_zeros_of_inputs
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.dense_gradients import held_gradients
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
-from openwafer.training.session.parameter_groups import freeze
+from openwafer.training.session.mup import mup_of, roles_of_run
+from openwafer.training.session.mup_rates import require_clippable
+from openwafer.training.session.parameter_groups import build_optimizers, freeze
 from openwafer.training.session.precision import Weights
 from openwafer.training.session.sparse_model import make_sparse, sparse_parameters
 from openwafer.training.session.sparse_products import computes_on
@@ -91,11 +94,23 @@ def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.
             free memory or beside the host memory that the store may take.
     """
     described = with_vocab_size(config.model, vocab_size)
+    mup = mup_of(config, vocab_size)
     with _memory_for(described, config, scratch_folder):
-        model = build(described, config.seed)
+        model = _drawn(described, config, mup)
         freeze(model, config.optimizer.frozen)
         make_sparse(model, config, has_weights=True)
+    if mup is not None:
+        take_mup(model, mup)
     _skip_zeros_of_inputs(model, config, vocab_size)
+    return model
+
+
+def _drawn(described: ModelConfig, config: RunConfig, mup: Mup | None) -> nn.Module:
+    if mup is None:
+        return build(described, config.seed)
+    with Draws() as draws:
+        model = build(described, config.seed)
+    scale_initial_weights(model, mup, draws.stds(model))
     return model
 
 
@@ -118,6 +133,9 @@ def build_shapes(config: RunConfig, vocab_size: int) -> nn.Module | None:
         return None
     freeze(model, config.optimizer.frozen)
     make_sparse(model, config, has_weights=False)
+    mup = mup_of(config, vocab_size)
+    if mup is not None:
+        take_mup(model, mup)
     _skip_zeros_of_inputs(model, config, vocab_size)
     return _without_weights(model, config)
 
@@ -151,6 +169,18 @@ def take_weights(model: nn.Module, config: RunConfig) -> dict[str, torch.Tensor]
     if config.weights is Weights.BF16:
         take_bf16_form(model)
     return weights
+
+
+def make_optimizers(model: nn.Module, config: RunConfig, vocab_size: int) -> tuple[Optimizer, ...]:
+    """The torch optimizers over the model's trained parameters, under the run's parametrization.
+
+    Raises:
+        OpenwaferError: as :func:`build_optimizers`, and what muP has no rule for.
+    """
+    roles = roles_of_run(config, vocab_size)
+    if config.clip_norm is not None:
+        require_clippable(roles, config.optimizer)
+    return build_optimizers(model, config.optimizer, roles)
 
 
 def make_updater(optimizers: Sequence[Optimizer], model: nn.Module, config: RunConfig) -> Updater:

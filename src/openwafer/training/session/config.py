@@ -15,6 +15,7 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.parametrization import Parametrization
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.sparsity.activations.choice import WrittenActivations
 from openwafer.training.sparsity.choice import WrittenProducts
@@ -142,6 +143,10 @@ class RunConfig:
         log_every: steps between two lines where there is no terminal.
         model: what is trained.
         batch: how much a step trains on.
+        parametrization: standard, or mup: initial weights, learning rates and weight decay are
+            then those of a base model, and are scaled to the model's widths.
+        base: the base model's widths, by the fields of the model's config, such as
+            ``{hidden_size: 256, num_attention_heads: 4}``; all other fields are the model's.
         optimizer: how parameters are updated.
         schedule: how the learning rate moves.
         precision: number format that forwards compute in.
@@ -173,6 +178,8 @@ class RunConfig:
     log_every: int = 10
     model: ModelConfig = field(default_factory=GptConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    parametrization: Parametrization = Parametrization.STANDARD
+    base: dict[str, int] = field(default_factory=dict)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     precision: Precision = Precision.FP32
@@ -210,9 +217,34 @@ class RunConfig:
                     raise InvalidFieldError(
                         "sparse_products", f"expected at least 1 token for {name}, found {tokens}"
                     )
+        self._check_base()
         self._check_formats()
         self._check_schedule()
         self._check_length()
+
+    def _check_base(self) -> None:
+        is_mup = self.parametrization is Parametrization.MUP
+        if is_mup and not self.base:
+            raise InvalidFieldError(
+                "parametrization",
+                "mup scales from a base model, and no widths of one are given",
+                help="write base: {hidden_size: ...} with the widths that settings were tuned at",
+            )
+        if self.base and not is_mup:
+            raise InvalidFieldError(
+                "base",
+                "the standard parametrization has no base model",
+                help="set parametrization: mup, or leave base out",
+            )
+        for name, width in self.base.items():
+            if width < 1:
+                raise InvalidFieldError("base", f"expected at least 1 for {name}, found {width}")
+        if is_mup and isinstance(self.model, CheckpointFolder):
+            raise InvalidFieldError(
+                "parametrization",
+                "mup decides on initial weights, and those of a saved model are there already",
+                help="leave parametrization out, or describe the model by its architecture",
+            )
 
     def _check_formats(self) -> None:
         if self.weights is Weights.BF16 and self.precision is Precision.FP16:

@@ -17,6 +17,7 @@ from openwafer.training.models.checkpoint_folder import GENERATION_FILE
 from openwafer.training.session.building import build_hollow_model
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.model_folder import SHARD_BYTES, appearing_whole, write_shards
+from openwafer.training.session.mup import foldings_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
@@ -48,7 +49,8 @@ def export(
     The folder appears whole or not at all.
 
     Raises:
-        OpenwaferError: ``export-exists``, ``export-no-average``, ``export-not-written``.
+        OpenwaferError: ``export-exists``, ``export-no-average``, ``export-not-written``,
+            ``export-mup`` for what muP does to a forward and no weight can stand for.
     """
     if form.uses_average and config.ema is None:
         raise error(
@@ -68,6 +70,7 @@ def _write_all(
     tokenizer = load_tokenizer(run.path)
     with TemporaryDirectory(prefix="openwafer-") as scratch:
         model = build_hollow_model(config, tokenizer.vocab_size, Path(scratch))
+    factors = foldings_of(config, tokenizer.vocab_size, model)
     BufferWatch(model).restore(saved.state.buffers)
     files = hugging_face_files(model, dtype)
     buffers = {name: tensor for name, tensor in model.named_buffers() if name in files.names}
@@ -83,7 +86,10 @@ def _write_all(
                 ((name, weights.hollow(name)) for name in weights), buffers.items()
             )
         ]
-        tensors = (tensor for _, tensor in chain(weights.items(), buffers.items()))
+        tensors = (
+            tensor * factors[name] if name in factors else tensor
+            for name, tensor in chain(weights.items(), buffers.items())
+        )
         write_shards(target, specs, tensors, form.shard_bytes)
     contents = dict(files.json_files)
     if contents:

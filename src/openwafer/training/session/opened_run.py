@@ -17,6 +17,7 @@ from openwafer.training.session.building import (
     build_hollow_model,
     build_model,
     build_shapes,
+    make_optimizers,
     make_updater,
     make_workload,
     require_embeddings,
@@ -29,7 +30,6 @@ from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.mask_updates import MaskUpdates
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
-from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState
@@ -132,7 +132,7 @@ def opened(
         _require_room(config, folder, vocab_size, store)
     model, weights = _build(config, folder, vocab_size, is_saved=saved is not None)
     config = with_measured_products(config, model)
-    optimizers = build_optimizers(model, config.optimizer)
+    optimizers = make_optimizers(model, config, vocab_size)
     tracks, buffers = DiskTracks(), BufferWatch(model)
     masks = _mask_updates(model, config, folder)
     if saved is None:
@@ -173,7 +173,7 @@ def _require_room(
     """Refuse what the store has no room for before weights are drawn: large ones go to a file."""
     model = None if isinstance(config.model, UserModule) else build_shapes(config, vocab_size)
     if model is not None:
-        updater = make_updater(build_optimizers(model, config.optimizer), model, config)
+        updater = make_updater(make_optimizers(model, config, vocab_size), model, config)
         split_that_fits(model, updater, stream_options(config, store), folder=folder.store)
 
 

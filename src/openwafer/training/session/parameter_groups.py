@@ -1,8 +1,9 @@
 """From the optimizer section of a config to torch optimizers over a model's parameters."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -10,7 +11,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import did_you_mean, error
-from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
+from openwafer.training.parametrization import Role
+from openwafer.training.session.mup_rates import scaled
+from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.settings import Settings
 from openwafer.training.sparsity.rooms import packed_linears
 from openwafer.training.store.update_rules import build_optimizer, options_of
 
@@ -18,32 +22,7 @@ MUON = "muon"
 BESIDE_MUON = "adamw"
 MAX_LISTED_NAMES = 1000
 FIRST_SUM = "initial_accumulator_value"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the parameters of a group have in common; equal settings make one group."""
-
-    optimizer: str
-    learning_rate: float
-    weight_decay: float | None
-    options: Mapping[str, object]
-
-    def overridden(self, group: GroupConfig) -> "Settings":
-        """These settings with those that a group states for itself."""
-        optimizer = group.name or self.optimizer
-        inherited = self.options if optimizer == self.optimizer else {}
-        return Settings(
-            optimizer,
-            self.learning_rate if group.learning_rate is None else group.learning_rate,
-            self.weight_decay if group.weight_decay is None else group.weight_decay,
-            {**inherited, **group.options},
-        )
-
-    def torch_options(self) -> dict[str, object]:
-        """As torch's optimizers name them."""
-        decay = {} if self.weight_decay is None else {"weight_decay": self.weight_decay}
-        return {"lr": self.learning_rate, **decay, **self.options}
+NO_ROLES: Mapping[str, Role] = MappingProxyType({})
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
@@ -64,14 +43,24 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
         )
 
 
-def build_optimizers(model: nn.Module, config: OptimizerConfig) -> tuple[Optimizer, ...]:
+def build_optimizers(
+    model: nn.Module, config: OptimizerConfig, roles: Mapping[str, Role] = NO_ROLES
+) -> tuple[Optimizer, ...]:
     """The torch optimizers over the model's trained parameters, one for each algorithm.
 
+    Args:
+        model: in its dense form or the sparse one.
+        config: of the base model, where there are roles.
+        roles: of all parameters under muP, by name; none under the standard parametrization.
+
     Raises:
-        OpenwaferError: ``pattern-idle``, ``optimizer-option``.
+        OpenwaferError: ``pattern-idle``, ``optimizer-option``, ``mup-optimizer``,
+            ``mup-weight-decay``.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     settings = _settings_by_name(model, trained, config)
+    if roles:
+        settings = {name: scaled(own, roles[name]) for name, own in settings.items()}
     optimizers: dict[str, list[dict[str, object]]] = {}
     for each in _distinct(settings.values()):
         _check_options(each)

@@ -17,6 +17,7 @@ from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,
+    make_optimizers,
     make_updater,
     make_workload,
     stream_options,
@@ -27,7 +28,6 @@ from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
-from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saved_model import opened_to_read
@@ -95,7 +95,7 @@ class Session:
         vocab_size = expected_vocab_size(config)
         with TemporaryDirectory(prefix="openwafer-") as scratch:
             model = build_hollow_model(config, vocab_size, Path(scratch))
-        optimizers = build_optimizers(model, config.optimizer)
+        optimizers = make_optimizers(model, config, vocab_size)
         planned = plan_run(
             make_workload(model, config, vocab_size),
             make_updater(optimizers, model, config),

@@ -31,6 +31,7 @@ from openwafer.training.session.allocator import returning_holes
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
+from openwafer.training.session.mup import remark_on_widths
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.run_folder import quoted
@@ -78,9 +79,9 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
     for line in describe_products(run.model):
         log.write(line)
     show_plan(run.planned.report, console)
-    remark = remark_on_labels(run.model)
-    if remark is not None:
-        console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
+    for remark in (remark_on_labels(run.model), remark_on_widths(run.config)):
+        if remark is not None:
+            console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
     # Asked for before there is a run in the folder, as there may be no such documents.
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)
     _describe(run)

@@ -1,0 +1,104 @@
+"""The table of muP: what a parameter's role does to its initial values and to its updates.
+
+Yang et al. 2022, arXiv:2203.03466: Table 8, with the output multiplier in the forward, and Table 3
+where it is folded into initial values and rates (``Role.is_folded``). Density: Dey et al. 2024,
+arXiv:2405.15743, where the fan in of a sparse matrix counts the weights that are kept. Muon: an
+update of spectral norm sqrt(fan_out / fan_in), Yang et al. 2023, arXiv:2310.17813.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from openwafer.diagnostics import error
+from openwafer.training.parametrization.roles import Kind, Role
+
+MATCHED_RMS: Final = "match_rms_adamw"
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What multiplies the settings of the base model.
+
+    Attributes:
+        std: of the initial standard deviation.
+        learning_rate: of the learning rate.
+        weight_decay: of the weight decay; the product with the learning rate stays, which is what
+            an update subtracts.
+        multiplier: of the output, in the forward.
+    """
+
+    std: float
+    learning_rate: float
+    weight_decay: float
+    multiplier: float
+
+
+def factors_of(role: Role, optimizer: str, options: Mapping[str, object] | None = None) -> Factors:
+    """The factors of a parameter under an optimizer, by the names of a config.
+
+    Args:
+        role: of the parameter.
+        optimizer: one of :data:`RATES`.
+        options: of that optimizer.
+
+    Raises:
+        OpenwaferError: ``mup-optimizer`` for any other.
+    """
+    if optimizer not in RATES:
+        raise error(
+            "mup-optimizer",
+            f"muP has no rule for the learning rates of {optimizer}",
+            help=f"it has one for: {', '.join(RATES)}",
+        )
+    rate = RATES[optimizer](role, options or {})
+    is_multiplied = role.kind is Kind.OUTPUT and not role.is_folded
+    return Factors(std_factor(role), rate, 1 / rate, 1 / role.fan_in if is_multiplied else 1.0)
+
+
+def std_factor(role: Role) -> float:
+    """What multiplies the initial standard deviation, under any optimizer."""
+    if role.kind is Kind.OUTPUT:
+        return 1 / role.fan_in if role.is_folded else 1.0
+    return 1 / math.sqrt(role.fan_in * role.density)
+
+
+def _per_element(role: Role, _options: Mapping[str, object]) -> float:
+    """Of optimizers whose updates do not depend on how large gradients are."""
+    if role.kind is Kind.OUTPUT:
+        return 1 / role.fan_in if role.is_folded else 1.0
+    return 1 / (role.fan_in * role.density)
+
+
+def _proportional(role: Role, _options: Mapping[str, object]) -> float:
+    """Of SGD, whose updates are as large as gradients are."""
+    if role.kind is Kind.OUTPUT:
+        return 1 / role.fan_in if role.is_folded else role.fan_in
+    return role.fan_out / (role.fan_in * role.density)
+
+
+def _orthogonal(role: Role, options: Mapping[str, object]) -> float:
+    """Of Muon, whose updates have a spectral norm that torch adjusts to the shape."""
+    adjust = options.get("adjust_lr_fn")
+
+    def adjusted(shape: tuple[int, ...]) -> float:
+        rows, columns = shape[:2]
+        if adjust == MATCHED_RMS:
+            return math.sqrt(max(rows, columns))
+        return math.sqrt(max(1, rows / columns))
+
+    wanted = math.sqrt(role.fan_out / role.fan_in)
+    if role.kind is Kind.OUTPUT:
+        wanted = 1 / math.sqrt(role.fan_in) if role.is_folded else math.sqrt(role.fan_in)
+    return wanted * adjusted(role.base_shape) / adjusted(role.shape)
+
+
+RATES: Final[Mapping[str, Callable[[Role, Mapping[str, object]], float]]] = {
+    "adamw": _per_element,
+    "adam": _per_element,
+    "nadam": _per_element,
+    "lion": _per_element,
+    "sgd": _proportional,
+    "muon": _orthogonal,
+}

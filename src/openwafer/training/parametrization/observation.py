@@ -1,0 +1,261 @@
+"""How a model's forward uses its parameters, seen in one forward; no architecture is known here."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+PRODUCTS: Final = ("matmul", "__matmul__", "mm", "bmm", "grouped_mm", "_grouped_mm")
+SUMS_WITH_PRODUCTS: Final = ("addmm", "baddbmm")
+CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
+DROPOUT: Final = "dropout"
+ATTENTION: Final = "scaled_dot_product_attention"
+SCALED: Final = {
+    **dict.fromkeys(("mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"), "multiply"),
+    **dict.fromkeys(("div", "div_", "__truediv__", "__itruediv__", "true_divide"), "divide"),
+}
+# Of these a parameter may be the operand without being multiplied as a matrix.
+ELEMENTWISE: Final = {
+    *SCALED,
+    *("add", "add_", "__add__", "__radd__", "sub", "__sub__", "__rsub__", "exp", "neg", "__neg__"),
+    *("pow", "__pow__", "rsqrt", "sigmoid", "softplus", "cat", "float", "to", "type", "type_as"),
+    *("layer_norm", "rms_norm", "group_norm", "batch_norm"),
+}
+VIEWS: Final = {
+    *("__get__", "__getitem__", "view", "reshape", "transpose", "t", "permute", "contiguous"),
+    *("unsqueeze", "squeeze", "chunk", "split", "unbind", "select", "narrow", "flatten"),
+    *("unflatten", "expand", "expand_as", "repeat", "clone", "detach", "size", "dim", "stride"),
+    *("numel", "__len__", "element_size", "get_device", "is_contiguous", "is_complex"),
+    "is_floating_point",
+}
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A parameter as a matrix: the dims that are summed over, and the module that multiplies."""
+
+    path: str
+    dims: tuple[int, ...]
+
+
+@dataclass
+class Observation:
+    """What one forward did.
+
+    Attributes:
+        contractions: by parameter name, every product in which it is a matrix.
+        tables: names of parameters whose rows are looked up.
+        touched: names of parameters that have a part in the forward.
+        unknown: by parameter name, operations that take it in a way not understood.
+        scalars: numbers that activations are multiplied or divided by, by module and operation.
+        products: sizes summed over in products of two activations, by module.
+        head_scales: by module, the number that its input was multiplied by just before.
+        sources: by module, the norm whose output is its input, and nobody else's.
+    """
+
+    contractions: dict[str, set[Contraction]] = field(default_factory=dict)
+    tables: set[str] = field(default_factory=set)
+    touched: set[str] = field(default_factory=set)
+    unknown: dict[str, str] = field(default_factory=dict)
+    scalars: dict[tuple[str, str], set[float]] = field(default_factory=dict)
+    products: dict[str, set[int]] = field(default_factory=dict)
+    head_scales: dict[str, tuple[tuple[str, str], float]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+def observe(model: nn.Module, run: Callable[[nn.Module], object]) -> Observation:
+    """Run a forward of a model with weights, and see what becomes of its parameters.
+
+    Args:
+        model: small, on the CPU.
+        run: calls it with made-up inputs.
+    """
+    watch = _Watch(model)
+    with watch.following_modules(model), watch:
+        run(model)
+    watch.name_sources()
+    return watch.seen
+
+
+class _Watch(TorchFunctionMode):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.seen = Observation()
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._path: list[str] = [""]
+        # Results of a multiplication by a number; kept, so that none of their ids comes again.
+        self._scaled: dict[int, tuple[Tensor, tuple[str, str], float]] = {}
+        self._norms: dict[int, tuple[Tensor, str]] = {}
+        self._readers: dict[str, set[tuple[str, str]]] = {}
+
+    @contextmanager
+    def following_modules(self, model: nn.Module) -> Iterator[None]:
+        """Context in which the path of the module whose forward runs is known."""
+        handles: list[RemovableHandle] = []
+        path_of = {module: path for path, module in model.named_modules()}
+        for path, module in model.named_modules():
+
+            def enter(_module: nn.Module, _args: object, path: str = path) -> None:
+                self._path.append(path)
+
+            def leave(module: nn.Module, _args: object, output: object) -> None:
+                self._path.pop()
+                if isinstance(output, Tensor) and _is_norm(module):
+                    self._norms[id(output)] = output, path_of[module]
+
+            handles.append(module.register_forward_pre_hook(enter, prepend=True))
+            handles.append(module.register_forward_hook(leave))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        name = getattr(func, "__name__", str(func))
+        result = func(*args, **options)
+        self._note(name, args, options)
+        self._follow_norms(name, args, result)
+        # What needs no gradient, such as the angles of positions, is no activation.
+        if name in SCALED and isinstance(result, Tensor) and result.requires_grad:
+            self._note_scalar(SCALED[name], args, result)
+        return result
+
+    def _note(self, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> None:
+        # Some write the operands of a product by name.
+        operands = [each for each in (*args, *options.values()) if isinstance(each, Tensor)]
+        owners = {owner for each in operands if (owner := self._name_of(each)) is not None}
+        self.seen.touched |= owners
+        if name in PRODUCTS:
+            self._multiply(operands[0], operands[1])
+        elif name in SUMS_WITH_PRODUCTS:
+            self._multiply(operands[1], operands[2])
+            self._add_scalar("multiply", float(options.get("alpha", 1)))
+        elif name == "linear":
+            self._map(operands[0], operands[1])
+        elif name in CONVOLUTIONS:
+            self._contract(operands[1], tuple(range(1, operands[1].dim())))
+        elif name == "embedding":
+            self.seen.tables |= owners
+        elif name == ATTENTION:
+            self._attend(operands[0], options)
+        elif name == "einsum":
+            self._sum_products(args[0], operands)
+        elif name not in ELEMENTWISE | VIEWS:
+            self.seen.unknown.update(dict.fromkeys(owners, name))
+
+    def _follow_norms(self, name: str, args: Sequence[Any], result: object) -> None:
+        """Note who reads what a norm puts out; views of it and multiples are as it is."""
+        for operand in args:
+            if not isinstance(operand, Tensor) or id(operand) not in self._norms:
+                continue
+            norm = self._norms[id(operand)][1]
+            if name in VIEWS or name in SCALED or name == DROPOUT:
+                if isinstance(result, Tensor) and result.is_floating_point():
+                    self._norms[id(result)] = result, norm
+            else:
+                self._readers.setdefault(norm, set()).add((self._path[-1], name))
+
+    def name_sources(self) -> None:
+        """Find the modules that alone read what a norm puts out."""
+        for norm, readers in self._readers.items():
+            [(path, name), *others] = readers
+            if not others and name == "linear":
+                self.seen.sources[path] = norm
+
+    def _map(self, inputs: Tensor, weight: Tensor) -> None:
+        self._contract(weight, (weight.dim() - 1,))
+        scaled = self._scaled.get(id(inputs))
+        if scaled is not None:
+            self.seen.head_scales[self._path[-1]] = scaled[1], scaled[2]
+
+    def _attend(self, query: Tensor, options: Mapping[str, Any]) -> None:
+        size = query.shape[-1]
+        scale = options.get("scale")
+        self._add_product(size)
+        self._add_scalar("multiply", float(size**-0.5 if scale is None else scale))
+
+    def _multiply(self, left: Tensor, right: Tensor) -> None:
+        found = False
+        for operand, dim in ((left, left.dim() - 1), (right, max(right.dim() - 2, 0))):
+            if self._name_of(operand) is not None:
+                self._contract(operand, (dim,))
+                found = True
+        if not found and (left.requires_grad or right.requires_grad):
+            self._add_product(left.shape[-1])
+
+    def _sum_products(self, equation: str, operands: Sequence[Tensor]) -> None:
+        owners = {owner for each in operands if (owner := self._name_of(each)) is not None}
+        self.seen.unknown.update(dict.fromkeys(owners, "einsum"))
+        if owners:
+            return
+        inputs, _, output = equation.replace(" ", "").partition("->")
+        for labels, operand in zip(inputs.split(","), operands, strict=True):
+            for label, size in zip(labels, operand.shape, strict=False):
+                if label not in output:
+                    self._add_product(int(size))
+
+    def _contract(self, weight: Tensor, dims: tuple[int, ...]) -> None:
+        owner = self._name_of(weight)
+        if owner is None:
+            return
+        own = weight if weight._base is None else weight._base  # noqa: SLF001 - no public name
+        found = tuple(d for dim in dims for d in _same_dims(own, weight, dim))
+        if len(found) == len(dims):
+            contraction = Contraction(self._path[-1], found)
+            self.seen.contractions.setdefault(owner, set()).add(contraction)
+        else:
+            self.seen.unknown[owner] = "a product with a view of it"
+
+    def _add_product(self, size: int) -> None:
+        self.seen.products.setdefault(self._path[-1], set()).add(size)
+
+    def _add_scalar(self, operation: str, value: float) -> None:
+        self.seen.scalars.setdefault((self._path[-1], operation), set()).add(value)
+
+    def _note_scalar(self, operation: str, args: Sequence[Any], result: Tensor) -> None:
+        for operand in args:
+            value = _number(operand)
+            if value is not None:
+                self._add_scalar(operation, value)
+                self._scaled[id(result)] = result, (self._path[-1], operation), value
+
+    def _name_of(self, operand: object) -> str | None:
+        if not isinstance(operand, Tensor):
+            return None
+        base = operand._base  # noqa: SLF001 - no public name
+        return self._names.get(id(operand if base is None else base))
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """Whether a module may be one: it has vectors of weights, and no modules in it."""
+    weights = [*module.parameters()]
+    return bool(weights) and not [*module.children()] and all(each.dim() == 1 for each in weights)
+
+
+def _same_dims(own: Tensor, view: Tensor, dim: int) -> list[int]:
+    """Dims of a parameter that a dim of its view is."""
+    if own is view:
+        return [dim]
+    size, stride = view.shape[dim], view.stride(dim)
+    return [d for d in range(own.dim()) if own.shape[d] == size and own.stride(d) == stride]
+
+
+def _number(operand: object) -> float | None:
+    if isinstance(operand, int | float) and not isinstance(operand, bool):
+        return float(operand)
+    is_number = isinstance(operand, Tensor) and operand.dim() == 0 and not operand.requires_grad
+    if is_number and isinstance(operand, Tensor) and operand.is_floating_point():
+        return float(operand)
+    return None

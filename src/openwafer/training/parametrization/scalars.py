@@ -1,0 +1,84 @@
+"""Numbers in a forward that follow the width are multipliers too; none is to be overlooked."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from openwafer.diagnostics import error
+from openwafer.training.parametrization.attention import AttentionRule
+from openwafer.training.parametrization.observation import Observation
+
+VERBS: Final = {"multiply": "multiplies", "divide": "divides"}
+
+
+def require_same_scalars(
+    seen: Observation,
+    seen_delta: Observation,
+    attention: Mapping[str, AttentionRule],
+    outputs: Collection[str],
+) -> None:
+    """Refuse a forward whose numbers follow the width, but where they are accounted for.
+
+    Args:
+        seen: a forward of the base model.
+        seen_delta: one of a model of twice its widths, with the scales of ``attention``.
+        attention: rules by module.
+        outputs: modules whose own scale is taken into their multiplier.
+
+    Raises:
+        OpenwaferError: ``mup-forward``, with the module and both numbers.
+    """
+    known = {
+        (seen.head_scales[path], seen_delta.head_scales[path])
+        for path in outputs
+        if path in seen.head_scales and path in seen_delta.head_scales
+    }
+    for key in sorted(seen.scalars.keys() | seen_delta.scalars.keys()):
+        base, delta = seen.scalars.get(key, set()), seen_delta.scalars.get(key, set())
+        odd, odd_delta = sorted(base - delta), sorted(delta - base)
+        rule = attention.get(key[0])
+        pairs = {((key, a), (key, b)) for a in odd for b in odd_delta}
+        if pairs and pairs <= known:
+            continue
+        ratio = 1.0 if rule is None else rule.base_size / rule.delta_size
+        if not _are_close([value * ratio for value in odd], odd_delta):
+            raise _overlooked(key, odd, odd_delta)
+
+
+def own_exponent(path: str, seen: Observation, seen_delta: Observation) -> float:
+    """The power of the width by which a model scales the input of an output module itself.
+
+    Raises:
+        OpenwaferError: ``mup-forward`` for no power that is a whole number of halves.
+    """
+    if path not in seen.head_scales or path not in seen_delta.head_scales:
+        return 0.0
+    (key, base), (_, delta) = seen.head_scales[path], seen_delta.head_scales[path]
+    exponent = math.log2(delta / base) * (1 if key[1] == "multiply" else -1)
+    halves = round(2 * exponent) / 2
+    if not math.isclose(exponent, halves, abs_tol=1e-6):
+        raise _overlooked(key, [base], [delta])
+    return halves
+
+
+def _are_close(left: list[float], right: list[float]) -> bool:
+    return len(left) == len(right) and all(
+        math.isclose(a, b, rel_tol=1e-6) for a, b in zip(left, right, strict=True)
+    )
+
+
+def _overlooked(key: tuple[str, str], base: list[float], delta: list[float]) -> Exception:
+    path, operation = key
+    where = f"in {path!r}" if path else "in the model itself"
+    return error(
+        "mup-forward",
+        f"the forward {VERBS[operation]} activations {where} by a number that follows the "
+        "width, and muP has no rule for it",
+        notes=(f"at the base widths {_listed(base)}, at twice these {_listed(delta)}",),
+        help="leave parametrization out for this architecture, or take one whose forward has the "
+        "same numbers at every width",
+    )
+
+
+def _listed(values: list[float]) -> str:
+    return ", ".join(f"{value:.6g}" for value in values) or "nothing"

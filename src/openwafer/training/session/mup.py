@@ -1,0 +1,165 @@
+"""muP of a run: the base model that its config names, and what follows for the model itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.training.data import Batch
+from openwafer.training.models import ModelConfig, build, with_vocab_size
+from openwafer.training.models.build import build_without_weights
+from openwafer.training.models.widths import width_of, with_widths
+from openwafer.training.parametrization import Draws, Mup, Role, analyse
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.forward import forward_loss, model_inputs
+from openwafer.training.session.parameter_groups import NO_ROLES
+from openwafer.training.session.parametrization import Parametrization
+from openwafer.training.session.sparse_model import sparse_parameters
+from openwafer.training.sparsity.masks import InitMethod, Static
+from openwafer.training.sparsity.parameters import SparseParameter
+
+# Sizes that no width is likely to have, as sums over tokens and over widths are told apart by them.
+NUM_SAMPLES, NUM_TOKENS = 2, 7
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A config with all of it that muP depends on, as a key."""
+
+    key: str
+    vocab_size: int
+    config: RunConfig = field(compare=False)
+
+
+def mup_of(config: RunConfig, vocab_size: int) -> Mup | None:
+    """What muP does to the model of a run; ``None`` under the standard parametrization.
+
+    Raises:
+        OpenwaferError: ``mup-...`` and ``width-field``: base widths that do not fit the model, and
+            what muP has no rule for, by name.
+    """
+    if config.parametrization is Parametrization.STANDARD:
+        return None
+    key = repr((config.model, config.base, config.sparsity, config.steps, config.seed))
+    return _find(_Asked(key, vocab_size, config))
+
+
+def roles_of_run(config: RunConfig, vocab_size: int) -> Mapping[str, Role]:
+    """Roles of the parameters by name; none under the standard parametrization."""
+    mup = mup_of(config, vocab_size)
+    return NO_ROLES if mup is None else mup.roles
+
+
+def foldings_of(config: RunConfig, vocab_size: int, model: nn.Module) -> Mapping[str, float]:
+    """Factors by name of a parameter, with which a model needs no multipliers in its forward.
+
+    Raises:
+        OpenwaferError: ``export-mup`` where no weight can stand for what muP does to a forward.
+    """
+    mup = mup_of(config, vocab_size)
+    if mup is None:
+        return {}
+    for path, rule in mup.attention.items():
+        if getattr(model.get_submodule(path), rule.size) != rule.base_size:
+            raise error(
+                "export-mup",
+                f"the attention of {path!r} divides by the size of a head, and that of other "
+                "programs by its root",
+                notes=("the heads of this model are larger than those of its base model",),
+                help="train with more heads in place of larger ones: name their number in base",
+            )
+    if mup.unfolded and any(mup.multipliers[path] != 1 for path in mup.unfolded):
+        raise error(
+            "export-mup",
+            f"the input of {mup.unfolded[0]!r} is multiplied by "
+            f"{mup.multipliers[mup.unfolded[0]]:g}, and no weight before it can stand for that",
+            help="train a model whose head has a weight of its own",
+        )
+    return {name: factor for name, factor in mup.foldings.items() if factor != 1}
+
+
+def remark_on_widths(config: RunConfig) -> Diagnostic | None:
+    """A warning where the model is as wide as its base model, so that nothing is scaled."""
+    if config.parametrization is Parametrization.STANDARD:
+        return None
+    if any(width_of(config.model, name) != width for name, width in config.base.items()):
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "mup-base",
+        "the model has the widths of its base model, so that muP scales nothing",
+        help="make the model wider than base, or leave parametrization out",
+    )
+
+
+# A run asks for its model, its optimizers and its room, one after the other.
+@lru_cache(maxsize=1)
+def _find(asked: _Asked) -> Mup:
+    config = asked.config
+    _require_wider(config)
+    described = with_vocab_size(config.model, asked.vocab_size)
+    wider = {name: 2 * width for name, width in config.base.items()}
+    with torch.random.fork_rng(devices=[]):
+        model = _shapes(described, config.seed)
+        with Draws() as draws:
+            base = _shapes(with_widths(described, config.base), config.seed)
+        delta = _shapes(with_widths(described, wider), config.seed)
+        stds = draws.stds(base)
+        for small in (base, delta):
+            _fill(small)
+        shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+        mup = analyse(base, delta, shapes, stds, partial(_forward, vocab_size=asked.vocab_size))
+    return mup.with_densities(_densities(model, config))
+
+
+def _shapes(described: ModelConfig, seed: int) -> nn.Module:
+    """A model, without weights where it can be built so."""
+    found = build_without_weights(described, seed)
+    return build(described, seed) if found is None else found
+
+
+def _fill(model: nn.Module) -> None:
+    """Give a model zeros for weights: they take memory only when they are written to."""
+    for parameter in model.parameters():
+        parameter.data = torch.zeros(parameter.shape, dtype=parameter.dtype)
+
+
+def _forward(model: nn.Module, vocab_size: int) -> object:
+    """The loss of made-up tokens."""
+    ids = (torch.arange(NUM_SAMPLES * NUM_TOKENS) % vocab_size).reshape(NUM_SAMPLES, NUM_TOKENS)
+    return forward_loss(model, model_inputs(model, Batch(ids, ids.clone())))
+
+
+def _require_wider(config: RunConfig) -> None:
+    for name, width in config.base.items():
+        found = width_of(config.model, name)
+        if width > found:
+            raise error(
+                "mup-base",
+                f"base.{name} is {width}, wider than the model's {found}",
+                help="let base describe the small model whose settings carry over",
+            )
+
+
+def _densities(model: nn.Module, config: RunConfig) -> dict[str, float]:
+    """The share that is kept of each sparse weight."""
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    found = sparse_parameters(model, config)
+    for name, parameter in found.items():
+        _require_random(name, parameter)
+    return {name: parameter.capacity / sizes[name] for name, parameter in found.items()}
+
+
+def _require_random(name: str, parameter: SparseParameter) -> None:
+    algorithm, method = parameter.algorithm, parameter.init_method
+    if isinstance(algorithm, Static) and method is not InitMethod.TOPK:
+        return
+    found = f"init_method {method}" if isinstance(algorithm, Static) else type(algorithm).__name__
+    raise error(
+        "mup-sparsity",
+        f"muP has a rule for weights that random masks keep throughout, and {name!r} has {found}",
+        help="set algorithm: static and init_method: random, or leave parametrization out",
+    )

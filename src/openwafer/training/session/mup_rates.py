@@ -1,0 +1,62 @@
+"""muP on the settings of parameters: their learning rates and weight decay."""
+
+from collections.abc import Mapping
+
+from openwafer.diagnostics import error
+from openwafer.training.parametrization import Role, factors_of
+from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.settings import Settings
+from openwafer.training.store.update_rules import options_of
+
+DECAY = "weight_decay"
+DECOUPLED = "decoupled_weight_decay"
+# Of these, weight decay is part of the gradient, whose size their updates do not see.
+NORMALISING = ("adam", "nadam")
+PROPORTIONAL = "sgd"
+
+
+def scaled(settings: Settings, role: Role) -> Settings:
+    """Settings of the base model, for a parameter of a model of another width.
+
+    Raises:
+        OpenwaferError: ``mup-optimizer``, ``mup-weight-decay``.
+    """
+    name = settings.optimizer
+    factors = factors_of(role, name, settings.options)
+    decay = settings.weight_decay
+    if decay is None:
+        default = options_of(name)[DECAY]
+        assert isinstance(default, int | float)
+        decay = default
+    if decay and name in NORMALISING and not settings.options.get(DECOUPLED):
+        raise error(
+            "mup-weight-decay",
+            f"{name} adds weight decay to the gradient, for which muP has no rule",
+            help=f"set optimizer.name to adamw, or options: {{{DECOUPLED}: true}}",
+        )
+    return Settings(
+        name,
+        settings.learning_rate * factors.learning_rate,
+        decay * factors.weight_decay,
+        settings.options,
+    )
+
+
+def require_clippable(roles: Mapping[str, Role], config: OptimizerConfig) -> None:
+    """Refuse a clip that would make updates depend on the width.
+
+    A folded output has gradients that grow with the width, and so has their norm. The updates of
+    SGD would shrink with it; those of the others do not follow the size of gradients.
+
+    Raises:
+        OpenwaferError: ``mup-clip``.
+    """
+    folded = [name for name, role in roles.items() if role.is_folded]
+    names = {config.name, *(group.name for group in config.groups)}
+    if folded and PROPORTIONAL in names:
+        raise error(
+            "mup-clip",
+            f"the norm of all gradients grows with the width by that of {folded[0]!r}, and SGD's "
+            "updates shrink where it is clipped",
+            help="set clip_norm: null, or take adamw",
+        )
