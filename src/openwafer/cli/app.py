@@ -41,6 +41,16 @@ TrustCode = Annotated[
     typer.Option("--trust-code", help="Run the code that the run's folder names as its model."),
 ]
 
+NumSystems = Annotated[
+    int | None,
+    typer.Option(
+        "--systems",
+        min=1,
+        metavar="N",
+        help="Processes that run each step together; by default what the config says.",
+    ),
+]
+
 WITHOUT_TORCH = ("claims", "conform", "csl", "fit")
 # The wings, by which the help groups commands.
 TRAIN = "Train"
@@ -90,15 +100,25 @@ def train(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show the plan and train nothing.")
     ] = False,
+    systems: NumSystems = None,
 ) -> None:
     """Train the model that a config describes."""
     if plan_only:
-        plan(config, overrides)
+        plan(config, _with_systems(overrides, systems))
         return
-    from openwafer.training.session import Session
+    from openwafer.cli.launching import is_restart, systems_of
+    from openwafer.training.session import Session, load_config
 
-    session = Session(config, overrides)
-    _tell_result(session, session.train())
+    overrides = _with_systems(overrides, systems)
+    with systems_of(load_config(config, tuple(overrides)), systems) as others:
+        session = Session(config, overrides, systems=others)
+        goes_on = is_restart() and session.folder.config.exists()
+        result = session.resume() if goes_on else session.train()
+    _tell_result(session, result)
+
+
+def _with_systems(overrides: list[str], systems: int | None) -> list[str]:
+    return overrides if systems is None else [*overrides, f"systems={systems}"]
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -126,12 +146,18 @@ def resume(
         typer.Option(help="Go on from this checkpoint; what is newer is set aside."),
     ] = None,
     trust_code: TrustCode = False,
+    systems: NumSystems = None,
 ) -> None:
     """Go on with a run where it ended, bit for bit as if it had not."""
+    from openwafer.cli.launching import systems_of
     from openwafer.training.session import Session
 
-    session = Session(run, overrides, trusts_code=trust_code)
-    _tell_result(session, session.resume(checkpoint))
+    overrides = _with_systems(overrides, systems)
+    config = Session(run, overrides, trusts_code=trust_code).config
+    with systems_of(config, systems) as others:
+        session = Session(run, overrides, trusts_code=trust_code, systems=others)
+        result = session.resume(checkpoint)
+    _tell_result(session, result)
 
 
 @app.command(rich_help_panel=TRAIN)

@@ -147,7 +147,8 @@ class PlanRecord:
     right, a step whose updates are undone moves `undone_step_bytes`, and one that keeps its
     gradients and waits `kept_step_bytes`; elsewhere there are no such steps. `step_flops` are those
     of matrix products, convolutions and attentions, recomputed ones included. `experts` is None
-    where none stream one by one, `sparse` where no weight is sparse.
+    where none stream one by one, `sparse` where no weight is sparse. Of several `systems`, figures
+    are those of the one that has the store.
     """
 
     mode: Mode
@@ -166,3 +167,4 @@ class PlanRecord:
     kept_step_bytes: StepBytes | None = None
     experts: ExpertUse | None = None
     sparse: SparseUse | None = None
+    systems: int = 1

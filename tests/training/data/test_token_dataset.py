@@ -48,6 +48,8 @@ def test_the_micro_batches_make_up_the_batch(dataset: TokenDataset, step: int, n
     parts = whole.micro_batches(step, num)
     assert len(parts) == num
     assert torch.equal(joined(list(parts)), whole.batch(step).input_ids)
+    later = whole.micro_batches(step, num, range(num // 2, num))
+    assert torch.equal(joined(list(later)), joined(list(parts[num // 2 :])))
 
 
 @pytest.mark.parametrize("cross_documents", [True, False])

@@ -146,7 +146,7 @@ class StreamedRun:
         count = self.run.num_micro_batches
         self.losses += self.execution.run(
             [partial(self.run.loss_of, self.model, batch) for batch in self.run.batches(step)],
-            lambda loss: loss / count,
+            lambda losses: [loss / count for loss in losses],
             partial(seed_of, step),
         )
         if isinstance(self.execution, StreamedExecution):

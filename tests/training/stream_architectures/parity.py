@@ -68,7 +68,7 @@ def _compare(training: Training, policy: Activations, plain: Mapping[str, torch.
     execution = assemble(model, planned, folder=None)
     for step in range(training.num_steps):
         forwards = [partial(_loss_of, model, batch) for batch in training.batches(step)]
-        execution.run(forwards, _share_of, partial(_seed, step))
+        execution.run(forwards, _shares_of, partial(_seed, step))
         execution.complete_step(1.0)
     streamed = {name: weight.clone() for name, weight in weights_of(execution.store)}
     streamed |= dict(model.named_buffers())
@@ -93,6 +93,10 @@ def _train_plainly(training: Training) -> dict[str, torch.Tensor]:
         optimizer.step()
         optimizer.zero_grad()
     return {name: value.detach() for name, value in _tensors(model).items()}
+
+
+def _shares_of(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [_share_of(loss) for loss in losses]
 
 
 def _share_of(loss: torch.Tensor) -> torch.Tensor:

@@ -85,6 +85,19 @@ class Group:
         with waiting.naming_the_lost():
             return Pending(self._processes.broadcast(message[0], source), message, waiting)
 
+    def gather(self, tensor: Tensor, what: str) -> list[Tensor]:
+        """What each rank gives, in rising order; all ranks call this, with tensors of one shape.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        gathered = [torch.empty_like(tensor) for _ in self.ranks]
+        waiting = self._waiting("the other ranks", f"to send {what}")
+        with waiting.naming_the_lost():
+            work = self._processes.allgather(gathered, tensor)
+            Pending(work, [tensor, *gathered], waiting).wait()
+        return gathered
+
     def _waiting(self, other: str, what: str) -> "Waiting":
         return Waiting(self.ranks[self.rank], other, what, self._timeout_seconds)
 

@@ -210,15 +210,24 @@ class TokenDataset:
         The global batch is ``global_batch`` positions of the endless stream of shuffled epochs;
         a batch may end one epoch and begin the next.
         """
+        return self._part(step, 0, self.sampling.global_batch // self.world_size)
+
+    def _part(self, step: int, first: int, end: int) -> Batch:
+        """This rank's samples of a step from one up to another."""
         local = self.sampling.global_batch // self.world_size
         start = step * self.sampling.global_batch + self.rank * local
-        positions = np.arange(start, start + local)
+        positions = np.arange(start + first, start + end)
         return self._assemble(sample_ids(positions, self.num_samples, self.sampling.seed))
 
-    def micro_batches(self, step: int, num: int) -> tuple[Batch, ...]:
-        """The samples of ``batch(step)`` in ``num`` equal parts, in order."""
-        batch = self.batch(step)
-        local = len(batch.input_ids)
+    def micro_batches(self, step: int, num: int, wanted: range | None = None) -> tuple[Batch, ...]:
+        """The samples of ``batch(step)`` in ``num`` equal parts, in order.
+
+        Args:
+            step: counted from 0.
+            num: parts.
+            wanted: which of them, neighbours; no others are read.
+        """
+        local = self.sampling.global_batch // self.world_size
         if num < 1 or local % num:
             raise error(
                 "uneven-micro-batches",
@@ -226,8 +235,9 @@ class TokenDataset:
                 notes=(f"global batch {self.sampling.global_batch}, ranks {self.world_size}",),
                 help=f"choose a number of micro-batches that divides {local}",
             )
-        size = local // num
-        return tuple(batch.rows(start, start + size) for start in range(0, local, size))
+        size, wanted = local // num, wanted or range(num)
+        batch = self._part(step, wanted.start * size, wanted.stop * size)
+        return tuple(batch.rows(i * size, (i + 1) * size) for i in range(len(wanted)))
 
     def once(self) -> Iterator[Batch]:
         """Every sample of the split once, unshuffled, for evaluation; ranks share each batch.

@@ -2,12 +2,14 @@
 
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.export import ExportFormat
+from openwafer.training.session.following import follow
 from openwafer.training.session.generation import GeneratedTexts, Sampling
 from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.session.pruning.options import Calibration, Pruning, PruningMethod
 from openwafer.training.session.pruning.sparsify import PrunedModel, sparsify
 from openwafer.training.session.session import Session
+from openwafer.training.session.systems import Systems
 from openwafer.training.session.training_loop import TrainResult
 
 __all__ = [
@@ -21,8 +23,10 @@ __all__ = [
     "RunConfig",
     "Sampling",
     "Session",
+    "Systems",
     "TrainResult",
     "Weights",
+    "follow",
     "load_config",
     "show_plan",
     "sparsify",

@@ -44,11 +44,13 @@ from openwafer.training.session.parameter_groups import build_optimizers, freeze
 from openwafer.training.session.precision import Weights
 from openwafer.training.session.sparse_model import make_sparse, sparse_parameters
 from openwafer.training.session.sparse_products import computes_on
+from openwafer.training.session.systems import blocks_of
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.held_gradients import HeldGradients
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
@@ -202,7 +204,7 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
     require_tokens(model, config.batch.sequence_length)
     batches = [
         model_inputs(model, _example(config.batch, vocab_size, config.data.cross_documents))
-        for _ in range(config.batch.num_micro_batches)
+        for _ in largest_block(config)
     ]
 
     def run(model: nn.Module, inputs: object) -> torch.Tensor:
@@ -222,8 +224,26 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
         loss_of=run,
         autocast_dtype=config.precision.autocast_dtype,
         allocation=keeping_freed_memory,
-        held_gradients=held_gradients(model, sparse_parameters(model, config), config.steps),
+        held_gradients=_held_gradients(model, config),
     )
+
+
+def _held_gradients(model: nn.Module, config: RunConfig) -> HeldGradients:
+    held = held_gradients(model, sparse_parameters(model, config), config.steps)
+    if held.by_weight and config.systems > 1:
+        name = next(iter(held.by_weight))
+        raise error(
+            "systems-rigl",
+            f"RigL grows {name!r} by the gradient of the whole weight, and each of "
+            f"{config.systems} systems has that of its own micro-batches",
+            help="choose the algorithm set, static or gmp, or train on one system",
+        )
+    return held
+
+
+def largest_block(config: RunConfig) -> range:
+    """The micro-batches of the system that has most of them."""
+    return max(blocks_of(config.batch.num_micro_batches, config.systems), key=len)
 
 
 def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
@@ -246,6 +266,7 @@ def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
         commits_steps=True,
         # Code of a user's own may count its calls where nobody sees it.
         may_speculate=config.keeps_gradients and not isinstance(config.model, UserModule),
+        systems=config.systems,
         store=store,
     )
 

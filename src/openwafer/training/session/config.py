@@ -168,6 +168,10 @@ class RunConfig:
         checkpoint: when to write checkpoints.
         evaluate: when to evaluate; ``null`` never does.
         trace_steps: steps whose times go to trace.json, where weights stream.
+        systems: processes that run each step together, with a share of its micro-batches each.
+                On the CPU the bits do not depend on how many there are.
+        systems_timeout: seconds after which a system that says nothing counts as lost; one that
+                ends is noticed at once.
     """
 
     steps: int
@@ -195,9 +199,12 @@ class RunConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluate: EvaluateConfig | None = None
     trace_steps: tuple[int, ...] = (3, 4, 5)
+    systems: int = 1
+    systems_timeout: float = 600.0
 
     def __post_init__(self) -> None:
         _require_positive(self, "steps", "log_every", "clip_norm", "device_memory")
+        _require_positive(self, "systems", "systems_timeout")
         if self.ema is not None and not 0 < self.ema < 1:
             raise InvalidFieldError("ema", f"expected between 0 and 1, found {self.ema}")
         if not SMALLEST_SEED <= self.seed <= LARGEST_SEED:

@@ -1,16 +1,24 @@
 """A run with its data, its model and its store at hand, from the beginning or from where it was."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.data import DataSource, Preparation, TokenDataset, find_dataset, prepare
+from openwafer.training.data import (
+    Batch,
+    DataSource,
+    Preparation,
+    TokenDataset,
+    find_dataset,
+    prepare,
+)
 from openwafer.training.models import UserModule
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
@@ -37,10 +45,12 @@ from openwafer.training.session.saved_run import SavedRun, restore_execution
 from openwafer.training.session.sparse_model import require_same_sparsity, sparse_parameters
 from openwafer.training.session.sparse_products import with_measured_products
 from openwafer.training.session.speculation import Speculation
+from openwafer.training.session.systems import BegunRun, Systems
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned, assemble, plan_run, split_that_fits
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
+from openwafer.training.stream.step_plan import StepPlan
 
 DATA_STAYS = "batch, seed and data of a run stay as they are; begin a new run to change them"
 
@@ -58,6 +68,7 @@ class OpenedRun:
         planned, execution, trainer: how steps are run.
         buffers: finds the buffers that training changes.
         mask_log: knows what becomes of the masks of sparse weights.
+        systems: those of the run; ``None`` where there is one.
         steps_done: the number of the next step.
     """
 
@@ -70,7 +81,14 @@ class OpenedRun:
     trainer: Trainer
     buffers: BufferWatch
     mask_log: MaskLog
+    systems: Systems | None = None
     steps_done: int = 0
+
+    def batches(self, step: int) -> tuple[Batch, ...]:
+        """The micro-batches of a step that this system computes."""
+        num = self.config.batch.num_micro_batches
+        block = None if self.systems is None else self.systems.block(num)
+        return self.dataset.micro_batches(step, num, block)
 
     @property
     def opened_model(self) -> OpenedModel:
@@ -113,6 +131,7 @@ def opened(
     saved: SavedRun | None,
     notify: Notify,
     store: StoreOptions,
+    systems: Systems | None = None,
 ) -> Iterator[OpenedRun]:
     """Context in which a run is open: new, or as it was saved.
 
@@ -122,6 +141,7 @@ def opened(
         saved: where to go on; ``None`` begins at step 0.
         notify: told what takes long.
         store: how the store talks to the disk; the run listens to its transfers itself.
+        systems: those of the run, which this one leads; ``None`` where there is one.
     """
     return_large_blocks()
     dataset = _open_data(config, folder, saved, notify)
@@ -145,26 +165,39 @@ def opened(
         folder=folder.store,
         weights=weights.values(),
     )
-    execution = _execute(saved, model, planned, folder, weights)
+    execution = _execute(saved, model, planned, folder, weights, systems)
     weights.clear()
     tracks.recorder = execution.recorder
     try:
-        groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
-        schedule = config.schedule.build(config.steps)
-        speculation = None
-        if planned.speculates and isinstance(execution, StreamedExecution):
-            speculation = Speculation(execution, model)
-        trainer = Trainer(model, execution, groups, schedule, config, speculation)
+        trainer = _make_trainer(config, model, planned, execution, optimizers)
         masks.attach(execution, None if saved is None else saved.state.counts.steps_applied)
         run = OpenedRun(
             config, folder, dataset, model, planned, execution, trainer, buffers, masks.log
         )
+        run.systems = trainer.systems = systems
         if saved is not None:
             run.restore(saved.state)
+        if systems is not None:
+            systems.begin(_begun(run))
         yield run
     finally:
         execution.close()
         execution.store.close()
+
+
+def _make_trainer(
+    config: RunConfig,
+    model: nn.Module,
+    planned: Planned,
+    execution: Execution,
+    optimizers: Sequence[Optimizer],
+) -> Trainer:
+    groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
+    schedule = config.schedule.build(config.steps)
+    speculation = None
+    if planned.speculates and isinstance(execution, StreamedExecution):
+        speculation = Speculation(execution, model)
+    return Trainer(model, execution, groups, schedule, config, speculation)
 
 
 def _require_room(
@@ -196,18 +229,34 @@ def _mask_updates(model: nn.Module, config: RunConfig, folder: RunFolder) -> Mas
     return MaskUpdates(model, parameters, rewinding)
 
 
+def _begun(run: OpenedRun) -> BegunRun:
+    plan = run.planned.plan
+    return BegunRun(
+        run.config,
+        run.dataset.folder.parent.absolute(),
+        run.dataset.fingerprint,
+        # Without what was predicted, which is large.
+        StepPlan(**{each.name: getattr(plan, each.name) for each in fields(StepPlan)}),
+        plan.dry.kinds,
+        plan.predicted_peak_bytes,
+        plan.dry.depends_on_values,
+    )
+
+
 def _execute(
     saved: SavedRun | None,
     model: nn.Module,
     planned: Planned,
     folder: RunFolder,
     weights: Mapping[str, torch.Tensor],
+    systems: Systems | None,
 ) -> Execution:
+    replicas = None if systems is None else systems.replicas
     if saved is not None:
-        return restore_execution(saved, model, planned, folder)
+        return restore_execution(saved, model, planned, folder, replicas)
     # Nothing was saved, so what lies in the store's place was never promised to anyone.
     shutil.rmtree(folder.store, ignore_errors=True)
-    return assemble(model, planned, folder=folder.store, weights=weights)
+    return assemble(model, planned, folder=folder.store, weights=weights, replicas=replicas)
 
 
 def _open_data(

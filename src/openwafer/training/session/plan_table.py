@@ -74,6 +74,10 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         ("a step needs", f"{format_count(plan.step_flops)} floating-point operations"),
         ("a step moves", _traffic(plan.step_bytes)),
     ]
+    if plan.systems > 1:
+        facts.insert(
+            1, ("systems", f"{plan.systems}; what follows is of the first, with the store")
+        )
     if plan.undone_step_bytes is not None and plan.kept_step_bytes is not None:
         facts.append(("if clipped", f"{_traffic(plan.undone_step_bytes)}, as it is run again"))
         facts.append(("if often so", f"{_traffic(plan.kept_step_bytes)}, as gradients are kept"))
@@ -137,6 +141,8 @@ def _time(plan: PlanRecord) -> str:
         plan.step_limit,
         plan.disk_limit_bytes_per_second,
     )
+    if plan.systems > 1:
+        return "not predicted: what passes between systems is not measured"
     if seconds is None:
         return "not predicted: the rate of the store's disk cannot be measured"
     at_rate = f": {format_rate(rate)}" if limit is Limit.DISK and rate is not None else ""

@@ -34,6 +34,7 @@ from openwafer.training.stream.assemble import (
     reopen,
 )
 from openwafer.training.stream.execute.execution import Execution
+from openwafer.training.stream.replicas.replica_link import Replicas
 
 Result = TypeVar("Result")
 
@@ -138,12 +139,16 @@ def _set_aside(folder: RunFolder, step: int) -> None:
 
 
 def restore_execution(
-    saved: SavedRun, model: nn.Module, planned: Planned, folder: RunFolder
+    saved: SavedRun,
+    model: nn.Module,
+    planned: Planned,
+    folder: RunFolder,
+    replicas: Replicas | None = None,
 ) -> Execution:
     """Execute a plan over the saved arrays, whatever plan and tier they were saved under."""
     if saved.checkpoint is None:
         if planned.uses_disk and _same_records(folder.store, planned.plan.layouts):
-            execution = reopen(model, planned, folder=folder.store)
+            execution = reopen(model, planned, folder=folder.store, replicas=replicas)
             planned.updater.counts = saved.state.counts.copy()
             return execution
         saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
@@ -159,7 +164,7 @@ def restore_execution(
         if planned.uses_disk:
             store.commit(saved.state.steps_done, saved.state.to_json())
         planned.updater.counts = saved.state.counts.copy()
-        return execute(model, planned, store)
+        return execute(model, planned, store, replicas)
 
 
 def _same_records(store_folder: Path, layouts: Mapping[str, RecordLayout]) -> bool:

@@ -1,7 +1,7 @@
 """One run, from its config to its last checkpoint."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,6 +39,7 @@ from openwafer.training.session.saved_run import (
     read_newest,
 )
 from openwafer.training.session.sparse_products import with_kept_products
+from openwafer.training.session.systems import Systems, require_alone
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import plan_run
@@ -57,6 +58,7 @@ class Session:
         store: how the parameter store talks to the disk; nothing of it needs to be set.
         trusts_code: whether a factory that the config in a run's folder names may be imported and
             called; one in a config of your own always may.
+        systems: those that train with this one, which leads them; ``None`` where there is one.
 
     Attributes:
         config: the config with all defaults.
@@ -75,10 +77,14 @@ class Session:
         console: Console | None = None,
         store: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
         trusts_code: bool = False,
+        systems: Systems | None = None,
     ) -> None:
         self.config, self.folder = _read(source, tuple(overrides), trusts_code)
         self._console = console or Console()
         self._store = store
+        self._systems = systems
+        if systems is not None:
+            self.config = replace(self.config, systems=systems.size)
         self._step_hooks: list[tuple[StepHook, int]] = []
 
     def plan(self) -> PlanRecord:
@@ -118,7 +124,7 @@ class Session:
             OpenwaferError: ``run-exists`` where there is a run in the folder already; see
                 :func:`~openwafer.training.session.training_loop.train` for the rest.
         """
-        with self.folder.beginning(), naming_checkpoints(self.folder):
+        with self._leading(), self.folder.beginning(), naming_checkpoints(self.folder):
             return self._train(None)
 
     def resume(self, checkpoint: Path | None = None) -> TrainResult:
@@ -128,7 +134,7 @@ class Session:
             checkpoint: go on from this one; what is newer is set aside in the run folder.
         """
         self.folder.require_run()
-        with self._held():
+        with self._leading(), self._held():
             if checkpoint is None:
                 return self._train(find_newest(self.folder))
             return self._train(from_checkpoint(checkpoint, is_chosen=True))
@@ -204,13 +210,26 @@ class Session:
                 )
             yield opened
 
+    def _leading(self) -> AbstractContextManager[None]:
+        if self._systems is None:
+            require_alone(self.config)
+            return nullcontext()
+        return self._systems.leading()
+
     @contextmanager
     def _opened(self, saved: SavedRun | None) -> Iterator[OpenedRun]:
         """The run, its preparation shown while it lasts."""
         with ExitStack() as stack:
             with self._console.status("") as status:
                 run = stack.enter_context(
-                    opened(self._kept_config(), self.folder, saved, status.update, self._store)
+                    opened(
+                        self._kept_config(),
+                        self.folder,
+                        saved,
+                        status.update,
+                        self._store,
+                        self._systems,
+                    )
                 )
             yield run
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +19,8 @@ from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome, Speculation, require_same
+from openwafer.training.session.step_root import NotFiniteError, StepRoot
+from openwafer.training.session.systems import BegunStep, Systems
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.execute.execution import Execution
 
@@ -36,18 +39,6 @@ class Decision:
     coefficient: float | None
 
 
-class NotFiniteError(Exception):
-    """A loss or a gradient norm is NaN or infinite; nothing of its step was applied.
-
-    Attributes:
-        what: the loss of which micro-batch, or the norm, with its value.
-    """
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-
-
 class Trainer:
     """Runs the steps of a run.
 
@@ -60,7 +51,9 @@ class Trainer:
         speculation: undoes updates; ``None`` where a store cannot.
 
     Attributes:
+        systems: those of the run; ``None`` where there is one.
         scaler: the loss scale of an fp16 run.
+        num_tokens: of the last step, over all systems.
     """
 
     def __init__(
@@ -80,8 +73,11 @@ class Trainer:
         self._schedule = schedule
         self._config = config
         self._speculation = speculation
+        self.systems: Systems | None = None
+        self.num_tokens = 0
         self._pass: Callable[[], Outcome] = lambda: Outcome((), None)
         self._outcome = Outcome((), None)
+        self._loss = math.nan
         self._total: torch.Tensor | None = None
         names = [name for name, _ in model.named_parameters()]
         self._norm = GradientNorm(names, execution.updater.norm_dtype)
@@ -92,7 +88,7 @@ class Trainer:
         return self._peaks[0] * self._schedule(step)
 
     def forward_backward(self, step: int, batches: Sequence[Batch]) -> float:
-        """Run the micro-batches of a step and return its loss.
+        """Run the micro-batches of a step, or this system's, and return the step's loss.
 
         Raises:
             NotFiniteError: a loss is; the store is as it was before the step.
@@ -104,19 +100,27 @@ class Trainer:
             self._speculation.begin_step()
         self._pass = partial(self._run, step, batches)
         self._outcome = self._pass()
-        pairs = zip(self._outcome.losses, _shares(batches), strict=True)
-        return math.fsum(loss * share for loss, share in pairs)
+        return self._loss
 
     def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
         device = self._execution.device.torch_device
         forwards = [forward_of(self._model, batch, device) for batch in batches]
-        root = _Root(_shares(batches), 1.0 if self.scaler is None else self.scaler.scale)
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        num_micro_batches = self._config.batch.num_micro_batches
+        root = StepRoot(batches, num_micro_batches, scale, self.systems)
         seed = partial(seed_micro_batch, self._config.seed, step)
-        with keeping_freed_memory():
-            losses = self._execution.run(forwards, root, seed)
+        begun: AbstractContextManager[None] = nullcontext()
+        if self.systems is not None:
+            begun = self.systems.step(BegunStep(step, scale))
+        with begun, keeping_freed_memory():
+            # The leader has the first block: its micro-batches count from 0.
+            self._execution.run(forwards, root, seed)
+        self.num_tokens = root.num_tokens
+        pairs = zip(root.losses, root.shares, strict=True)
+        self._loss = math.fsum(loss * share for loss, share in pairs)
         self._total = None if self._config.clip_norm is None else self._norm.total()
         norm = None if self._total is None else self._total.item()
-        return Outcome(tuple(losses), norm)
+        return Outcome(root.losses, norm)
 
     def decide(self) -> Decision:
         """Decide about the gradients, which are complete, and move the loss scale.
@@ -188,32 +192,3 @@ class Trainer:
             self.scaler.unscale(gradients.values())
         if self._config.clip_norm is not None:
             self._norm.add(gradients)
-
-
-class _Root:
-    """What backward starts from: a finite loss times its share of the step times the loss scale.
-
-    Attributes:
-        shares: share of each micro-batch in the mean over the step.
-    """
-
-    def __init__(self, shares: Sequence[float], scale: float) -> None:
-        self.shares = shares
-        self._scale = scale
-        self._index = 0
-
-    def __call__(self, loss: torch.Tensor) -> torch.Tensor:
-        index = self._index
-        self._index += 1
-        if not math.isfinite(loss.item()):
-            raise NotFiniteError(f"the loss of micro-batch {index} is {loss.item()}")
-        share = self.shares[index]
-        num_equal = round(1 / share)
-        # A division, as the plain loop has: 1 / 3 is rounded, and the product once more.
-        weighed = loss / num_equal if share == 1 / num_equal else loss * share
-        return weighed if self._scale == 1.0 else weighed * self._scale
-
-
-def _shares(batches: Sequence[Batch]) -> list[float]:
-    targets = [batch.num_targets for batch in batches]
-    return [count / sum(targets) for count in targets]

@@ -39,7 +39,7 @@ from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.sparse_products import describe_products
 from openwafer.training.session.step_meter import StepMeter
-from openwafer.training.session.trainer import NotFiniteError
+from openwafer.training.session.step_root import NotFiniteError
 from openwafer.training.store import list_checkpoints
 from openwafer.training.store.checkpoint import NOT_WRITTEN
 from openwafer.training.stream.plan.report import to_json
@@ -215,7 +215,7 @@ class _Loop:
     def _step(self, step: int) -> None:
         run = self._run
         self._meter.start()
-        batches = run.dataset.micro_batches(step, run.config.batch.num_micro_batches)
+        batches = run.batches(step)
         with self._traced(step):
             try:
                 self._loss = run.trainer.forward_backward(step, batches)
@@ -232,7 +232,7 @@ class _Loop:
             loss=self._loss,
             learning_rate=run.trainer.learning_rate(step),
             grad_norm=decision.grad_norm,
-            num_tokens=sum(batch.num_tokens for batch in batches),
+            num_tokens=run.trainer.num_tokens,
         )
         self._lines.metrics.append(metrics)
         self._note_masks(step)

@@ -51,6 +51,7 @@ from openwafer.training.stream.plan.step_time import Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
+from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.schedule import UpdateTiming
 
 HOST_SHARE: Final = 0.8
@@ -79,6 +80,7 @@ class StreamOptions:
             arrive instead, where a disk tier can undo them; the caller runs a step again that
             turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
         by_expert: whether the experts of one weight may stream one by one.
+        systems: ranks that run a step together; one of them has the store.
         store: options of the store.
     """
 
@@ -97,6 +99,7 @@ class StreamOptions:
     commits_steps: bool = False
     may_speculate: bool = False
     by_expert: bool = True
+    systems: int = 1
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
 
     @property
@@ -143,6 +146,9 @@ class Planned:
         predicted = predict(
             self.plan, self._moved.usual, self.updater, self.device, allocation, self.folder
         )
+        if self.options.systems > 1:
+            # What passes between systems has been timed nowhere.
+            predicted = replace(predicted, time=None)
         after = resident_now()
         # Trials bring in what of the libraries a step uses.
         grown = 0 if before is None or after is None else max(after - before, 0)
@@ -187,7 +193,7 @@ class Planned:
             peak = host_peak(beside, self.plan, self.placement, self.ring_bytes)
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
-        return replace(described, sparse=self._sparse())
+        return replace(described, sparse=self._sparse(), systems=self.options.systems)
 
     @property
     def timing(self) -> UpdateTiming:
@@ -249,6 +255,7 @@ def plan_run(
             the forward of a streamed model writes to weights, which would not reach the store;
             ``sparse-gradient`` for embeddings that make sparse gradients.
     """
+    options = _for_systems(options)
     device, model = make_device(options), workload.model
     _check_gradients_are_dense(model)
     lay_out = _lay_out(model, updater, options)
@@ -266,7 +273,7 @@ def plan_run(
         resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device)
         + workload.held_gradients.more_while_resident(split),
         overhead_bytes=device.overhead_bytes + workload.held_gradients.while_streaming(split),
-        overlaps=device.is_asynchronous,
+        overlaps=_overlaps(device, options),
         mode=_mode(options, updater, device),
         activations=options.activations,
         default_activations=options.default_activations,
@@ -274,7 +281,7 @@ def plan_run(
     )
     with unseen(workload):
         plan = make_plan(request, split_at)
-    _refuse_uses(model, plan)
+    _refuse_uses(model, plan, options)
     speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
     placement = place(plan.layouts, _for_mode(host, plan.mode), speculates=speculates)
     if Tier.DISK not in placement.tiers.values():
@@ -293,11 +300,54 @@ def split_that_fits(
     Raises:
         OpenwaferError: ``store-too-large`` and ``host-memory-too-small``, without a walk.
     """
+    options = _for_systems(options)
     may_slice = options.by_expert and options.mode is not Mode.RESIDENT
     sliced = expert_weights(model, updater) if may_slice else {}
     any_split = _any_split(model, options, sliced)
     host = _for_mode(_host_budget(options, folder), options.mode)
     return split_for_host(model, any_split, _lay_out(model, updater, options), host)
+
+
+def _for_systems(options: StreamOptions) -> StreamOptions:
+    """Options that hold for several ranks, where there are several.
+
+    Which experts a rank uses depends on its tokens, and all ranks fetch the same. No rank undoes
+    what another one has seen.
+    """
+    if options.systems == 1:
+        return options
+    if options.mode is Mode.RESIDENT:
+        raise error(
+            "systems-resident",
+            f"streaming.mode is resident, and the weights of {options.systems} systems stream "
+            "from one store",
+            help="leave streaming.mode out",
+        )
+    return replace(options, mode=Mode.STREAMED, by_expert=False, may_speculate=False)
+
+
+def _overlaps(device: Device, options: StreamOptions) -> bool:
+    # What goes to other ranks is a copy, as what goes to a device with memory of its own.
+    return device.is_asynchronous or options.systems > 1
+
+
+def _refuse_replicas(plan: StreamPlan) -> None:
+    if plan.is_changed:
+        raise error(
+            "systems-share-state",
+            "the model's forward changes what the next forward sees, such as running statistics, "
+            "and on several systems the next one may be elsewhere",
+            help="train on one system, or replace such layers: LayerNorm and GroupNorm for "
+            "BatchNorm",
+        )
+    if plan.split.inner:
+        inner = next(iter(plan.split.inner))
+        raise error(
+            "systems-nested",
+            f"{inner!r} has layers inside, which every micro-batch may use or not, and all systems "
+            "fetch the same layers",
+            help=f"name it in streaming.layers as one layer: streaming.layers: [{inner}]",
+        )
 
 
 def _host_budget(options: StreamOptions, folder: Path | None) -> HostBudget:
@@ -328,7 +378,9 @@ def _check_gradients_are_dense(model: nn.Module) -> None:
             )
 
 
-def _refuse_uses(model: nn.Module, plan: StreamPlan) -> None:
+def _refuse_uses(model: nn.Module, plan: StreamPlan, options: StreamOptions) -> None:
+    if options.systems > 1:
+        _refuse_replicas(plan)
     if plan.mode is Mode.STREAMED:
         _check_max_norms(model)
         for name in plan.dry.written:
@@ -360,6 +412,7 @@ def assemble(
     *,
     folder: Path | None,
     weights: Mapping[str, torch.Tensor] | None = None,
+    replicas: Replicas | None = None,
 ) -> Execution:
     """Create the store of a planned run and move the model's weights into it.
 
@@ -370,13 +423,14 @@ def assemble(
         planned: the plan.
         folder: used only by a plan that uses disk.
         weights: initial weights by name, fp32 for masters; ``None`` takes those of the model.
+        replicas: the ranks of the run, where there are several.
     """
     if weights is None:
         check_own_memory(model)
     with closed_on_error(create_store(planned, folder)) as store:
         write_weights(store, dict(model.named_parameters()) if weights is None else weights)
         planned.updater.initialise(store)
-        return execute(model, planned, store)
+        return execute(model, planned, store, replicas)
 
 
 @contextmanager
@@ -398,7 +452,9 @@ def create_store(planned: Planned, folder: Path | None) -> ParameterStore:
     )
 
 
-def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
+def reopen(
+    model: nn.Module, planned: Planned, *, folder: Path, replicas: Replicas | None = None
+) -> Execution:
     """Open the store of an earlier run at its last commit, under the plan's placement.
 
     The records must be those of the plan (``planned.plan.layouts``); a run planned with others
@@ -412,13 +468,15 @@ def reopen(model: nn.Module, planned: Planned, *, folder: Path) -> Execution:
         options=planned.options.store,
     )
     with closed_on_error(store):
-        return execute(model, planned, store)
+        return execute(model, planned, store, replicas)
 
 
-def execute(model: nn.Module, planned: Planned, store: ParameterStore) -> Execution:
+def execute(
+    model: nn.Module, planned: Planned, store: ParameterStore, replicas: Replicas | None = None
+) -> Execution:
     """Execute a plan over a store that holds the model's records."""
     casting = partial(autocast, planned.device.torch_device, planned.workload.autocast_dtype)
-    context = StepContext(planned.timing, casting)
+    context = StepContext(planned.timing, casting, replicas)
     if _has_own_memory(planned.device):
         for buffer in model.buffers():
             # The same tensor object, so that whoever holds it sees the values of training.
@@ -469,7 +527,7 @@ def make_device(options: StreamOptions) -> Device:
 
     Raises:
         OpenwaferError: ``device-unknown`` when there is no such name, ``device-missing`` when
-            it is not there.
+            it is not there, ``systems-device``.
     """
     name = options.device
     if name == "auto":
@@ -482,6 +540,12 @@ def make_device(options: StreamOptions) -> Device:
             f"torch knows no device {options.device!r}",
             help="write auto, cpu, cuda or cuda:1",
         ) from cause
+    if options.systems > 1 and torch_device.type != "cpu":
+        raise error(
+            "systems-device",
+            f"{options.systems} systems train on the CPU, and the device is {torch_device}",
+            help="set streaming.device to cpu, or train on one system",
+        )
     if torch_device.type == "cpu":
         return CpuDevice(options.device_memory_bytes, options.link_bytes_per_second)
     if torch_device.type == "cuda" and (torch_device.index or 0) < torch.cuda.device_count():

@@ -34,6 +34,7 @@ class ArrivingGradients:
         watchers: look at the gradients of each micro-batch.
         slices_wait: whether gradients of slices are complete only when their layer is passed, where
             there are several micro-batches.
+        keeps_parts: whether the micro-batches' gradients are not to be added here.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ArrivingGradients:
     ) -> None:
         self.watchers = GradientWatchers(parameters)
         self.slices_wait = False
+        self.keeps_parts = False
         self.watchers.passes_over = lambda name: split.record_of[name] in self._apart
         self._split = split
         self._parameters = parameters
@@ -74,7 +76,7 @@ class ArrivingGradients:
         """A pass of so many micro-batches begins; their forwards run in falling order or rising."""
         self._num_micro_batches = num_micro_batches
         self._unforeseen.clear()
-        apart = self._split.records if is_rising else self._often_used
+        apart = self._split.records if is_rising or self.keeps_parts else self._often_used
         self._apart = set(apart) if num_micro_batches > 1 else set()
 
     def keep_apart(self, records: Iterable[str]) -> None:
@@ -131,6 +133,19 @@ class ArrivingGradients:
             if gradient is not None:
                 gradients[name] = gradient
         return gradients
+
+    def take_parts(self, record: str) -> list[dict[str, torch.Tensor]]:
+        """As :meth:`take`, of each micro-batch by itself, in rising order and in host memory."""
+        if record not in self._apart:
+            gradients = self.take(record)
+            return [gradients] if gradients else []
+        self._num_arrived.pop(record, None)
+        by_index: dict[int, dict[str, torch.Tensor]] = {}
+        for name in self._split.records[record]:
+            for index, gradient in self._parts.pop(name, {}).items():
+                self.watchers.show(index, name, gradient)
+                by_index.setdefault(index, {})[name] = gradient
+        return [by_index[index] for index in sorted(by_index)]
 
     def _sum_of_parts(self, name: str) -> torch.Tensor | None:
         parts = self._parts.pop(name, None)

@@ -34,13 +34,14 @@ from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import Arrays
+from openwafer.training.stream.replicas.replica_link import Replicas, replica_link
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
 Gradients = Mapping[str, torch.Tensor]
 Watcher = Callable[[Gradients], None]
 Seed = Callable[[int], None]
-Root = Callable[[torch.Tensor], torch.Tensor]
+Root = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,12 @@ class StepContext:
     Attributes:
         timing: when records are updated.
         autocast: makes the context that forwards, and nothing else, run in.
+        replicas: the ranks of the run, where there are several and weights stream.
     """
 
     timing: UpdateTiming
     autocast: Callable[[], AbstractContextManager[object]]
+    replicas: Replicas | None = None
 
 
 class Execution(Protocol):
@@ -112,9 +115,9 @@ class Execution(Protocol):
 
         Args:
             forwards: one function a micro-batch, returning its loss.
-            root: turns a loss into what backward starts from: weighs it, scales it, refuses it.
-                Called once a micro-batch, in rising order. What it raises leaves the store as it
-                was before the step.
+            root: turns losses into what backward starts from: weighs them, scales them, refuses
+                them. Called with those of all micro-batches, or of one after the other, in rising
+                order. What it raises leaves the store as it was before the step.
             seed: sets the random generators for the micro-batch of an index.
 
         Returns:
@@ -174,7 +177,9 @@ class StreamedExecution:
             weights.unbind(record)
         self._autocast = context.autocast
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
-        self.executor = Executor(model, plan.split, weights, self.link, device, self.recorder)
+        self._replica_link = replica_link(context.replicas, weights, plan.split, self.link)
+        link = self._replica_link or self.link
+        self.executor = Executor(model, plan.split, weights, link, device, self.recorder)
         self.executor.checks_schedule = is_checking()
         self.executor.casts.is_checking = True
         self.adopt(plan)
@@ -236,9 +241,10 @@ class StreamedExecution:
         try:
             with self.device.active(is_watched=self.recorder.trace is not None):
                 with self._autocast():
-                    losses = run_forward(self.executor, forwards, seed)
+                    may_repeat = self._replica_link is None
+                    losses = run_forward(self.executor, forwards, seed, may_repeat=may_repeat)
                 self.flush()
-                torch.autograd.backward([root(loss) for loss in losses])
+                torch.autograd.backward(root(losses))
                 if self.executor.is_in_pass:
                     self.executor.end_pass()
                 return [loss.item() for loss in losses]
@@ -302,6 +308,8 @@ class StreamedExecution:
     def close(self) -> None:
         """See :class:`Execution`."""
         self.executor.detach()
+        if self._replica_link is not None:
+            self._replica_link.close()
         self.link.close()
 
 
@@ -376,7 +384,7 @@ class ResidentExecution:
                     seed(index)
                 with self._autocast():
                     loss = forward()
-                root(loss).backward()
+                torch.autograd.backward(root([loss]))
                 losses.append(loss.item())
         for watcher in self._watchers:
             watcher(self._gradients())

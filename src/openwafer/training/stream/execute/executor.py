@@ -82,6 +82,7 @@ class Executor:
             ended, when a backward begins.
         checks_schedule: whether every pass is compared with its schedule.
         pause: what happens where a layer begins; the rotation of micro-batches replaces it.
+        push: takes a record's gradients to the host side.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Executor:
         self.watching: Callable[[str, Any, Any], AbstractContextManager[None]] | None = None
         self.calling: Callable[[str, Function, Any, Any], Any] = _call
         self.pause: Callable[[Layer], int] | None = None
+        self.push: Callable[[str], None] = self._push
         self.checks_schedule = False
         self._phase = Phase.IDLE
         self._walk = Walk()
@@ -222,7 +224,7 @@ class Executor:
             OpenwaferError: ``weights-written``, ``weights-kept``, after all that.
         """
         for record in self.gradients.begun:
-            self._push(record)
+            self.push(record)
         self._push_zeros(lambda record: True)
         planned = [one.target for one in self._walk.rest() if one.kind is Kind.RELEASE]
         held = [record for record in (*planned, *self.split.records) if record != PINNED]
@@ -343,7 +345,7 @@ class Executor:
         """Push what the backward pass has left behind, though some micro-batch did not use it."""
         for record in self.gradients.begun:
             if self._is_passed(visit, record):
-                self._push(record)
+                self.push(record)
         self._push_zeros(partial(self._is_passed, visit))
 
     def _is_passed(self, visit: int, record: str) -> bool:
@@ -464,7 +466,7 @@ class Executor:
         self._join_backward(f"weight {name!r}")
         record = self.gradients.note(name)
         if record is not None:
-            self._push(record)
+            self.push(record)
 
     def _note_update(self, record: str) -> None:
         self.log.executed.append((Kind.UPDATE, record))

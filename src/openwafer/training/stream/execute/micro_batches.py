@@ -91,6 +91,8 @@ def run_forward(
     executor: Executor,
     forwards: Sequence[Forward],
     seed: Callable[[int], None] | None = None,
+    *,
+    may_repeat: bool = True,
 ) -> list[torch.Tensor]:
     """Run the forwards of all micro-batches of a step and begin a pass.
 
@@ -98,6 +100,7 @@ def run_forward(
         executor: of the model that the forwards call.
         forwards: one function a micro-batch, returning its loss (a scalar).
         seed: sets the random generators for the micro-batch of that index.
+        may_repeat: whether forwards may be run a second time.
 
     Returns:
         The losses, in the order of ``forwards``.
@@ -105,7 +108,7 @@ def run_forward(
     Raises:
         OpenwaferError: ``loss-not-scalar``.
     """
-    results = run_in_rotation(executor, forwards, seed)
+    results = run_in_rotation(executor, forwards, seed, may_repeat=may_repeat)
     return [_scalar(index, result) for index, result in enumerate(results)]
 
 

@@ -167,6 +167,10 @@ class StoreLink:
         """See :class:`HostLink`."""
         return self._fetches.complete(record)
 
+    def is_fetching(self, record: str) -> bool:
+        """Whether a fetch of the record has begun and is not served."""
+        return self._fetches.is_begun(record)
+
     def release(self, record: str) -> None:
         """See :class:`HostLink`. An update that waited for the weights to be free is made now."""
         self._fetches.release(record)

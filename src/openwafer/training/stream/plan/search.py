@@ -81,11 +81,13 @@ class StreamPlan(StepPlan):
         dry: the dry run of this plan; in a resident run, of one that streams on demand, apart from
             the activations.
         calls: of operators in a step.
+        is_changed: whether the model is one that its forwards change.
     """
 
     predicted_peak_bytes: int
     dry: DryRun
     calls: StepCalls
+    is_changed: bool = False
 
 
 @dataclass(frozen=True)
@@ -468,6 +470,7 @@ class _Search:
             received=run.received,
             dry=run,
             calls=run.calls,
+            is_changed=self.is_changed,
         )
 
 

@@ -1,0 +1,155 @@
+"""Starts the other systems of a run on this host, or takes a place among launched ones.
+
+A launcher such as torchrun starts the same command everywhere and says by environment variables who
+is who. Without one, the process of the command is the first system, and starts the others.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import torch
+import typer
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
+from openwafer.training.collectives.joining import (
+    RANK,
+    RESTARTS,
+    launched_rank,
+    meet_here,
+)
+from openwafer.training.session import RunConfig
+from openwafer.training.session.following import follow
+from openwafer.training.session.systems import Systems
+
+NUM_LAST_LINES: Final = 12
+SECONDS_TO_END: Final = 30.0
+
+
+@contextmanager
+def systems_of(config: RunConfig, asked: int | None) -> Iterator[Systems | None]:
+    """Context in which all systems of a run are there; ``None`` for one that is alone.
+
+    A system that does not lead computes its share of the run in here, and leaves the command.
+
+    Args:
+        config: of the run.
+        asked: number of systems that the command names.
+
+    Raises:
+        OpenwaferError: ``systems-launched``, ``rank-missing``.
+    """
+    launched = launched_rank()
+    if launched is not None:
+        _check_launched(launched[1], asked)
+        systems = Systems.launched(config.systems_timeout)
+        if not systems.is_leader:
+            follow(systems)
+            raise typer.Exit
+        yield systems
+        return
+    size = config.systems
+    if size == 1:
+        yield None
+        return
+    threads = max(1, torch.get_num_threads() // size)
+    torch.set_num_threads(threads)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="openwafer-systems-")))
+        meeting, variables = meet_here(size, config.systems_timeout)
+        variables["OMP_NUM_THREADS"] = str(threads)
+        others = [_start(rank, variables, folder) for rank in range(1, size)]
+        with _ending(others), _telling_last_words(others):
+            yield Systems(meeting)
+
+
+def is_restart() -> bool:
+    """Whether a launcher has started this command before, and some process of it has failed."""
+    return int(os.environ.get(RESTARTS, "0")) > 0
+
+
+def _check_launched(size: int, asked: int | None) -> None:
+    if asked is not None and asked != size:
+        raise error(
+            "systems-launched",
+            f"--systems is {asked}, and the launcher has started {size} processes",
+            help="leave --systems out: the launcher's number counts",
+        )
+
+
+@dataclass(frozen=True)
+class _Other:
+    """Another system on this host."""
+
+    rank: int
+    process: subprocess.Popen[bytes]
+    words: Path
+
+
+def _start(rank: int, variables: dict[str, str], folder: Path) -> _Other:
+    words = folder / f"{rank}.txt"
+    with words.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, *sys.orig_argv[1:]],
+            env={**os.environ, **variables, RANK: str(rank)},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C is for the system that leads, which ends the others after its step.
+            start_new_session=True,
+        )
+    return _Other(rank, process, words)
+
+
+@contextmanager
+def _ending(others: list[_Other]) -> Iterator[None]:
+    """Context after which the others have ended: by themselves, unless it is left by an error."""
+    seconds = 0.0
+    try:
+        yield
+        seconds = SECONDS_TO_END
+    finally:
+        for other in others:
+            try:
+                other.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                other.process.kill()
+                other.process.wait()
+
+
+@contextmanager
+def _telling_last_words(others: list[_Other]) -> Iterator[None]:
+    try:
+        yield
+    except OpenwaferError as found:
+        told = [_last_words(other) for other in others if _has_failed(other)]
+        if not told:
+            raise
+        raise OpenwaferError(*found.diagnostics, *told) from found
+
+
+def _has_failed(other: _Other) -> bool:
+    try:
+        # One that meets an error is lost to the first system a moment before it ends.
+        return other.process.wait(1.0) != 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _last_words(other: _Other) -> Diagnostic:
+    lines = other.words.read_text(errors="replace").splitlines()[-NUM_LAST_LINES:]
+    return Diagnostic(
+        Severity.ERROR,
+        "system-ended",
+        f"system {other.rank}, a process of this command, ended with code "
+        f"{other.process.returncode}",
+        notes=tuple(lines) or ("it said nothing",),
+        help="mend what it says, or train on fewer systems; the run goes on from its last step "
+        "by openwafer resume",
+    )

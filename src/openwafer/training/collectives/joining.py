@@ -1,0 +1,121 @@
+"""Processes become the ranks of a run: they meet at a store of keys, and connect in groups."""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from openwafer.diagnostics import error
+from openwafer.training.collectives.group import Group, Rank
+
+RANK: Final = "RANK"
+WORLD_SIZE: Final = "WORLD_SIZE"
+MASTER_ADDR: Final = "MASTER_ADDR"
+MASTER_PORT: Final = "MASTER_PORT"
+# Of the elastic launcher, which has a store of its own at that address.
+AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
+RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where processes meet, and who this one is.
+
+    Attributes:
+        store: of keys, which all processes reach.
+        rank: of this process.
+        size: how many there are.
+        timeout_seconds: how long one waits for another, here and in every message.
+    """
+
+    store: Store
+    rank: int
+    size: int
+    timeout_seconds: float
+
+    def groups(self, names: Sequence[str]) -> list[Group]:
+        """Connect all processes, once for each name; all of them call this with the same names.
+
+        Raises:
+            OpenwaferError: ``rank-missing`` where one of them does not come.
+        """
+        ranks = self._meet()
+        limit = timedelta(seconds=self.timeout_seconds)
+        joined = []
+        for name in names:
+            store = PrefixStore(name, self.store)
+            processes = dist.ProcessGroupGloo(store, self.rank, self.size, limit)
+            as_group = cast("dist.ProcessGroup", processes)
+            joined.append(Group(as_group, ranks, self.timeout_seconds))
+        return joined
+
+    def _meet(self) -> list[Rank]:
+        self.store.set_timeout(timedelta(seconds=self.timeout_seconds))
+        self.store.set(_host_key(self.rank), socket.gethostname())
+        ranks = []
+        for rank in range(self.size):
+            try:
+                ranks.append(Rank(rank, self.store.get(_host_key(rank)).decode()))
+            except RuntimeError as cause:
+                raise error(
+                    "rank-missing",
+                    f"rank {self.rank} of {self.size} waited {self.timeout_seconds:.0f} s for "
+                    f"rank {rank}, which did not come",
+                    help="see what that process said, and that it reaches this host",
+                ) from cause
+        return ranks
+
+
+def _host_key(rank: int) -> str:
+    return f"openwafer/host/{rank}"
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Rank and number of ranks that a launcher gave this process; ``None`` without one."""
+    if not {RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT} <= environment.keys():
+        return None
+    return int(environment[RANK]), int(environment[WORLD_SIZE])
+
+
+def meet_launched(timeout_seconds: float) -> Meeting:
+    """Meet the other processes of a launcher, by torch's environment variables."""
+    launched = launched_rank()
+    assert launched is not None
+    rank, size = launched
+    has_agent = os.environ.get(AGENT_STORE) == "True"
+    store = TCPStore(
+        os.environ[MASTER_ADDR],
+        int(os.environ[MASTER_PORT]),
+        size,
+        is_master=rank == 0 and not has_agent,
+        timeout=timedelta(seconds=timeout_seconds),
+        wait_for_workers=False,
+    )
+    # What an earlier attempt of the launcher left there is of other processes.
+    attempt = PrefixStore(f"attempt-{os.environ.get(RESTARTS, '0')}", store)
+    return Meeting(attempt, rank, size, timeout_seconds)
+
+
+def meet_here(size: int, timeout_seconds: float) -> tuple[Meeting, dict[str, str]]:
+    """Begin a meeting on this host as rank 0; returns the variables by which the others find it."""
+    store = TCPStore(
+        "localhost",
+        0,
+        size,
+        is_master=True,
+        timeout=timedelta(seconds=timeout_seconds),
+        wait_for_workers=False,
+    )
+    variables = {
+        WORLD_SIZE: str(size),
+        MASTER_ADDR: "localhost",
+        MASTER_PORT: str(store.port),
+        AGENT_STORE: "True",
+    }
+    attempt = PrefixStore("attempt-0", store)
+    return Meeting(attempt, 0, size, timeout_seconds), variables

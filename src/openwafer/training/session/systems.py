@@ -1,0 +1,216 @@
+"""The systems of a run: one leads and has the store, the others compute their share of each step.
+
+All of them run the same steps: the leader tells each one when it begins. The micro-batches of a
+step are dealt in blocks of neighbours, in the order of the ranks, so that gradients can be summed
+in the order of a loop on one device. At the turn from forward to backward the losses of all
+micro-batches are known on all systems, which so refuse a step together.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.collectives.group import Rank
+from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
+from openwafer.training.collectives.signals import LEADER, Leading, Signal
+from openwafer.training.data import Batch
+from openwafer.training.session.config import RunConfig
+from openwafer.training.stream.execute.call_kinds import CallKind
+from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.step_plan import StepPlan
+
+GROUPS: Final = ("signals", "losses", "weights", "gradients")
+
+
+@dataclass(frozen=True)
+class BegunRun:
+    """What a system needs to know of a run that begins or goes on.
+
+    Attributes:
+        config: of the run.
+        data_folder: where the tokens are.
+        data: fingerprint of the batches.
+        plan: of a step.
+        kinds: of calls that it has room for.
+        predicted_peak_bytes: see :class:`StreamPlan`.
+        depends_on_values: whether passes of one kind may take different memory.
+    """
+
+    config: RunConfig
+    data_folder: Path
+    data: str
+    plan: StepPlan
+    kinds: tuple[CallKind, ...]
+    predicted_peak_bytes: int
+    depends_on_values: bool
+
+
+@dataclass(frozen=True)
+class BegunStep:
+    """A step that begins.
+
+    Attributes:
+        step: its number.
+        loss_scale: multiplies losses.
+    """
+
+    step: int
+    loss_scale: float
+
+
+class MicroBatchReport(NamedTuple):
+    """What all systems know of a micro-batch at the turn to backward.
+
+    Attributes:
+        loss: the mean over its targets.
+        num_targets: that it has.
+        num_tokens: that it has, padding left out.
+    """
+
+    loss: float
+    num_targets: int
+    num_tokens: int
+
+    @classmethod
+    def of(cls, batch: Batch, loss: float) -> "MicroBatchReport":
+        """The report of a batch."""
+        return cls(loss, batch.num_targets, batch.num_tokens)
+
+
+class Systems:
+    """The systems of a run as one of them sees them.
+
+    Args:
+        meeting: where they meet.
+
+    Attributes:
+        rank, size: this system's index, and how many there are.
+        replicas: how weights and gradients pass.
+        signals: what the leader tells.
+
+    Raises:
+        OpenwaferError: ``rank-missing``.
+    """
+
+    def __init__(self, meeting: Meeting) -> None:
+        self.rank, self.size = meeting.rank, meeting.size
+        self.signals, self._losses, weights, gradients = meeting.groups(GROUPS)
+        self.replicas = Replicas(weights, gradients)
+        self._leading = Leading(self.signals) if self.is_leader else None
+
+    @classmethod
+    def launched(cls, timeout_seconds: float = 600.0) -> "Systems":
+        """Those that a launcher such as torchrun has started, each of which calls this.
+
+        Args:
+            timeout_seconds: after which one that says nothing counts as lost.
+
+        Raises:
+            OpenwaferError: ``rank-missing``, ``systems-missing`` where no launcher is.
+        """
+        if launched_rank() is None:
+            raise error(
+                "systems-missing",
+                "no launcher has said which of the systems this process is",
+                help="start the program by torchrun",
+            )
+        return cls(meet_launched(timeout_seconds))
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this system has the store."""
+        return self.rank == LEADER
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """All of them."""
+        return self.signals.ranks
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        """Context of the leader's work, after which the others end."""
+        assert self._leading is not None
+        try:
+            yield
+        finally:
+            # Who is lost by now has nothing left to do.
+            with suppress(OpenwaferError):
+                self._leading.end()
+
+    def begin(self, run: BegunRun) -> None:
+        """Tell the others of a run."""
+        self._tell(Signal.BEGIN, run)
+
+    @contextmanager
+    def step(self, begun: BegunStep) -> Iterator[None]:
+        """Context of a step on all systems."""
+        assert self._leading is not None
+        self._leading.tell(Signal.STEP, begun)
+        yield
+        self._leading.go_on()
+
+    def _tell(self, signal: Signal, content: object) -> None:
+        assert self._leading is not None
+        self._leading.tell(signal, content)
+        self._leading.go_on()
+
+    def block(self, num_micro_batches: int) -> range:
+        """Indices of this system's micro-batches.
+
+        Raises:
+            OpenwaferError: ``systems-idle`` where some system would have none.
+        """
+        return self.blocks(num_micro_batches)[self.rank]
+
+    def blocks(self, num_micro_batches: int) -> list[range]:
+        """Those of all systems, which differ by one at most; see :meth:`block`."""
+        return blocks_of(num_micro_batches, self.size)
+
+    def exchange(
+        self, own: Sequence[MicroBatchReport], num_micro_batches: int
+    ) -> list[MicroBatchReport]:
+        """The reports of all micro-batches, given those of this system's.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        blocks = self.blocks(num_micro_batches)
+        table = torch.zeros(max(map(len, blocks)), len(MicroBatchReport._fields)).double()
+        table[: len(own)] = torch.tensor(own, dtype=torch.float64)
+        tables = self._losses.gather(table, "its losses")
+        return [
+            MicroBatchReport(loss, int(num_targets), int(num_tokens))
+            for block, found in zip(blocks, tables, strict=True)
+            for loss, num_targets, num_tokens in found[: len(block)].tolist()
+        ]
+
+
+def blocks_of(num_micro_batches: int, num_systems: int) -> list[range]:
+    """Blocks of neighbouring micro-batches, one for each system; see :meth:`Systems.block`."""
+    if num_micro_batches < num_systems:
+        raise error(
+            "systems-idle",
+            f"a step has {num_micro_batches} micro-batches, and there are {num_systems} systems",
+            help=f"set batch.micro_batches to {num_systems} or more, on one system too where the "
+            "bits are to be the same, or use fewer systems",
+        )
+    ends = [rank * num_micro_batches // num_systems for rank in range(num_systems + 1)]
+    # The first systems have no more than the others, since sums begin there.
+    return [range(start, end) for start, end in pairwise(ends)]
+
+
+def require_alone(config: RunConfig) -> None:
+    """Raise ``systems-missing`` for a run of several systems in a process that has met no other."""
+    if config.systems > 1:
+        raise error(
+            "systems-missing",
+            f"systems is {config.systems}, and this process is alone",
+            help="start all of them: openwafer train CONFIG --systems "
+            f"{config.systems}, or torchrun; to go on with one, set systems to 1",
+        )

@@ -1,0 +1,250 @@
+"""The host side of one rank among several.
+
+The owner's store is the only one. A fetch is the owner's own, and a broadcast of what it brought;
+a push gives a rank's gradients to the sum over all ranks, and the sum is pushed to the store when
+it is complete. So everything that stands on a push, norms and updates above all, sees the gradient
+of the whole step, once.
+
+Fetches of a pass with gradients are made by all ranks in one order, that of their common schedule.
+A pass without gradients belongs to the rank that makes it: only the owner can.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from openwafer.diagnostics import error
+from openwafer.training.collectives.broadcasts import Broadcasts
+from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
+from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.link.store_link import StoreLink
+from openwafer.training.stream.schedule import Action, Kind
+
+FORESEEN = frozenset({Kind.FETCH, Kind.UPDATE})
+OWNER = 0
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """The ranks of a run, joined for a step.
+
+    Attributes:
+        weights: the ranks as weights go out to them.
+        gradients: the same, as gradients come back.
+    """
+
+    weights: Group
+    gradients: Group
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this rank has the store."""
+        return self.weights.rank == OWNER
+
+
+@dataclass(frozen=True)
+class _Fetch:
+    record: str
+    slot: Tensor
+
+
+class ReplicaLink:
+    """See :class:`~openwafer.training.stream.link.host_link.HostLink`.
+
+    Args:
+        replicas: the ranks.
+        records: by name, the parameters of each record that get a gradient, of which shapes and
+            dtypes count; equal on all ranks, in the same order.
+        own: of the rank that has the store; ``None`` on the others.
+    """
+
+    # A broadcast needs memory that is there on every rank.
+    lends_memory = False
+
+    def __init__(
+        self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink | None
+    ) -> None:
+        owners = dict.fromkeys(records, OWNER)
+        self._own = own
+        self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners)
+        trained = {record: tensors for record, tensors in records.items() if tensors}
+        self._sums = OrderedSums(replicas.gradients, trained, owners)
+        self._on_update: Callable[[str], None] = lambda record: None
+        # Fetches of this pass whose broadcast has not begun.
+        self._waiting: deque[_Fetch] = deque()
+        # Positions of what the store is told of the pass.
+        self._foreseen: list[int] = []
+        self._is_open = self._is_joint = False
+        self._is_summing = False
+        self._pushed: set[str] = set()
+
+    @property
+    def on_update(self) -> Callable[[str], None]:
+        """See :class:`HostLink`."""
+        return self._on_update
+
+    @on_update.setter
+    def on_update(self, told: Callable[[str], None]) -> None:
+        self._on_update = told
+        if self._own is not None:
+            self._own.on_update = told
+
+    def begin_pass(self, actions: Sequence[Action]) -> None:
+        """See :class:`HostLink`."""
+        self._open()
+        if self._own is not None:
+            # When a sum is complete is nothing that the schedule knows.
+            self._foreseen = [n for n, one in enumerate(actions) if one.kind in FORESEEN]
+            self._own.begin_pass([replace(actions[n], keeps_loan=False) for n in self._foreseen])
+
+    def _open(self) -> None:
+        """A pass begins, if none is open; with gradients switched on, it is one of all ranks."""
+        if not self._is_open:
+            self._is_open, self._is_joint = True, torch.is_grad_enabled()
+            self._pushed.clear()
+
+    def advance(self, position: int) -> None:
+        """See :class:`HostLink`."""
+        if self._own is not None:
+            self._own.advance(bisect_left(self._foreseen, position))
+        self._begin_broadcasts()
+        if self._is_summing:
+            self._take_all(self._sums.ready())
+
+    # Weights.
+
+    def fetch(self, record: str, slot: Tensor | None, *, keeps_loan: bool) -> None:
+        """See :class:`HostLink`."""
+        assert slot is not None
+        # The pinned weights come before a pass begins.
+        self._open()
+        if self._own is not None:
+            self._own.fetch(record, slot, keeps_loan=False)
+        if self._is_joint:
+            self._waiting.append(_Fetch(record, slot))
+            self._begin_broadcasts()
+
+    def complete(self, record: str) -> Tensor | None:
+        """See :class:`HostLink`."""
+        if not self._is_joint:
+            assert self._own is not None
+            return self._own.complete(record)
+        while any(fetch.record == record for fetch in self._waiting):
+            if self._own is not None:
+                self._own.complete(self._waiting[0].record)
+            self._begin_broadcasts()
+        self._broadcasts.wait(record)
+        return None
+
+    def _begin_broadcasts(self) -> None:
+        """Begin those whose weights are there, in the order of the fetches."""
+        while self._waiting and not self._is_coming(self._waiting[0].record):
+            fetch = self._waiting.popleft()
+            self._broadcasts.begin(fetch.record, fetch.slot)
+
+    def _is_coming(self, record: str) -> bool:
+        return self._own is not None and self._own.is_fetching(record)
+
+    def release(self, record: str) -> None:
+        """See :class:`HostLink`."""
+        if self._own is not None:
+            self._own.release(record)
+
+    # Gradients.
+
+    def push(self, record: str, gradients: Mapping[str, Tensor]) -> None:
+        """See :class:`HostLink`: the sum over this rank's micro-batches, of the first rank."""
+        self.push_parts(record, [gradients])
+
+    def push_parts(self, record: str, parts: Sequence[Mapping[str, Tensor]]) -> None:
+        """Take the gradients of a record from the device, those of each micro-batch by itself.
+
+        Raises:
+            OpenwaferError: ``gradient-twice``.
+        """
+        if record in self._pushed:
+            raise error(
+                "gradient-twice",
+                f"{record!r} got a gradient after its gradients had left for the other systems: "
+                "a layer uses its weights that does not have them",
+                help="train on one system, or name the modules that share these weights as one "
+                "layer in streaming.layers",
+            )
+        self._pushed.add(record)
+        self._begin_sums()
+        if self._own is not None:
+            self._own.expect_pushes((record,))
+        self._sums.add(record, parts)
+        self._take_all(self._sums.ready())
+
+    def _begin_sums(self) -> None:
+        if not self._is_summing:
+            self._sums.begin()
+            self._is_summing = True
+
+    def _take_all(self, sums: Iterable[Sum]) -> None:
+        for one in sums:
+            if self._own is not None and one.tensors:
+                self._own.push(one.record, one.tensors)
+
+    def push_zeros(self, records: Sequence[str]) -> None:
+        """See :class:`HostLink`. No expert streams by itself here."""
+        assert not records
+
+    def expect_pushes(self, records: Sequence[str]) -> None:
+        """See :class:`HostLink`."""
+
+    def end_pass(self) -> None:
+        """See :class:`HostLink`. All ranks have pushed all gradients when this returns."""
+        if self._is_joint:
+            self._begin_sums()
+            self._take_all(self._sums.finish())
+            self._is_summing = False
+        self._is_open = False
+        if self._own is not None:
+            self._own.end_pass()
+
+    def abandon(self) -> None:
+        """See :class:`HostLink`. The sums under way are lost, and the ranks with them."""
+        self._waiting.clear()
+        self._is_open = False
+        if self._own is not None:
+            self._own.abandon()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._sums.close()
+
+
+def replica_link(
+    replicas: Replicas | None, weights: DeviceWeights, split: Partition, own: StoreLink | None
+) -> ReplicaLink | None:
+    """The link of a rank among others; ``None`` for one that is alone.
+
+    Args:
+        replicas: the ranks.
+        weights: the model's, as the device has them.
+        split: the model's records.
+        own: of the rank that has the store.
+    """
+    if replicas is None:
+        return None
+    records = {
+        record: {name: weights.parameters[name] for name in names}
+        for record, names in split.records.items()
+    }
+    return ReplicaLink(replicas, {r: _trained(named) for r, named in records.items()}, own)
+
+
+def _trained(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name: torch.empty_like(one, device="meta")
+        for name, one in parameters.items()
+        if one.requires_grad
+    }

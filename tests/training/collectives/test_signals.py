@@ -1,0 +1,47 @@
+"""What one rank tells the others, and what they learn when it says nothing."""
+
+import time
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.signals import LEADER, Leading, Signal, heard
+from tests.training.collectives.ranks import on_ranks
+
+LIMIT_SECONDS = 1.0
+
+
+def test_content_comes_with_its_signal() -> None:
+    def run(group: Group) -> list[object]:
+        if group.rank != LEADER:
+            return [heard(group), heard(group)]
+        leading = Leading(group)
+        leading.tell(Signal.STEP, {"step": 3})
+        leading.go_on()
+        leading.end()
+        return []
+
+    assert on_ranks(3, run)[1:] == [[(Signal.STEP, {"step": 3}), (Signal.END, None)]] * 2
+
+
+def test_a_leader_that_is_busy_is_waited_for() -> None:
+    def run(group: Group) -> object:
+        if group.rank != LEADER:
+            return heard(group)[0]
+        leading = Leading(group, tick_seconds=LIMIT_SECONDS / 5)
+        time.sleep(2.5 * LIMIT_SECONDS)
+        leading.end()
+        return None
+
+    assert on_ranks(2, run, LIMIT_SECONDS)[1] is Signal.END
+
+
+def test_a_leader_that_says_nothing_is_lost() -> None:
+    def run(group: Group) -> None:
+        if group.rank != LEADER:
+            heard(group)
+        time.sleep(2 * LIMIT_SECONDS)
+
+    with pytest.raises(OpenwaferError, match=r"1\.. s for rank 0 on host 'host-0' to send what"):
+        on_ranks(2, run, LIMIT_SECONDS)

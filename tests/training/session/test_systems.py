@@ -1,0 +1,179 @@
+"""Runs on several systems against the plain loop on one, bit for bit."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.models import UserModule
+from openwafer.training.plan_record import Mode
+from openwafer.training.session import RunConfig, Session, TrainResult, Weights
+from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, StreamingConfig
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.precision import Precision
+from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.stream.plan.placement import StoreTier
+from tests.training.session.follower_pool import FollowerPool
+from tests.training.session.mixture_runs import mixture_config
+from tests.training.session.tiny_runs import (
+    GPT,
+    TinyData,
+    differing,
+    plain_loop,
+    quiet,
+    saved_arrays,
+    saved_parameters,
+    tiny_config,
+    train_quietly,
+)
+from tests.training.stream.axes import TIERS
+
+TIED = replace(GPT, has_tied_embeddings=True)
+COUNTING = UserModule("tests.training.session.tiny_model:CountingModel")
+RIGL = SparsityGroup(0.75, AlgorithmName.RIGL, update=EverySteps(2))
+BATCH = BatchConfig(size=10, sequence_length=12, micro_batches=5)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[FollowerPool]:
+    made = FollowerPool()
+    yield made
+    made.close()
+
+
+def tied_config(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
+    """A clipped run with dropout and tied embeddings, whose micro-batches deal out unevenly."""
+    return replace(tiny_config(data, folder, tier), model=TIED, batch=BATCH, clip_norm=0.1)
+
+
+def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
+    """Parameters that the plain loop has otherwise; it knows a tied one by two names."""
+    saved, loop = saved_parameters(result), plain_loop(config)
+    return differing(saved, {name: loop[name] for name in saved})
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_run_on_several_systems_equals_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, tier: StoreTier, size: int
+) -> None:
+    config = tied_config(data, tmp_path, tier)
+    assert differing_from_loop(pool.train(config, size), config) == []
+
+
+def test_updates_on_push_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = replace(tied_config(data, tmp_path, StoreTier.DISK), clip_norm=None)
+    assert differing_from_loop(pool.train(config, 2), config) == []
+
+
+def alone_and_together(
+    config: RunConfig, pool: FollowerPool, size: int
+) -> tuple[TrainResult, TrainResult]:
+    alone = train_quietly(replace(config, name="alone"))
+    return alone, pool.train(replace(config, name="together"), size)
+
+
+@pytest.mark.parametrize("weights", list(Weights))
+def test_bf16_equals_one_system(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, weights: Weights
+) -> None:
+    config = replace(
+        tied_config(data, tmp_path, StoreTier.DISK), weights=weights, precision=Precision.BF16
+    )
+    alone, together = alone_and_together(config, pool, 3)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+
+
+def test_a_mixture_of_experts_equals_one_system(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = replace(mixture_config(data, tmp_path), batch=BATCH)
+    alone, together = alone_and_together(config, pool, 2)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+
+
+def test_a_step_that_overflows_is_skipped_on_all_systems(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    scaling = LossScaling(initial_scale=1e38, backoff_factor=1e-36)
+    config = replace(
+        tiny_config(data, tmp_path), batch=BATCH, precision=Precision.FP16, loss_scale=scaling
+    )
+    assert differing_from_loop(pool.train(config, 2), config) == []
+
+
+def test_micro_batches_count_by_their_targets(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = tied_config(data, tmp_path)
+    config = replace(config, data=replace(config.data, cross_documents=False))
+    alone, together = alone_and_together(config, pool, 3)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+    assert together.loss == alone.loss
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_run_goes_on_with_another_number_of_systems(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, tier: StoreTier
+) -> None:
+    config = replace(
+        tied_config(data, tmp_path, tier),
+        checkpoint=CheckpointConfig(every=1, keep=9),
+        evaluate=EvaluateConfig(every=1, batches=1),
+    )
+    unbroken = saved_arrays(train_quietly(replace(config, name="alone")))
+    whole = pool.train(replace(config, name="together"), 3)
+    first = whole.folder / "checkpoints" / "step-00000001"
+    with pool.systems(2) as systems:
+        together = Session(whole.folder, console=quiet(), systems=systems).resume(first)
+    assert differing(saved_arrays(together), unbroken) == []
+    alone = Session(whole.folder, ["systems=1"], console=quiet()).resume(first)
+    assert differing(saved_arrays(alone), unbroken) == []
+
+
+def test_a_loss_that_is_not_finite_ends_all_systems(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = tied_config(data, tmp_path)
+    optimizer = replace(config.optimizer, learning_rate=1e30)
+    with pytest.raises(OpenwaferError, match="loss-not-finite"):
+        pool.train(replace(config, optimizer=optimizer, clip_norm=None), 2)
+
+
+def test_more_systems_than_micro_batches_are_refused(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = replace(tied_config(data, tmp_path), batch=replace(BATCH, micro_batches=2))
+    with pytest.raises(OpenwaferError, match="2 micro-batches, and there are 3 systems"):
+        pool.train(config, 3)
+
+
+def test_a_config_of_several_systems_does_not_run_alone(data: TinyData, tmp_path: Path) -> None:
+    with pytest.raises(OpenwaferError, match="systems is 2, and this process is alone"):
+        train_quietly(replace(tied_config(data, tmp_path), systems=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"streaming": StreamingConfig(mode=Mode.RESIDENT)}, "systems-resident"),
+        ({"sparsity": RIGL}, "systems-rigl"),
+        (
+            {"model": UserModule("tests.training.session.tiny_model:CountingModel")},
+            "systems-share-state",
+        ),
+    ],
+)
+def test_what_several_systems_cannot_do_is_refused(
+    data: TinyData, tmp_path: Path, changes: dict[str, Any], code: str
+) -> None:
+    config = replace(tied_config(data, tmp_path), systems=2, **changes)
+    with pytest.raises(OpenwaferError, match=code):
+        Session(config, console=quiet()).plan()
