@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics import METRICS_FORMAT, StepWriter, load_run
+from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, StepWriter, load_run
 from openwafer.training.metrics.report import render_report, write_report
 from openwafer.training.metrics.report.overview import describe_home
 from openwafer.training.metrics.report.series import finite_points, moving_mean, thin
@@ -242,9 +242,10 @@ def test_a_resident_run_says_that_it_fits(folder: Path) -> None:
 
 
 def test_a_run_that_moved_nothing_says_so(folder: Path) -> None:
-    nothing = {"fetch_bytes": 0, "push_bytes": 0, "disk_read_bytes": 0, "disk_write_bytes": 0}
+    row = make_metrics(0, 3)
+    row = replace(row, fetch_bytes=0, push_bytes=0, disk_read_bytes=0, disk_write_bytes=0)
     with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
-        writer.append(replace(make_metrics(0, 3), **nothing))
+        writer.append(row)
     change_plan(folder, step_bytes={"fetch": 0, "push": 0, "disk_read": 0, "disk_write": 0})
     (folder / "trace.json").unlink()
     assert "Nothing was streamed" in render_report(load_run(folder))
@@ -290,3 +291,27 @@ def test_a_report_that_cannot_be_written_is_told(folder: Path) -> None:
     (folder / "report.html").mkdir()
     with pytest.raises(OpenwaferError, match=r"cannot write .*report.html: Is a directory\n.*copy"):
         write_report(folder)
+
+
+def with_systems(row: StepMetrics, seconds: tuple[float, ...]) -> StepMetrics:
+    """The row of a step on systems that all waited for the last one, which computed longest."""
+    waiting = tuple(seconds[-1] - one for one in seconds)
+    whole = tuple(seconds[-1] for _ in seconds)
+    received = tuple(1000 * rank for rank, _ in enumerate(seconds))
+    return replace(
+        row,
+        system_seconds=whole,
+        system_waiting_seconds=waiting,
+        system_received_bytes=received,
+    )
+
+
+def test_the_slowest_system_is_named(folder: Path) -> None:
+    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
+        writer.append(with_systems(make_metrics(0, 3), (9.0, 9.0)))
+        for step in range(1, 4):
+            writer.append(with_systems(make_metrics(step, 3), (1.0, 1.5, 2.5)))
+    (folder / "trace.json").unlink()
+    text = render_report(load_run(folder))
+    assert "System 2 computes longest: 2.5 s of a step, where the median is 1.5 s." in text
+    assert "The systems wait for 33.3% of their time. In a step 2.93 KiB pass between them" in text

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights
@@ -35,6 +36,8 @@ from tests.training.stream.axes import TIERS
 
 TIED = replace(GPT, has_tied_embeddings=True)
 COUNTING = UserModule("tests.training.session.tiny_model:CountingModel")
+# What tells which tensor comes.
+MESSAGES_BYTES = 4096
 RIGL = SparsityGroup(0.75, AlgorithmName.RIGL, update=EverySteps(2))
 BATCH = BatchConfig(size=10, sequence_length=12, micro_batches=5)
 
@@ -136,6 +139,24 @@ def test_a_run_goes_on_with_another_number_of_systems(
     assert differing(saved_arrays(together), unbroken) == []
     alone = Session(whole.folder, ["systems=1"], console=quiet()).resume(first)
     assert differing(saved_arrays(alone), unbroken) == []
+
+
+def test_what_passes_between_systems_is_what_their_shares_take(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = tied_config(data, tmp_path)
+    result = pool.train(config, 3)
+    rows = read_lines(result.folder / "metrics.jsonl", METRICS_FORMAT).rows
+    parameters = saved_parameters(result).values()
+    num_bytes = sum(parameter.nbytes for parameter in parameters)
+    for row in rows:
+        assert row.system_received_bytes is not None
+        first, second, last = row.system_received_bytes
+        assert row.push_bytes == num_bytes
+        # A sum comes to each system but the first, and from the last one to the store.
+        assert [one - num_bytes for one in (first, second, last)] == pytest.approx(
+            [0, row.fetch_bytes, row.fetch_bytes], abs=MESSAGES_BYTES
+        )
 
 
 def test_a_loss_that_is_not_finite_ends_all_systems(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -33,6 +34,26 @@ class Rank:
         return f"rank {self.index} on host {self.host!r}"
 
 
+class Traffic:
+    """What has passed so far; several threads may count at once.
+
+    Attributes:
+        received_bytes: that came from other ranks.
+        waited_seconds: in which threads waited for messages.
+    """
+
+    def __init__(self) -> None:
+        self.received_bytes = 0
+        self.waited_seconds = 0.0
+        self._lock = Lock()
+
+    def add(self, received_bytes: int = 0, waited_seconds: float = 0.0) -> None:
+        """Count more."""
+        with self._lock:
+            self.received_bytes += received_bytes
+            self.waited_seconds += waited_seconds
+
+
 class Group:
     """The ranks of a run as one of them sees them.
 
@@ -46,6 +67,7 @@ class Group:
     Attributes:
         rank, size: this rank's index, and how many there are.
         ranks: all of them.
+        traffic: of this rank in this group.
     """
 
     def __init__(
@@ -55,6 +77,7 @@ class Group:
         self.size = len(ranks)
         self._processes = processes
         self.ranks = tuple(ranks)
+        self.traffic = Traffic()
         self._timeout_seconds = timeout_seconds
 
     def send(self, tensor: Tensor, to: int, tag: int, what: str) -> "Pending":
@@ -82,8 +105,10 @@ class Group:
             waiting = self._waiting("the ranks that it sends to", f"to take {what}")
         else:
             waiting = self._waiting(str(self.ranks[source]), f"to send {what}")
+            self.traffic.add(tensor.nbytes)
         with waiting.naming_the_lost():
-            return Pending(self._processes.broadcast(message[0], source), message, waiting)
+            work = self._processes.broadcast(message[0], source)
+            return Pending(work, message, waiting, self.traffic)
 
     def gather(self, tensor: Tensor, what: str) -> list[Tensor]:
         """What each rank gives, in rising order; all ranks call this, with tensors of one shape.
@@ -91,11 +116,12 @@ class Group:
         Raises:
             OpenwaferError: ``rank-lost``.
         """
+        self.traffic.add(tensor.nbytes * (self.size - 1))
         gathered = [torch.empty_like(tensor) for _ in self.ranks]
         waiting = self._waiting("the other ranks", f"to send {what}")
         with waiting.naming_the_lost():
             work = self._processes.allgather(gathered, tensor)
-            Pending(work, [tensor, *gathered], waiting).wait()
+            Pending(work, [tensor, *gathered], waiting, self.traffic).wait()
         return gathered
 
     def _waiting(self, other: str, what: str) -> "Waiting":
@@ -107,8 +133,9 @@ class Group:
         message = [tensor.view(-1).view(torch.uint8)]
         waiting = self._waiting(str(self.ranks[other]), what)
         call = self._processes.send if is_sent else self._processes.recv
+        self.traffic.add(0 if is_sent else tensor.nbytes)
         with waiting.naming_the_lost():
-            return Pending(call(message, other, tag), message, waiting)
+            return Pending(call(message, other, tag), message, waiting, self.traffic)
 
 
 @dataclass(frozen=True)
@@ -154,6 +181,7 @@ class Pending:
     _work: dist.Work
     _message: list[Tensor]
     _waiting: Waiting
+    _traffic: Traffic
 
     def wait(self) -> None:
         """Return when the message has been sent or received.
@@ -161,8 +189,10 @@ class Pending:
         Raises:
             OpenwaferError: ``rank-lost``.
         """
+        start = time.perf_counter()
         with self._waiting.naming_the_lost():
             self._work.wait(timedelta(seconds=self._waiting.timeout_seconds))
+        self._traffic.add(waited_seconds=time.perf_counter() - start)
 
 
 def _first_sentence(failure: RuntimeError) -> str:

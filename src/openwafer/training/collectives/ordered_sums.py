@@ -13,6 +13,7 @@ everything public.
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import Group, Traffic
 from openwafer.training.collectives.sum_wire import Announced, SumWire, Tensors
 
 CHUNK_BYTES: Final = 1 << 20
@@ -64,6 +65,7 @@ class OrderedSums:
             all ranks, in the same order.
         owners: the rank that gets the sum of a record.
         chunk_bytes: what a message carries at most.
+        waits: gets the time in which compute's own thread waited for sums.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class OrderedSums:
         records: Mapping[str, Tensors],
         owners: Mapping[str, int],
         chunk_bytes: int = CHUNK_BYTES,
+        waits: Traffic | None = None,
     ) -> None:
+        self._waits = waits or Traffic()
         self._records = records
         self._owners = owners
         self._chunk_bytes = chunk_bytes
@@ -152,7 +156,9 @@ class OrderedSums:
         self._given.clear()
 
     def _next_sum(self) -> Iterator[Sum]:
+        start = time.perf_counter()
         arrived = self._arrived.get()
+        self._waits.add(waited_seconds=time.perf_counter() - start)
         if isinstance(arrived, Sum):
             yield arrived
         else:

@@ -15,7 +15,10 @@ class StepMetrics:
     computed. `tokens` were trained on in this step, in `seconds` of wall time. Fetch and push
     bytes crossed the link between store and device; `host_bytes` is the resident set.
     `device_bytes_peak` is None where the step was not metered. `expert_bytes` are those of the
-    experts' weights that the step used, None where no experts stream one by one.
+    experts' weights that the step used, None where no experts stream one by one. Where several
+    systems ran the step, there is a number for each, in the order of ranks: `system_seconds` from
+    the beginning of its forward to the end of its backward, `system_waiting_seconds` of these in
+    which it waited for others, and `system_received_bytes` that came from them; None otherwise.
     """
 
     step: int
@@ -32,6 +35,9 @@ class StepMetrics:
     device_bytes_peak: int | None
     host_bytes: int
     expert_bytes: int | None = None
+    system_seconds: tuple[float, ...] | None = None
+    system_waiting_seconds: tuple[float, ...] | None = None
+    system_received_bytes: tuple[int, ...] | None = None
 
 
 def measured_peaks(metrics: Sequence[StepMetrics]) -> dict[int, int]:

@@ -1,8 +1,11 @@
 """What a step costs: time, bytes over the link and the disk, memory."""
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from openwafer.training.metrics import StepMetrics, read_host_memory
+from openwafer.training.session.systems import SystemStep
 from openwafer.training.store import Part
 from openwafer.training.stream.execute.execution import Execution
 
@@ -28,6 +31,7 @@ class StepMeter:
         learning_rate: float,
         grad_norm: float | None,
         num_tokens: int,
+        systems: Sequence[SystemStep] = (),
     ) -> StepMetrics:
         """The step has ended; its row of metrics.jsonl."""
         seconds = time.perf_counter() - self._start_seconds
@@ -48,6 +52,9 @@ class StepMeter:
             device_bytes_peak=self._execution.device.peak_bytes,
             host_bytes=read_host_memory().resident_bytes,
             expert_bytes=self._expert_bytes(),
+            system_seconds=_each(systems, "seconds"),
+            system_waiting_seconds=_each(systems, "waiting_seconds"),
+            system_received_bytes=_each(systems, "received_bytes"),
         )
 
     def _expert_bytes(self) -> int | None:
@@ -60,3 +67,7 @@ class StepMeter:
     def _moved_bytes(self) -> tuple[int, int, int, int]:
         link, disk = self._execution.traffic, self._execution.store.traffic
         return link.fetch_bytes, link.push_bytes, disk.read_bytes, disk.written_bytes
+
+
+def _each(systems: Sequence[SystemStep], key: str) -> tuple[Any, ...] | None:
+    return tuple(getattr(one, key) for one in systems) or None

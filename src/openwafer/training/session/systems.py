@@ -6,6 +6,7 @@ in the order of a loop on one device. At the turn from forward to backward the l
 micro-batches are known on all systems, which so refuse a step together.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -83,6 +84,14 @@ class MicroBatchReport(NamedTuple):
         return cls(loss, batch.num_targets, batch.num_tokens)
 
 
+class SystemStep(NamedTuple):
+    """What a step cost a system; see :class:`~openwafer.training.metrics.StepMetrics`."""
+
+    seconds: float
+    waiting_seconds: float
+    received_bytes: int
+
+
 class Systems:
     """The systems of a run as one of them sees them.
 
@@ -93,6 +102,7 @@ class Systems:
         rank, size: this system's index, and how many there are.
         replicas: how weights and gradients pass.
         signals: what the leader tells.
+        last_step: what the last step cost each of them; empty before.
 
     Raises:
         OpenwaferError: ``rank-missing``.
@@ -102,6 +112,7 @@ class Systems:
         self.rank, self.size = meeting.rank, meeting.size
         self.signals, self._losses, weights, gradients = meeting.groups(GROUPS)
         self.replicas = Replicas(weights, gradients)
+        self.last_step: list[SystemStep] = []
         self._leading = Leading(self.signals) if self.is_leader else None
 
     @classmethod
@@ -152,8 +163,32 @@ class Systems:
         """Context of a step on all systems."""
         assert self._leading is not None
         self._leading.tell(Signal.STEP, begun)
-        yield
+        with self.measured():
+            yield
         self._leading.go_on()
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Context of a step, after which all systems know what it cost each."""
+        start, before = time.perf_counter(), self._account()
+        yield
+        seconds, after = time.perf_counter() - start, self._account()
+        spent = [b - a for a, b in zip(before, after, strict=True)]
+        own = torch.tensor([seconds, *spent], dtype=torch.float64)
+        tables = self._losses.gather(own, "what the step cost it")
+        self.last_step = [
+            SystemStep(seconds, waited, int(received))
+            for seconds, waited, received in map(torch.Tensor.tolist, tables)
+        ]
+
+    def _account(self) -> tuple[float, float]:
+        """Seconds in which the compute thread has waited, and bytes that have come, so far."""
+        passing = (self.replicas.weights, self.replicas.gradients)
+        waiting = (self._losses.traffic, self.replicas.weights.traffic, self.replicas.waits)
+        return (
+            sum(one.waited_seconds for one in waiting),
+            float(sum(group.traffic.received_bytes for group in passing)),
+        )
 
     def _tell(self, signal: Signal, content: object) -> None:
         assert self._leading is not None

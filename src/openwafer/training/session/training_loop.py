@@ -233,6 +233,7 @@ class _Loop:
             learning_rate=run.trainer.learning_rate(step),
             grad_norm=decision.grad_norm,
             num_tokens=run.trainer.num_tokens,
+            systems=() if run.systems is None else run.systems.last_step,
         )
         self._lines.metrics.append(metrics)
         self._note_masks(step)

@@ -11,6 +11,7 @@ from openwafer.diagnostics import error
 from openwafer.training.metrics.report import curves, details, html
 from openwafer.training.metrics.report.overview import show_overview
 from openwafer.training.metrics.report.sparse import show_sparse
+from openwafer.training.metrics.report.systems import show_systems
 from openwafer.training.metrics.report.timeline import draw_timeline
 from openwafer.training.metrics.report.traffic import draw_traffic, list_traffic
 from openwafer.training.metrics.run_record import RunRecord, load_run
@@ -43,7 +44,7 @@ def render_report(run: RunRecord, *, step: int | None = None) -> str:
         raise trace_step_missing(f"the run {run.name}", step, ())
     traced = run.trace.select(step) if run.trace is not None else None
     body = [show_overview(run, traced), *_show_steps(run), *_show_traced_step(run, traced)]
-    body += [*_show_traffic(run), *show_sparse(run), *_show_rest(run)]
+    body += [*_show_traffic(run), *show_systems(run), *show_sparse(run), *_show_rest(run)]
     style = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

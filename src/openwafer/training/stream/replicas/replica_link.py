@@ -12,14 +12,14 @@ A pass without gradients belongs to the rank that makes it: only the owner can.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.broadcasts import Broadcasts
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import Group, Traffic
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.layers import Partition
@@ -37,10 +37,12 @@ class Replicas:
     Attributes:
         weights: the ranks as weights go out to them.
         gradients: the same, as gradients come back.
+        waits: of compute's own thread for gradients.
     """
 
     weights: Group
     gradients: Group
+    waits: Traffic = field(default_factory=Traffic)
 
     @property
     def is_owner(self) -> bool:
@@ -74,7 +76,7 @@ class ReplicaLink:
         self._own = own
         self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners)
         trained = {record: tensors for record, tensors in records.items() if tensors}
-        self._sums = OrderedSums(replicas.gradients, trained, owners)
+        self._sums = OrderedSums(replicas.gradients, trained, owners, waits=replicas.waits)
         self._on_update: Callable[[str], None] = lambda record: None
         # Fetches of this pass whose broadcast has not begun.
         self._waiting: deque[_Fetch] = deque()
