@@ -104,7 +104,7 @@ def train(
 ) -> None:
     """Train the model that a config describes."""
     if plan_only:
-        plan(config, _with_systems(overrides, systems))
+        plan(config, overrides, systems=systems)
         return
     from openwafer.cli.launching import is_restart, systems_of
     from openwafer.training.session import Session, load_config
@@ -128,13 +128,32 @@ def plan(
     ],
     overrides: Overrides = [],  # noqa: B006
     trust_code: TrustCode = False,
+    system: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.yaml",
+            help="Plan for wse1, cs2, cs3, h200, a100 or a described system, not this machine.",
+        ),
+    ] = None,
+    systems: NumSystems = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the plan for a system into this file.")
+    ] = None,
 ) -> None:
     """Show where everything lives, the peak of memory and the time of a step; train nothing."""
     from rich.console import Console
 
     from openwafer.training.session import Session, show_plan
 
-    show_plan(Session(config, overrides, trusts_code=trust_code).plan(), Console())
+    if system is None:
+        _require_no_file(json)
+        asked = _with_systems(overrides, systems)
+        show_plan(Session(config, asked, trusts_code=trust_code).plan(), Console())
+        return
+    from openwafer.cli.system_planning import plan_elsewhere
+
+    session = Session(config, overrides, trusts_code=trust_code)
+    plan_elsewhere(session.config, system, systems or session.config.systems, json)
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -344,6 +363,18 @@ def claims(
     from openwafer.cli.claims import tell_claims
 
     tell_claims(json, pictures)
+
+
+def _require_no_file(json: Path | None) -> None:
+    """Refuse the file of a plan for a system where none is named."""
+    from openwafer.diagnostics import error
+
+    if json is not None:
+        raise error(
+            "option-value",
+            f"--json {json} without --system",
+            help="name the system to plan for, as in --system cs2",
+        )
 
 
 def _require_texts(prompts: list[str]) -> None:

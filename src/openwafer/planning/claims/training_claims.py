@@ -14,6 +14,7 @@ from openwafer.planning.systems.published import HOT_CHIPS_33, STREAMING, WSE_3_
 from openwafer.planning.throughput import (
     PUBLISHED_RUNS,
     balance_tokens,
+    critical_batch_tokens,
     reached_utilisation,
     row_folding,
     sparse_gain,
@@ -245,7 +246,7 @@ def llama_in_a_day() -> Claim:
     total = math.prod(figure.value for figure in flops)
     seen, best = PUBLISHED_RUNS[1].utilisation, PUBLISHED_RUNS[4].utilisation
     needed = reached_utilisation(total, SECONDS_PER_DAY, *cluster)
-    batch = 2048 * balance_tokens(CS3, OFTEN)
+    batch, critical = 2048 * balance_tokens(CS3, OFTEN), critical_batch_tokens(70e9)
     return Claim(
         "Llama2-70B in a day on 2,048 CS-3",
         published("duration", 1, "d", WSE_3_DATA),
@@ -257,8 +258,9 @@ def llama_in_a_day() -> Claim:
         implied=(
             computed("utilisation for one day", needed, "", "FLOPs / (a day x peak of all)"),
             computed("batch", batch, "tokens", "2,048 x balance tokens at 0.3 of the peak"),
+            computed("critical batch", critical, "tokens", "Kaplan et al. 2020, eq. 1.1 and 1.4"),
         ),
-        remark="such a batch is far above the critical one: more tokens are needed for the loss",
+        remark="a batch above the critical one takes more tokens to the same loss",
     )
 
 

@@ -18,11 +18,12 @@ DENSE_BYTES: Final = 2
 TAGGED_BYTES: Final = 4
 """Of a streamed weight with its index, as sparse ones have."""
 
-INDEX_BYTES: Final = 2
-"""Of the index alone."""
-
 TOKEN_BYTES: Final = 8
 """Of a token and its label, as they come from the host."""
+
+
+FLOPS_PER_WEIGHT: Final = 2
+"""Of a token in one pass: a product and a sum."""
 
 
 class Pass(StrEnum):
@@ -57,6 +58,7 @@ class ModelShape:
         width: features of the vector between layers.
         forward_flops: of a token, with dense weights.
         backward_flops: of a token, without recomputation.
+        sparse_parameters: of the weights that may be sparse; the others stay dense.
     """
 
     parameters: float
@@ -64,11 +66,21 @@ class ModelShape:
     width: int
     forward_flops: float
     backward_flops: float
+    sparse_parameters: float
 
     @property
     def flops_per_token(self) -> float:
         """Forward and backward."""
         return self.forward_flops + self.backward_flops
+
+    @property
+    def sparse_share(self) -> float:
+        """Share of the FLOPs that are products with weights that may be sparse, 2 a weight."""
+        return min(FLOPS_PER_WEIGHT * self.sparse_parameters / self.forward_flops, 1.0)
+
+    def kept(self, sparsity: float) -> float:
+        """Weights that are not zero."""
+        return self.parameters - sparsity * self.sparse_parameters
 
 
 def transformer(parameters: float, layers: int, width: int, sequence_length: int = 0) -> ModelShape:
@@ -77,8 +89,8 @@ def transformer(parameters: float, layers: int, width: int, sequence_length: int
     Kaplan et al. 2020, arXiv 2001.08361, section 2.1, attention to all positions counted;
     without a `sequence_length` the attention is left out.
     """
-    forward = 2 * parameters + 4 * layers * width * sequence_length
-    return ModelShape(parameters, layers, width, forward, 2 * forward)
+    forward = FLOPS_PER_WEIGHT * parameters + 4 * layers * width * sequence_length
+    return ModelShape(parameters, layers, width, forward, 2 * forward, parameters)
 
 
 @dataclass(frozen=True)
@@ -104,7 +116,7 @@ class Setting:
 
     Attributes:
         utilisation: share of the peak that dense products reach.
-        sparsity: share of zeros in the weights.
+        sparsity: share of zeros in the weights that may be sparse.
         is_resident: whether the system holds the weights, so that none are streamed.
         recomputes: whether the forward is made a second time for the gradients.
         activation_bytes: that a pass moves between system and host for each token.
@@ -121,7 +133,7 @@ def pass_time(
     system: System, model: ModelShape, tokens: float, setting: Setting, which: Pass = Pass.FORWARD
 ) -> PassTime:
     """The time of a pass with `tokens` on one system."""
-    kept = model.parameters * (1 - setting.sparsity)
+    num_bytes = weight_bytes(model, setting)
     flops = _flops(model, which) * tokens
     times = {
         Resource.COMPUTE: flops
@@ -129,37 +141,47 @@ def pass_time(
         Resource.ACTIVATIONS: setting.activation_bytes * tokens / system.link.value,
     }
     if setting.is_resident or system.fabric is None:
-        times[Resource.MEMORY] = kept * _weight_bytes(setting) / system.memory_rate.value
+        times[Resource.MEMORY] = num_bytes / system.memory_rate.value
     if not setting.is_resident:
-        times[Resource.STREAM] = stream_seconds(system, model.parameters, setting, which)
+        times[Resource.STREAM] = stream_seconds(system, model, setting, which)
     if not setting.is_resident and system.fabric is not None:
         times[Resource.FABRIC] = model.layers * broadcast_seconds(
-            kept / model.layers, system.fabric
+            model.kept(setting.sparsity) / model.layers, system.fabric
         )
     return PassTime(times)
 
 
 def zeros_gain(system: System, model: ModelShape, tokens: float, setting: Setting) -> float:
-    """How many times as fast products are since zeros are skipped; 1 without a fabric."""
+    """How many times as fast products are since zeros are skipped; 1 without a fabric.
+
+    Of the products with sparse weights; those with other weights, and attention, stay as they are.
+    """
     if system.fabric is None:
         return 1.0
     folding = row_folding(tokens, system.fabric)
-    return sparse_gain(model.width, folding, setting.sparsity, system.fabric)
+    gain = sparse_gain(model.width, folding, setting.sparsity, system.fabric)
+    return 1 / (1 - model.sparse_share + model.sparse_share / gain)
 
 
 def stream_seconds(
-    system: System, parameters: float, setting: Setting, which: Pass = Pass.FORWARD
+    system: System, model: ModelShape, setting: Setting, which: Pass = Pass.FORWARD
 ) -> float:
     """Of the weights that come in, or of the gradients that leave: the link has both ways.
 
-    Zeros stay in the store. Where weights are sparse, indices tell gradients to be computed.
+    Zeros stay in the store. The indices that tell sparse gradients to be computed come in
+    meanwhile, and are no more bytes than the gradients.
     """
-    kept = parameters * (1 - setting.sparsity)
-    num_bytes = kept * _weight_bytes(setting)
     if which is Pass.WEIGHT_GRADIENTS:
-        indices = kept * INDEX_BYTES if setting.sparsity else 0.0
-        num_bytes = max(kept * DENSE_BYTES, indices)
-    return num_bytes / system.link.value
+        return model.kept(setting.sparsity) * DENSE_BYTES / system.link.value
+    return weight_bytes(model, setting) / system.link.value
+
+
+def weight_bytes(model: ModelShape, setting: Setting) -> float:
+    """Of all weights that are not zero, those of sparse weights with their indices."""
+    if not setting.sparsity:
+        return model.parameters * DENSE_BYTES
+    sparse = model.sparse_parameters * (1 - setting.sparsity)
+    return (model.parameters - model.sparse_parameters) * DENSE_BYTES + sparse * TAGGED_BYTES
 
 
 def broadcast_seconds(weights: float, fabric: Fabric) -> float:
@@ -183,10 +205,6 @@ def balance_tokens(
     sparsity of the model cancel. With fewer tokens the stream limits.
     """
     return bytes_per_weight * utilisation * system.peak.value / (2 * system.link.value)
-
-
-def _weight_bytes(setting: Setting) -> float:
-    return TAGGED_BYTES if setting.sparsity else DENSE_BYTES
 
 
 def _flops(model: ModelShape, which: Pass) -> float:

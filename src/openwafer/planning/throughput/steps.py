@@ -33,17 +33,20 @@ class StepTime:
         update_seconds: that updates keep the parameter store busy, beside the passes; 0 where the
             store is not known.
         tail_seconds: at the end, which nothing hides.
+        stretch: times that the passes take as long since a pipeline of layers fills and drains.
     """
 
     passes: Mapping[Pass, PassTime]
     micro_batches: int
     update_seconds: float
     tail_seconds: float
+    stretch: float = 1.0
 
     @property
     def passes_seconds(self) -> float:
         """Of all passes over all micro-batches."""
-        return self.micro_batches * sum(time.seconds for time in self.passes.values())
+        seconds = sum(time.seconds for time in self.passes.values())
+        return self.stretch * self.micro_batches * seconds
 
     @property
     def seconds(self) -> float:
@@ -55,7 +58,7 @@ class StepTime:
         """What a step waits for longest: a resource, ``store`` or ``network``."""
         by_limit: dict[str, float] = {}
         for time in self.passes.values():
-            seconds = self.micro_batches * time.seconds
+            seconds = self.stretch * self.micro_batches * time.seconds
             by_limit[time.limit] = by_limit.get(time.limit, 0.0) + seconds
         if self.update_seconds > self.passes_seconds:
             by_limit = {"store": self.update_seconds}
@@ -95,7 +98,7 @@ def update_seconds(system: System, model: ModelShape, setting: Setting) -> float
     """
     if system.store_rate is None:
         return 0.0
-    kept = model.parameters * (1 - setting.sparsity)
+    kept = model.kept(setting.sparsity)
     return kept * UPDATE_BYTES_PER_WEIGHT / system.store_rate.value
 
 
@@ -109,10 +112,9 @@ def tail_seconds(system: System, model: ModelShape, setting: Setting, num_system
     levels = math.ceil(math.log2(num_systems))
     hops = 2 * levels * system.hop.value
     if setting.is_resident:
-        kept = model.parameters * (1 - setting.sparsity)
+        kept = model.kept(setting.sparsity)
         share = RING_SHARE * (num_systems - 1) / num_systems
         return hops + share * kept * DENSE_BYTES / system.network.value
-    layer = model.parameters / model.layers
-    down = stream_seconds(system, layer, setting)
-    up = stream_seconds(system, layer, setting, Pass.WEIGHT_GRADIENTS)
-    return hops + up + down + update_seconds(system, model, setting) / model.layers
+    down = stream_seconds(system, model, setting)
+    up = stream_seconds(system, model, setting, Pass.WEIGHT_GRADIENTS)
+    return hops + (up + down + update_seconds(system, model, setting)) / model.layers

@@ -9,6 +9,7 @@ from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.session.pruning.options import Calibration, Pruning, PruningMethod
 from openwafer.training.session.pruning.sparsify import PrunedModel, sparsify
 from openwafer.training.session.session import Session
+from openwafer.training.session.step_count import StepCount, count_step
 from openwafer.training.session.systems import Systems
 from openwafer.training.session.training_loop import TrainResult
 
@@ -23,9 +24,11 @@ __all__ = [
     "RunConfig",
     "Sampling",
     "Session",
+    "StepCount",
     "Systems",
     "TrainResult",
     "Weights",
+    "count_step",
     "follow",
     "load_config",
     "show_plan",

@@ -1,0 +1,66 @@
+"""openwafer plan --system, from a config to a table and a JSON file."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import EXAMPLES, run_command
+
+SMALL = EXAMPLES / "small.yaml"
+BOX = """\
+format: openwafer-system
+version: 1
+name: box
+peak_flops_per_second: 1e13
+utilisation: 0.5
+memory_bytes: 3GB
+memory_bytes_per_second: 1e12
+link_bytes_per_second: 25GB
+network_bytes_per_second: 1e9
+power_watts: 350
+"""
+
+
+def test_a_plan_for_a_system_tells_mode_limit_and_figures(tmp_path: Path) -> None:
+    done = run_command("plan", SMALL, "--system", "h200", "--json", tmp_path / "plan.json")
+    assert (done.code, done.err) == (0, "")
+    assert "mode     resident, activations kept\n" in done.out
+    assert re.search(
+        r"^parameters +2\.989e\+07 +inferred|^parameters +29,890,000", done.out, re.MULTILINE
+    )
+    assert re.search(r"^peak +989\.5 TFLOP/s +published +NVIDIA", done.out, re.MULTILINE)
+    content = json.loads((tmp_path / "plan.json").read_text())["plan"]
+    assert (content["mode"], content["num_systems"]) == ("resident", 1)
+
+
+def test_a_described_system_is_planned_for(tmp_path: Path) -> None:
+    (tmp_path / "box.yaml").write_text(BOX)
+    done = run_command("plan", SMALL, "--system", tmp_path / "box.yaml", "--systems", 2)
+    assert "system   2 replicas, each on one box, in 16-bit" in done.out
+    assert re.search(r"^peak +10 TFLOP/s +given ", done.out, re.MULTILINE)
+
+
+def test_the_config_can_be_changed() -> None:
+    changed = ("--set", "batch.sequence_length=256", "--set", "systems=2")
+    out = run_command("plan", SMALL, "--system", "cs2", *changed).out
+    assert re.search(r"^tokens of a sequence +256 +given", out, re.MULTILINE)
+    assert "system   2 replicas, each on one CS-2" in out
+    assert "mode     layer-pipelined" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--json", "plan.json"), r"--json plan\.json without --system"),
+        (("--system", "h20"), r"system-unknown(.|\n)*did you mean 'h200'"),
+        (("--system", "h200", "--systems", 0), r"Invalid value for '--systems'"),
+        (("--system", "cs2", "--systems", 9), r"9 systems for a batch of 8 sequences"),
+        (("--system", "none.yaml"), r"cannot read none\.yaml"),
+    ],
+)
+def test_what_cannot_be_planned_is_told(arguments: tuple[object, ...], told: str) -> None:
+    done = run_command("plan", SMALL, *arguments)
+    assert done.code == 2
+    assert re.search(told, done.err)

@@ -1,0 +1,111 @@
+"""The figures of a plan for a system, beside reckonings by hand and small simulations."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.planning.figures import Origin
+from openwafer.planning.system_plan import SystemPlan, TrainingTask, plan_system, write_system_plan
+from openwafer.planning.system_plan.ways import sequences_at_work
+from openwafer.planning.systems import CS1, CS2, H200, System
+from tests.planning.system_plan.tasks import GPT_3, SMALL, task, with_batch
+
+
+def step_seconds(plan: SystemPlan) -> float:
+    return plan.figure("step", "step").value
+
+
+def test_a_resident_step_is_its_flops_over_the_peak_that_is_reached() -> None:
+    flops = (6 * 1e8 + 12 * 12 * 768 * 2048) * 64 * 2048
+    assert step_seconds(plan_system(SMALL, H200, 1)) == pytest.approx(flops / (0.41 * 989.5e12))
+
+
+def test_a_streamed_step_with_few_tokens_is_limited_by_its_weights() -> None:
+    """Three passes of 350 GB at 150 GB/s, and those of a layer at the end."""
+    plan = plan_system(task(vectors=1, batch_size=2), CS2, 1)
+    assert plan.limit == "stream"
+    passes = 3 * 175e9 * 2 / 150e9
+    assert step_seconds(plan) == pytest.approx(passes, rel=0.01)
+
+
+@pytest.mark.parametrize(("system", "number"), [(CS2, 192), (H200, 1), (H200, 8)])
+def test_what_is_planned_fits_and_one_sequence_more_does_not(system: System, number: int) -> None:
+    made = with_batch(GPT_3, 1536)
+    plan = plan_system(made, system, number)
+    weights = plan.figure("memory", "weights beside the cores").value
+    most = plan.figure("memory", "sequences of a pass, at most").value
+    sequence = 2048 * (made.recomputed_bytes if plan.recomputes else made.kept_bytes)
+    assert weights + most * sequence <= system.memory.value < weights + (most + 1) * sequence
+    assert plan.figure("memory", "share of the memory").value <= 1
+
+
+def test_micro_batches_are_as_few_as_fit() -> None:
+    plan = plan_system(GPT_3, H200, 1)
+    most = plan.figure("memory", "sequences of a pass, at most").value
+    assert plan.figure("step", "micro-batches of a system").value == math.ceil(1536 / most)
+
+
+def pipelined_seconds(sequences: int, layers: int, seconds: float) -> float:
+    """When the last layer is done with the last sequence, each layer taking equally long."""
+    free = [0.0] * layers
+    for _ in range(sequences):
+        done = 0.0
+        for layer in range(layers):
+            done = free[layer] = max(done, free[layer]) + seconds
+    return free[-1]
+
+
+@pytest.mark.parametrize("sequences", [1, 8, 64])
+def test_a_pipeline_of_layers_fills_and_drains(sequences: int) -> None:
+    plan = plan_system(with_batch(SMALL, sequences), CS1, 1)
+    full = plan.figure("step", "compute").value
+    simulated = pipelined_seconds(sequences, 12, full / sequences)
+    assert step_seconds(plan) == pytest.approx(simulated)
+
+
+@pytest.mark.parametrize(("sequences", "layers"), [(1, 12), (5, 12), (12, 12), (100, 12), (3, 1)])
+def test_layers_hold_the_sequences_that_wait_for_their_backward(
+    sequences: int, layers: int
+) -> None:
+    held = [min(sequences, behind + 1) for behind in range(layers)]
+    assert sequences_at_work(sequences, layers) == pytest.approx(sum(held) / layers)
+
+
+def test_replicas_share_a_step_and_add_energy() -> None:
+    one, four = (plan_system(GPT_3, CS2, number) for number in (48, 192))
+    energies = [plan.figure("all", "energy").value for plan in (one, four)]
+    assert energies[1] >= 0.999 * energies[0]
+    assert step_seconds(one) / step_seconds(four) == pytest.approx(4, rel=0.01)
+
+
+def test_time_and_energy_are_those_of_all_steps() -> None:
+    plan = plan_system(SMALL, H200, 4)
+    seconds = plan.figure("all", "time").value
+    assert seconds == 100 * step_seconds(plan)
+    assert plan.figure("all", "energy").value == pytest.approx(seconds * 4 * 700 / 3600)
+
+
+def compute_gain(dense: TrainingTask, system: System) -> float:
+    plans = [plan_system(made, system, 1) for made in (dense, replace(dense, sparsity=0.9))]
+    assert plans[0].recomputes == plans[1].recomputes
+    seconds = [plan.figure("step", "compute").value for plan in plans]
+    return seconds[0] / seconds[1]
+
+
+def test_zeros_make_a_wafer_faster_and_a_gpu_not() -> None:
+    assert compute_gain(GPT_3, CS2) > 2
+    assert compute_gain(SMALL, H200) == 1
+
+
+def test_every_figure_has_an_origin_and_a_source_in_the_file(tmp_path: Path) -> None:
+    write_system_plan(tmp_path / "plan.json", plan_system(GPT_3, CS2, 16))
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert (content["format"], content["version"]) == ("openwafer-system-plan", 1)
+    sections = {s["title"]: s["figures"] for s in content["plan"]["sections"]}
+    assert list(sections) == ["training", "system", "memory", "step", "all"]
+    figures = [figure for told in sections.values() for figure in told]
+    assert {figure["origin"] for figure in figures} <= {str(origin) for origin in Origin}
+    assert all(figure["source"] for figure in figures)
