@@ -64,3 +64,14 @@ def test_what_cannot_be_planned_is_told(arguments: tuple[object, ...], told: str
     done = run_command("plan", SMALL, *arguments)
     assert done.code == 2
     assert re.search(told, done.err)
+
+
+def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
+    tiny = ("--set", "batch.size=1", "--set", "batch.sequence_length=64")
+    done = run_command("plan", SMALL, *tiny, "--system", "this", "--json", tmp_path / "plan.json")
+    assert "system   this machine, on cpu, in fp32\n" in done.out
+    plan = json.loads((tmp_path / "plan.json").read_text())["plan"]
+    figures = {f["name"]: f for section in plan["sections"] for f in section["figures"]}
+    assert figures["memory of the device"]["origin"] == "given"
+    assert figures["step"]["source"] == "operators, updates and transfers timed just now"
+    assert figures["time"]["value"] == pytest.approx(1000 * figures["step"]["value"])

@@ -131,8 +131,8 @@ def plan(
     system: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE.yaml",
-            help="Plan for wse1, cs2, cs3, h200, a100 or a described system, not this machine.",
+            metavar="NAME|FILE.yaml|this",
+            help="Plan for wse1, cs2, cs3, h200, a100, a described system, or this machine.",
         ),
     ] = None,
     systems: NumSystems = None,
@@ -150,8 +150,12 @@ def plan(
         asked = _with_systems(overrides, systems)
         show_plan(Session(config, asked, trusts_code=trust_code).plan(), Console())
         return
-    from openwafer.cli.system_planning import plan_elsewhere
+    from openwafer.cli.system_planning import plan_elsewhere, plan_here
 
+    if system == "this":
+        asked = _with_systems(overrides, systems)
+        plan_here(Session(config, asked, trusts_code=trust_code), json)
+        return
     session = Session(config, overrides, trusts_code=trust_code)
     plan_elsewhere(session.config, system, systems or session.config.systems, json)
 

@@ -4,42 +4,30 @@ from pathlib import Path
 
 from rich.table import Table
 
+from openwafer.cli.counted_task import task_of
+from openwafer.cli.measured_plan import plan_of
 from openwafer.cli.tables import plain_console, value_of
-from openwafer.planning.system_plan import SystemPlan, TrainingTask, plan_system, write_system_plan
+from openwafer.planning.system_plan import SystemPlan, plan_system, write_system_plan
 from openwafer.planning.systems import find_system
-from openwafer.planning.throughput import ModelShape
-from openwafer.training.session import RunConfig, count_step
+from openwafer.training.session import RunConfig, Session
 
 
 def plan_elsewhere(config: RunConfig, name: str, num_systems: int, json: Path | None) -> None:
     """Plan a run's training on systems of a name, tell it, and write it down."""
     system = find_system(name)
-    plan = plan_system(task_of(config), system, num_systems)
+    _finish(plan_system(task_of(config), system, num_systems), json)
+
+
+def plan_here(session: Session, json: Path | None) -> None:
+    """The measured plan of this machine in the same form."""
+    _finish(plan_of(session.plan(), session.config), json)
+
+
+def _finish(plan: SystemPlan, json: Path | None) -> None:
     _show(plan)
     if json is not None:
         write_system_plan(json, plan)
         print(f"wrote {json}")
-
-
-def task_of(config: RunConfig) -> TrainingTask:
-    """What a run trains, counted in its model."""
-    count = count_step(config)
-    return TrainingTask(
-        model=ModelShape(
-            parameters=count.parameters,
-            layers=count.layers,
-            width=count.width,
-            forward_flops=count.forward_flops,
-            backward_flops=count.backward_flops,
-            sparse_parameters=count.sparse_parameters,
-        ),
-        batch_size=config.batch.size,
-        sequence_length=config.batch.sequence_length,
-        steps=config.steps,
-        sparsity=count.sparsity,
-        layer_activation_bytes=count.layer_activation_bytes,
-        other_activation_bytes=count.other_activation_bytes,
-    )
 
 
 def _show(plan: SystemPlan) -> None:
@@ -47,7 +35,7 @@ def _show(plan: SystemPlan) -> None:
     number = "" if plan.num_systems == 1 else f"{plan.num_systems} replicas, each on one "
     kind = "activations recomputed" if plan.recomputes else "activations kept"
     for name, text in (
-        ("system", f"{number}{plan.system}, in 16-bit"),
+        ("system", f"{number}{plan.system}, in {plan.precision}"),
         ("mode", f"{plan.mode}, {kind}"),
         ("since", plan.reason),
         ("limit", f"a step waits longest for {plan.limit}"),

@@ -1,7 +1,12 @@
 """What a training takes on systems that are not at hand: memory, time, energy, and what limits."""
 
 from openwafer.planning.system_plan.plan_file import write_system_plan
-from openwafer.planning.system_plan.system_plan import Section, SystemPlan, plan_system
+from openwafer.planning.system_plan.system_plan import (
+    Section,
+    SystemPlan,
+    plan_system,
+    training_section,
+)
 from openwafer.planning.system_plan.training_task import TrainingTask
 from openwafer.planning.system_plan.ways import Mode
 
@@ -11,5 +16,6 @@ __all__ = [
     "SystemPlan",
     "TrainingTask",
     "plan_system",
+    "training_section",
     "write_system_plan",
 ]

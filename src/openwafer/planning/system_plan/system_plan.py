@@ -43,6 +43,7 @@ class SystemPlan:
 
     Attributes:
         system: its title.
+        precision: of the products, such as 16-bit.
         num_systems: that train together, each a replica of the model on its share of the batch.
         mode: how weights and cores come together, and `reason` why.
         recomputes: whether activations are made again instead of kept.
@@ -51,6 +52,7 @@ class SystemPlan:
     """
 
     system: str
+    precision: str
     num_systems: int
     mode: Mode
     reason: str
@@ -74,19 +76,25 @@ def plan_system(task: TrainingTask, system: System, num_systems: int) -> SystemP
     way = choice.way
     return SystemPlan(
         system=system.title,
+        precision="16-bit",
         num_systems=num_systems,
         mode=way.mode,
         reason=choice.reason,
         recomputes=way.recomputes,
         limit=way.time.limit,
         sections=(
-            Section("training", tuple(_of_task(task))),
+            training_section(task),
             Section("system", system.figures),
             Section("memory", tuple(_of_memory(task, system, num_systems, way))),
             Section("step", tuple(_of_step(task, system, num_systems, way))),
             Section("all", tuple(_of_training(task, system, num_systems, way))),
         ),
     )
+
+
+def training_section(task: TrainingTask) -> Section:
+    """What is trained."""
+    return Section("training", tuple(_of_task(task)))
 
 
 def _inferred(name: str, value: float, unit: str, source: str) -> Figure:
