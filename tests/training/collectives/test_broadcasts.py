@@ -83,3 +83,23 @@ def test_an_owner_that_has_ended_is_named() -> None:
     told = on_ranks(2, lambda group: told_to(group, "layers.0") if group.rank else "")[1]
     assert "[rank-lost]: rank 1 on host 'host-1' waited " in told
     assert "for rank 0 on host 'host-0' to send the weights of 'layers.0'" in told
+
+
+def digests(group: Group, changed: int | None) -> int | None:
+    """The digest of a pass; one rank finds a byte of its first record changed in its memory."""
+    broadcasts = Broadcasts(group, RECORDS, dict.fromkeys(RECORDS, 0))
+    broadcasts.digest = 0
+    for place, record in enumerate(RECORDS):
+        weights = owned(record, 0) if group.rank == 0 else torch.empty(NUM_BYTES[record]).byte()
+        broadcasts.begin(record, weights)
+        if place == 0 and group.rank == changed:
+            weights.data = weights ^ 1
+        broadcasts.wait(record)
+    return broadcasts.digest
+
+
+@pytest.mark.parametrize("changed", [None, 0])
+def test_ranks_with_other_weights_have_other_digests(changed: int | None) -> None:
+    first, second, third = on_ranks(3, lambda group: digests(group, changed))
+    assert second == third
+    assert (first == second) is (changed is None)

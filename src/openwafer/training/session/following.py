@@ -74,7 +74,7 @@ class _Follower:
         def seed(index: int) -> None:
             seed_micro_batch(self._config.seed, begun.step, block.start + index)
 
-        with self._systems.measured(), keeping_freed_memory():
+        with self._systems.measured(begun), keeping_freed_memory():
             self.execution.run(forwards, root, seed)
 
 

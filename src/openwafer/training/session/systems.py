@@ -59,10 +59,12 @@ class BegunStep:
     Attributes:
         step: its number.
         loss_scale: multiplies losses.
+        checks_weights: whether systems compare the weights that they compute with.
     """
 
     step: int
     loss_scale: float
+    checks_weights: bool = False
 
 
 class MicroBatchReport(NamedTuple):
@@ -163,23 +165,45 @@ class Systems:
         """Context of a step on all systems."""
         assert self._leading is not None
         self._leading.tell(Signal.STEP, begun)
-        with self.measured():
+        with self.measured(begun):
             yield
         self._leading.go_on()
 
     @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Context of a step, after which all systems know what it cost each."""
+    def measured(self, begun: BegunStep) -> Iterator[None]:
+        """Context of a step, after which all systems know what it cost each.
+
+        Raises:
+            OpenwaferError: ``ranks-differ`` where the weights of one are not those of the leader.
+        """
+        self.replicas.digests.is_wanted = begun.checks_weights
         start, before = time.perf_counter(), self._account()
         yield
         seconds, after = time.perf_counter() - start, self._account()
         spent = [b - a for a, b in zip(before, after, strict=True)]
         own = torch.tensor([seconds, *spent], dtype=torch.float64)
         tables = self._losses.gather(own, "what the step cost it")
+        if begun.checks_weights:
+            self._compare(begun.step)
         self.last_step = [
             SystemStep(seconds, waited, int(received))
             for seconds, waited, received in map(torch.Tensor.tolist, tables)
         ]
+
+    def _compare(self, step: int) -> None:
+        # A whole number of 63 bits fits a tensor.
+        digest = torch.tensor([self.replicas.digests.last >> 1])
+        tables = self._losses.gather(digest, "a digest of its weights")
+        for rank, found in zip(self.ranks, tables, strict=True):
+            if found.item() != tables[LEADER].item():
+                raise error(
+                    "ranks-differ",
+                    f"in step {step} {rank} computed with other weights than "
+                    f"{self.ranks[LEADER]} sent: their digests are {found.item():x} and "
+                    f"{tables[LEADER].item():x}",
+                    help=f"test the memory and the network of host {rank.host!r}, and go on from a "
+                    "checkpoint before that step, without that host",
+                )
 
     def _account(self) -> tuple[float, float]:
         """Seconds in which the compute thread has waited, and bytes that have come, so far."""

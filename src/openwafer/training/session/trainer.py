@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import torch
 from torch import nn
@@ -23,6 +24,9 @@ from openwafer.training.session.step_root import NotFiniteError, StepRoot
 from openwafer.training.session.systems import BegunStep, Systems
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.execute.execution import Execution
+
+CHECK_EVERY: Final = 100
+"""Steps between two in which systems compare their weights."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Trainer:
         seed = partial(seed_micro_batch, self._config.seed, step)
         begun: AbstractContextManager[None] = nullcontext()
         if self.systems is not None:
-            begun = self.systems.step(BegunStep(step, scale))
+            begun = self.systems.step(BegunStep(step, scale, step % CHECK_EVERY == 0))
         with begun, keeping_freed_memory():
             # The leader has the first block: its micro-batches count from 0.
             self._execution.run(forwards, root, seed)

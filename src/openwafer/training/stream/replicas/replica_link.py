@@ -30,6 +30,19 @@ FORESEEN = frozenset({Kind.FETCH, Kind.UPDATE})
 OWNER = 0
 
 
+@dataclass
+class Digests:
+    """Whether the next pass takes a digest of its weights, and that of the last one that did.
+
+    Attributes:
+        is_wanted: set before a pass, on all ranks.
+        last: 64 bits.
+    """
+
+    is_wanted: bool = False
+    last: int = 0
+
+
 @dataclass(frozen=True)
 class Replicas:
     """The ranks of a run, joined for a step.
@@ -38,11 +51,13 @@ class Replicas:
         weights: the ranks as weights go out to them.
         gradients: the same, as gradients come back.
         waits: of compute's own thread for gradients.
+        digests: of the weights that went out; see :class:`Digests`.
     """
 
     weights: Group
     gradients: Group
     waits: Traffic = field(default_factory=Traffic)
+    digests: Digests = field(default_factory=Digests)
 
     @property
     def is_owner(self) -> bool:
@@ -73,7 +88,7 @@ class ReplicaLink:
         self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink | None
     ) -> None:
         owners = dict.fromkeys(records, OWNER)
-        self._own = own
+        self._own, self._digests = own, replicas.digests
         self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners)
         trained = {record: tensors for record, tensors in records.items() if tensors}
         self._sums = OrderedSums(replicas.gradients, trained, owners, waits=replicas.waits)
@@ -110,6 +125,8 @@ class ReplicaLink:
         if not self._is_open:
             self._is_open, self._is_joint = True, torch.is_grad_enabled()
             self._pushed.clear()
+            wanted = self._is_joint and self._digests.is_wanted
+            self._broadcasts.digest = 0 if wanted else None
 
     def advance(self, position: int) -> None:
         """See :class:`HostLink`."""
@@ -208,6 +225,8 @@ class ReplicaLink:
             self._begin_sums()
             self._take_all(self._sums.finish())
             self._is_summing = False
+        if self._broadcasts.digest is not None:
+            self._digests.last = self._broadcasts.digest
         self._is_open = False
         if self._own is not None:
             self._own.end_pass()
