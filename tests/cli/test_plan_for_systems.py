@@ -1,12 +1,19 @@
-"""openwafer plan --system, from a config to a table and a JSON file."""
+"""openwafer plan --system, from a config to a table, a JSON file and a page."""
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from matplotlib.figure import Figure as Canvas
 
+from openwafer.cli.system_page import draw_roofline, draw_systems
+from openwafer.planning.system_plan import plan_system
+from openwafer.planning.systems import CS2
 from tests.cli.command import EXAMPLES, run_command
+from tests.planning.system_plan.tasks import GPT_3
+from tests.planning.system_plan.tasks import SMALL as SMALL_TASK
 
 SMALL = EXAMPLES / "small.yaml"
 BOX = """\
@@ -53,7 +60,8 @@ def test_the_config_can_be_changed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--json", "plan.json"), r"--json plan\.json without --system"),
+        (("--json", "plan.json"), r"plan\.json is to have the plan for a system"),
+        (("--page", "plan.html"), r"plan\.html is to have the plan for a system"),
         (("--system", "h20"), r"system-unknown(.|\n)*did you mean 'h200'"),
         (("--system", "h200", "--systems", 0), r"Invalid value for '--systems'"),
         (("--system", "cs2", "--systems", 9), r"9 systems for a batch of 8 sequences"),
@@ -75,3 +83,38 @@ def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
     assert figures["memory of the device"]["origin"] == "given"
     assert figures["step"]["source"] == "operators, updates and transfers timed just now"
     assert figures["time"]["value"] == pytest.approx(1000 * figures["step"]["value"])
+
+
+def page_of(folder: Path, *arguments: object) -> str:
+    done = run_command("plan", SMALL, *arguments, "--page", folder / "plan.html")
+    assert done.out.endswith(f"wrote {folder / 'plan.html'}\n")
+    return (folder / "plan.html").read_text(encoding="utf-8")
+
+
+def test_a_page_has_the_figures_and_four_pictures(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "--system", "cs2", "--systems", 2)
+    assert page.count('<img alt="') == 4
+    assert "<td>5.78 PFLOP/s</td><td>inferred</td><td>850,000 cores x 8 FLOP x 0.85 GHz" in page
+    assert "http" not in page
+
+
+def test_the_same_plan_gives_the_same_page(tmp_path: Path) -> None:
+    pages = [page_of(tmp_path, "--system", "h200") for _ in range(2)]
+    assert pages[0] == pages[1]
+
+
+def test_the_picture_of_systems_ends_at_as_many_as_the_batch_has() -> None:
+    axes: Any = Canvas().subplots()
+    draw_systems(axes, SMALL_TASK, CS2)
+    step = axes.get_lines()[1]
+    assert (step.get_xdata()[0], step.get_ydata()[0], step.get_xdata()[-1]) == (1, 1, 64)
+    assert step.get_ydata()[-1] < 64
+
+
+def test_the_roofline_marks_the_plan_on_its_curve() -> None:
+    axes: Any = Canvas().subplots()
+    plan = plan_system(GPT_3, CS2, 192)
+    draw_roofline(axes, plan, GPT_3, CS2)
+    curve, point, peak = axes.get_lines()
+    assert point.get_xdata()[0] == plan.figure("step", "tokens of a pass").value
+    assert max(curve.get_ydata()) < peak.get_ydata()[0] == pytest.approx(5.78e15)

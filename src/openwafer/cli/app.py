@@ -122,7 +122,7 @@ def _with_systems(overrides: list[str], systems: int | None) -> list[str]:
 
 
 @app.command(rich_help_panel=TRAIN)
-def plan(
+def plan(  # noqa: PLR0913 - a parameter is an option
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG.yaml|RUN", help="A config, or the folder of a run.")
     ],
@@ -139,6 +139,7 @@ def plan(
     json: Annotated[
         Path | None, typer.Option(help="Write the plan for a system into this file.")
     ] = None,
+    page: Annotated[Path | None, typer.Option(help="The same as HTML with pictures.")] = None,
 ) -> None:
     """Show where everything lives, the peak of memory and the time of a step; train nothing."""
     from rich.console import Console
@@ -146,18 +147,19 @@ def plan(
     from openwafer.training.session import Session, show_plan
 
     if system is None:
-        _require_no_file(json)
+        _require_no_file(json or page)
         asked = _with_systems(overrides, systems)
         show_plan(Session(config, asked, trusts_code=trust_code).plan(), Console())
         return
-    from openwafer.cli.system_planning import plan_elsewhere, plan_here
+    from openwafer.cli.system_planning import Outputs, plan_elsewhere, plan_here
 
+    outputs = Outputs(json, page)
     if system == "this":
         asked = _with_systems(overrides, systems)
-        plan_here(Session(config, asked, trusts_code=trust_code), json)
+        plan_here(Session(config, asked, trusts_code=trust_code), outputs)
         return
     session = Session(config, overrides, trusts_code=trust_code)
-    plan_elsewhere(session.config, system, systems or session.config.systems, json)
+    plan_elsewhere(session.config, system, systems or session.config.systems, outputs)
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -369,15 +371,15 @@ def claims(
     tell_claims(json, pictures)
 
 
-def _require_no_file(json: Path | None) -> None:
+def _require_no_file(path: Path | None) -> None:
     """Refuse the file of a plan for a system where none is named."""
     from openwafer.diagnostics import error
 
-    if json is not None:
+    if path is not None:
         raise error(
             "option-value",
-            f"--json {json} without --system",
-            help="name the system to plan for, as in --system cs2",
+            f"{path} is to have the plan for a system, and no --system is named",
+            help="name one, as in --system cs2, or --system this",
         )
 
 

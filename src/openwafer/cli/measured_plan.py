@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from openwafer.cli.counted_task import task_of
 from openwafer.planning.figures import Figure, Origin
-from openwafer.planning.system_plan import Mode, Section, SystemPlan, training_section
+from openwafer.planning.system_plan import Mode, Section, SystemPlan, TrainingTask, training_section
 from openwafer.training.plan_record import Activations, PlanRecord
 from openwafer.training.plan_record import Mode as RecordedMode
 from openwafer.training.session import RunConfig
@@ -14,7 +13,7 @@ RUN_WITHOUT_MEMORY = "a step run on tensors without memory"
 GIGABYTE = 1e9
 
 
-def plan_of(record: PlanRecord, config: RunConfig) -> SystemPlan:
+def plan_of(record: PlanRecord, config: RunConfig, task: TrainingTask) -> SystemPlan:
     """What was planned and measured for a run; what was not predicted is left out."""
     peak, budget = record.predicted_peak_bytes, record.device_budget_bytes
     return SystemPlan(
@@ -27,7 +26,7 @@ def plan_of(record: PlanRecord, config: RunConfig) -> SystemPlan:
         recomputes=any(layer.activations is Activations.RECOMPUTE for layer in record.layers),
         limit=str(record.step_limit or "what is not predicted"),
         sections=(
-            training_section(task_of(config)),
+            training_section(task),
             Section("system", tuple(_of_machine(record, config))),
             Section("memory", tuple(_of_memory(record))),
             Section("step", tuple(_of_step(record, config))),

@@ -1,33 +1,47 @@
 """What ``openwafer plan --system`` counts, tells and writes."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
 from openwafer.cli.counted_task import task_of
 from openwafer.cli.measured_plan import plan_of
+from openwafer.cli.system_page import write_page
 from openwafer.cli.tables import plain_console, value_of
-from openwafer.planning.system_plan import SystemPlan, plan_system, write_system_plan
-from openwafer.planning.systems import find_system
+from openwafer.planning.system_plan import SystemPlan, TrainingTask, plan_system, write_system_plan
+from openwafer.planning.systems import System, find_system
 from openwafer.training.session import RunConfig, Session
 
 
-def plan_elsewhere(config: RunConfig, name: str, num_systems: int, json: Path | None) -> None:
+@dataclass(frozen=True)
+class Outputs:
+    """Files to write; None for none."""
+
+    json: Path | None
+    page: Path | None
+
+
+def plan_elsewhere(config: RunConfig, name: str, num_systems: int, outputs: Outputs) -> None:
     """Plan a run's training on systems of a name, tell it, and write it down."""
-    system = find_system(name)
-    _finish(plan_system(task_of(config), system, num_systems), json)
+    system, task = find_system(name), task_of(config)
+    _finish(plan_system(task, system, num_systems), task, system, outputs)
 
 
-def plan_here(session: Session, json: Path | None) -> None:
+def plan_here(session: Session, outputs: Outputs) -> None:
     """The measured plan of this machine in the same form."""
-    _finish(plan_of(session.plan(), session.config), json)
+    task = task_of(session.config)
+    _finish(plan_of(session.plan(), session.config, task), task, None, outputs)
 
 
-def _finish(plan: SystemPlan, json: Path | None) -> None:
+def _finish(plan: SystemPlan, task: TrainingTask, system: System | None, outputs: Outputs) -> None:
     _show(plan)
-    if json is not None:
-        write_system_plan(json, plan)
-        print(f"wrote {json}")
+    if outputs.json is not None:
+        write_system_plan(outputs.json, plan)
+        print(f"wrote {outputs.json}")
+    if outputs.page is not None:
+        write_page(outputs.page, plan, task, system)
+        print(f"wrote {outputs.page}")
 
 
 def _show(plan: SystemPlan) -> None:
