@@ -27,6 +27,12 @@ LLAMA = {
 SMALLER = {
     "small.yaml": ("batch.sequence_length=64",),
     "beyond-memory.yaml": ("model.config.num_hidden_layers=2",),
+    "mup.yaml": (
+        "model.config={hidden_size: 32, intermediate_size: 64, num_attention_heads: 2}",
+        "model.config.num_hidden_layers=1",
+        "base={hidden_size: 16, intermediate_size: 32, num_attention_heads: 1}",
+        "batch.sequence_length=16",
+    ),
     "own-module.yaml": ("batch.sequence_length=16",),
 }
 

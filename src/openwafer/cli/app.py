@@ -318,6 +318,25 @@ def generate(  # noqa: PLR0913 - a parameter is an option
         session.keep_sample(prompt[0], written.texts[0], written.step)
 
 
+@app.command(name="coord-check", rich_help_panel=PLAN)
+def coord_check(
+    config: ConfigFile,
+    widths: Annotated[
+        str, typer.Option(metavar="W,W,...", help="Values of the first field of the config's base.")
+    ],
+    steps: Annotated[int, typer.Option(min=1, help="Training steps at each width.")] = 4,
+    seeds: Annotated[int, typer.Option(min=1, help="Of weights and tokens; averaged.")] = 1,
+    overrides: Overrides = [],  # noqa: B006
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw sizes against widths into this file, .png or .svg.")
+    ] = None,
+) -> None:
+    """Train a model at some widths for a few steps, and tell whether activations grow with it."""
+    from openwafer.cli.coordinates import check_widths
+
+    check_widths(config, overrides, widths, (steps, seeds), picture)
+
+
 @app.command(rich_help_panel=TRAIN)
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("runs"),

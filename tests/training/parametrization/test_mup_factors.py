@@ -1,5 +1,6 @@
 """Initial values, learning rates and multipliers are those of the paper's table, by number."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,12 @@ def test_the_logits_of_a_wide_model_are_multiplied(tmp_path: Path) -> None:
     states = model(tokens, output_hidden_states=True).hidden_states[-1]
     expected = (states / 4) @ model.get_parameter("lm_head.weight").T
     assert torch.allclose(model(tokens).logits, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_muon_takes_matrices_as_wide_as_a_table_has_rows(tmp_path: Path) -> None:
+    wide = WIDE_MODELS["bert"]
+    rows = {"max_position_embeddings": wide.base["hidden_size"] * 4}
+    wide = replace(wide, model=replace(wide.model, config={**wide.model.config, **rows}))
+    model = build_hollow_model(wide.config(ADAMW), VOCABULARY, tmp_path)
+    found = groups(model, wide, OptimizerConfig("muon", 1.0))
+    assert {found[name][0] for name in found if name.endswith("self.query.weight")} == {"Muon"}

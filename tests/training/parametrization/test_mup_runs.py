@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import prepare
 from openwafer.training.models import GptConfig, build, with_vocab_size
-from openwafer.training.session import RunConfig
+from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import tokenizer_of
+from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.parametrization import Parametrization
@@ -22,6 +24,7 @@ from tests.training.session.tiny_runs import (
     differing,
     make_tiny_data,
     plain_step,
+    quiet,
     saved_parameters,
     tiny_config,
     train_quietly,
@@ -36,6 +39,7 @@ BASE_HEAD, HEAD = 4, 16
 # Learning rates of embeddings and norms, of hidden matrices, and of an untied head.
 RATES = {"adamw": (1.0, 0.25, 1.0), "sgd": (4.0, 1.0, 4.0)}
 RATE, DECAY = 1 / 64, 1 / 8
+CONSTANT = ScheduleConfig("constant", {"num_warm_up_steps": 1})
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +119,19 @@ def test_a_run_of_the_base_widths_is_the_one_without_mup(data: TinyData, tmp_pat
     standard = replace(config, name="standard", parametrization=Parametrization.STANDARD, base={})
     found, expected = (saved_parameters(train_quietly(each)) for each in (same, standard))
     assert differing(found, expected) == []
+
+
+def test_a_run_goes_on_to_the_same_bits(data: TinyData, tmp_path: Path) -> None:
+    config = replace(config_of(data, tmp_path, GPT, "adamw"), schedule=CONSTANT)
+    whole = saved_parameters(train_quietly(replace(config, name="whole")))
+    train_quietly(replace(config, steps=2))
+    resumed = Session(config.path, [f"steps={config.steps}"], console=quiet()).resume()
+    assert differing(saved_parameters(resumed), whole) == []
+
+
+def test_a_run_does_not_go_on_under_another_base(data: TinyData, tmp_path: Path) -> None:
+    config = config_of(data, tmp_path, GPT, "adamw")
+    train_quietly(replace(config, steps=2))
+    with pytest.raises(OpenwaferError) as refused:
+        Session(config.path, ["steps=4", "base.hidden_size=16"], console=quiet()).resume()
+    assert "was begun with base: {'hidden_size': 8, 'mlp_size': 16}, and" in str(refused.value)

@@ -1,6 +1,7 @@
 """One run, from its config to its last checkpoint."""
 
 from openwafer.training.session.config import RunConfig, load_config
+from openwafer.training.session.coordinates import CoordinateCheck, check_coordinates
 from openwafer.training.session.export import ExportFormat
 from openwafer.training.session.following import follow
 from openwafer.training.session.generation import GeneratedTexts, Sampling
@@ -15,6 +16,7 @@ from openwafer.training.session.training_loop import TrainResult
 
 __all__ = [
     "Calibration",
+    "CoordinateCheck",
     "ExportFormat",
     "GeneratedTexts",
     "Precision",
@@ -28,6 +30,7 @@ __all__ = [
     "Systems",
     "TrainResult",
     "Weights",
+    "check_coordinates",
     "count_step",
     "follow",
     "load_config",

@@ -81,6 +81,22 @@ def foldings_of(config: RunConfig, vocab_size: int, model: nn.Module) -> Mapping
     return {name: factor for name, factor in mup.foldings.items() if factor != 1}
 
 
+def require_same_base(before: RunConfig, now: RunConfig) -> None:
+    """Refuse to go on with a model that computes something else.
+
+    Raises:
+        OpenwaferError: ``mup-changed``.
+    """
+    for key in ("parametrization", "base"):
+        found, asked = getattr(before, key), getattr(now, key)
+        if found != asked:
+            raise error(
+                "mup-changed",
+                f"the run was begun with {key}: {found}, and is to go on with {asked}",
+                help="leave parametrization and base of a run as they are, or begin a new run",
+            )
+
+
 def remark_on_widths(config: RunConfig) -> Diagnostic | None:
     """A warning where the model is as wide as its base model, so that nothing is scaled."""
     if config.parametrization is Parametrization.STANDARD:

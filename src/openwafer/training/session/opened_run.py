@@ -37,6 +37,7 @@ from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.mask_updates import MaskUpdates
+from openwafer.training.session.mup import require_same_base
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
@@ -217,8 +218,10 @@ def _build(
     if not is_saved:
         model = build_model(config, vocab_size, folder.path)
         return model, take_weights(model, config)
+    written = load_config(folder.config)
+    require_same_base(written, config)
     model = build_hollow_model(config, vocab_size, folder.path)
-    require_same_sparsity(model, load_config(folder.config), config)
+    require_same_sparsity(model, written, config)
     return model, {}
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import did_you_mean, error
-from openwafer.training.parametrization import Role
+from openwafer.training.parametrization import Kind, Role
 from openwafer.training.session.mup_rates import scaled
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.settings import Settings
@@ -58,7 +58,7 @@ def build_optimizers(
             ``mup-weight-decay``.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    settings = _settings_by_name(model, trained, config)
+    settings = _settings_by_name(model, trained, config, roles)
     if roles:
         settings = {name: scaled(own, roles[name]) for name, own in settings.items()}
     optimizers: dict[str, list[dict[str, object]]] = {}
@@ -101,7 +101,10 @@ def _require_shared(
 
 
 def _settings_by_name(
-    model: nn.Module, trained: Mapping[str, nn.Parameter], config: OptimizerConfig
+    model: nn.Module,
+    trained: Mapping[str, nn.Parameter],
+    config: OptimizerConfig,
+    roles: Mapping[str, Role],
 ) -> dict[str, Settings]:
     chosen = Settings(config.name, config.learning_rate, config.weight_decay, config.options)
     tables, sparse = tables_of(model), _sparse_weights(model)
@@ -109,7 +112,8 @@ def _settings_by_name(
     for name, parameter in trained.items():
         own = chosen
         # Muon turns a matrix as a map between features, which a table of embeddings is not.
-        if config.name == MUON and (parameter.ndim != 2 or id(parameter) in tables):
+        is_table = id(parameter) in tables and not _is_hidden(name, roles)
+        if config.name == MUON and (parameter.ndim != 2 or is_table):
             own = replace(own, optimizer=BESIDE_MUON, options={})
         is_matrix = parameter.ndim >= 2 or id(parameter) in sparse
         decays = is_matrix or "weight_decay" not in options_of(own.optimizer)
@@ -119,6 +123,11 @@ def _settings_by_name(
             for name in _matching(pattern, trained, "optimizer.groups"):
                 settings[name] = settings[name].overridden(group)
     return settings
+
+
+def _is_hidden(name: str, roles: Mapping[str, Role]) -> bool:
+    """Whether muP knows a matrix as hidden, be it as wide as some table has rows."""
+    return name in roles and roles[name].kind is Kind.HIDDEN
 
 
 def _distinct(settings: Iterable[Settings]) -> list[Settings]:

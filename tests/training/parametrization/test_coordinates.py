@@ -1,0 +1,139 @@
+"""Activations stay as they are over widths under muP, and grow without it."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.data import TokenizerTraining
+from openwafer.training.models import TransformersModel
+from openwafer.training.parametrization.slopes import Growth, growth_of, slope_of
+from openwafer.training.session import CoordinateCheck, RunConfig, check_coordinates
+from openwafer.training.session.building import build_model
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.optimizer_config import OptimizerConfig
+from tests.training.parametrization.wide_models import DATA, WIDE_MODELS
+
+NUM_TOKENS = 360
+WIDTHS = (64, 128, 256)
+BASES = {
+    "gpt2": {"n_embd": 64, "n_inner": 256, "n_head": 4},
+    "llama": {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4},
+    "bert": {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4},
+    "t5": {"d_model": 64, "d_ff": 256, "num_heads": 8},
+    "mixtral": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
+}
+ADAMW = OptimizerConfig(learning_rate=0.003)
+
+
+def config_of(name: str, optimizer: OptimizerConfig = ADAMW) -> RunConfig:
+    return replace(
+        WIDE_MODELS[name].config(optimizer),
+        base=BASES[name],
+        batch=BatchConfig(size=4, sequence_length=32),
+        data=replace(DATA, tokenizer=TokenizerTraining(vocab_size=NUM_TOKENS)),
+    )
+
+
+def bent(growths: tuple[Growth, ...]) -> list[tuple[str, tuple[float, ...]]]:
+    return [(growth.module, growth.slopes) for growth in growths if not growth.is_flat]
+
+
+def head(growths: tuple[Growth, ...]) -> Growth:
+    [found] = [growth for growth in growths if growth.module == "lm_head"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> CoordinateCheck:
+    return check_coordinates(config_of("gpt2"), WIDTHS)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_activations_are_flat_under_mup_alone(name: str) -> None:
+    found = check_coordinates(config_of(name), WIDTHS)
+    assert bent(found.mup) == []
+    assert bent(found.standard) != []
+    assert max(growth.slopes[-1] for growth in found.standard) > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize(("optimizer", "rate"), [("sgd", 0.1), ("muon", 0.01), ("lion", 0.0005)])
+def test_activations_are_flat_under_other_optimizers(
+    name: str, optimizer: str, rate: float
+) -> None:
+    config = config_of(name, OptimizerConfig(optimizer, rate))
+    found = check_coordinates(config, (64, 128, 256, 512))
+    assert bent(found.mup) == []
+    assert bent(found.standard) != []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BASES)
+def test_activations_are_flat_where_heads_grow(name: str) -> None:
+    config = config_of(name)
+    base = {key: width for key, width in config.base.items() if "head" not in key}
+    if name == "t5":
+        base["d_kv"] = 8
+    found = check_coordinates(replace(config, base=base), (64, 128, 256, 512), num_seeds=2)
+    assert bent(found.mup) == []
+
+
+def test_logits_begin_smaller_in_a_wider_model(gpt2: CoordinateCheck) -> None:
+    """Sums of as many terms as the width, divided by it: its root is left."""
+    assert head(gpt2.mup).slopes[0] == pytest.approx(-0.5, abs=0.05)
+    assert head(gpt2.standard).slopes[0] == pytest.approx(0.5, abs=0.05)
+    assert head(gpt2.mup).slopes[-1] > -0.4
+
+
+def test_sizes_are_those_of_the_model(gpt2: CoordinateCheck, tmp_path: Path) -> None:
+    model = TransformersModel("gpt2", config={**BASES["gpt2"], "n_layer": 1})
+    narrow: Any = build_model(replace(config_of("gpt2"), model=model), NUM_TOKENS, tmp_path)
+    tokens = torch.randint(NUM_TOKENS, (4, 32), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    expected = narrow(input_ids=tokens).logits.abs().mean().item()
+    assert head(gpt2.mup).sizes[0][64] == pytest.approx(expected, rel=1e-5)
+
+
+def test_both_have_the_sizes_of_the_narrowest_model(gpt2: CoordinateCheck) -> None:
+    for mup, standard in zip(gpt2.mup, gpt2.standard, strict=True):
+        assert [s[64] for s in mup.sizes] == [s[64] for s in standard.sizes], mup.module
+
+
+def test_a_power_of_the_width_has_its_exponent_as_slope() -> None:
+    assert slope_of({64: 2.0, 128: 4.0, 512: 16.0}) == pytest.approx(1.0)
+    assert slope_of({64: 8.0, 256: 4.0}) == pytest.approx(-0.5)
+
+
+def test_what_overflows_is_not_flat() -> None:
+    grown = growth_of("head", [{64: [1.0], 128: [math.inf]}], is_output=False)
+    assert not grown.is_flat
+
+
+def test_only_outputs_may_shrink() -> None:
+    series = [{64: [2.0, 8.0], 256: [2.0]}]
+    assert growth_of("head", series, is_output=True).is_flat
+    assert not growth_of("hidden", series, is_output=False).is_flat
+
+
+@pytest.mark.parametrize(
+    ("widths", "expected"),
+    [
+        ((64,), "expected at least 2 different widths above 0, found [64]"),
+        ((64, 72), "at width 72, n_head would be 4.5"),
+    ],
+)
+def test_widths_that_cannot_be_are_refused(widths: tuple[int, ...], expected: str) -> None:
+    with pytest.raises(OpenwaferError) as refused:
+        check_coordinates(config_of("gpt2"), widths)
+    assert expected in str(refused.value)
