@@ -10,6 +10,11 @@ from openwafer.training.session import RunConfig
 
 MODES = {RecordedMode.RESIDENT: Mode.RESIDENT, RecordedMode.STREAMED: Mode.STREAMED}
 RUN_WITHOUT_MEMORY = "a step run on tensors without memory"
+DONE = {
+    Activations.KEEP: "kept",
+    Activations.RECOMPUTE: "recomputed layer by layer",
+    Activations.OFFLOAD: "put aside on the host",
+}
 GIGABYTE = 1e9
 
 
@@ -23,7 +28,7 @@ def plan_of(record: PlanRecord, config: RunConfig, task: TrainingTask) -> System
         mode=MODES[record.mode],
         reason=f"its peak is {peak / GIGABYTE:,.4g} GB, and the device may use "
         f"{budget / GIGABYTE:,.4g} GB",
-        recomputes=any(layer.activations is Activations.RECOMPUTE for layer in record.layers),
+        activations=", ".join(sorted({DONE[layer.activations] for layer in record.layers})),
         limit=str(record.step_limit or "what is not predicted"),
         sections=(
             training_section(task),

@@ -14,9 +14,16 @@ import numpy as np
 from openwafer.atomic_file import write_text
 from openwafer.cli.tables import value_of
 from openwafer.diagnostics import counted
-from openwafer.planning.system_plan import Mode, Section, SystemPlan, TrainingTask, plan_system
+from openwafer.planning.system_plan import (
+    Activations,
+    Section,
+    SystemPlan,
+    TrainingTask,
+    plan_system,
+    setting_of,
+)
 from openwafer.planning.systems import System
-from openwafer.planning.throughput import Resource, Setting, step_time
+from openwafer.planning.throughput import Resource, step_time
 from openwafer.training.metrics.report import html
 
 PICTURE_INCHES = (7.5, 3.8)
@@ -114,12 +121,7 @@ def draw_resources(axes: Any, plan: SystemPlan) -> None:
 
 def draw_roofline(axes: Any, plan: SystemPlan, task: TrainingTask, system: System) -> None:
     """What a system reaches with so many tokens in a pass, and what the plan has."""
-    setting = Setting(
-        system.utilisation.value,
-        task.sparsity,
-        is_resident=plan.mode is not Mode.STREAMED,
-        recomputes=plan.recomputes,
-    )
+    setting = setting_of(task, system, plan.mode, Activations(plan.activations))
 
     def rate(tokens: float) -> float:
         flops = task.model.flops_per_token * tokens

@@ -47,10 +47,9 @@ def _finish(plan: SystemPlan, task: TrainingTask, system: System | None, outputs
 def _show(plan: SystemPlan) -> None:
     console = plain_console()
     number = "" if plan.num_systems == 1 else f"{plan.num_systems} replicas, each on one "
-    kind = "activations recomputed" if plan.recomputes else "activations kept"
     for name, text in (
         ("system", f"{number}{plan.system}, in {plan.precision}"),
-        ("mode", f"{plan.mode}, {kind}"),
+        ("mode", f"{plan.mode}, activations {plan.activations}"),
         ("since", plan.reason),
         ("limit", f"a step waits longest for {plan.limit}"),
     ):

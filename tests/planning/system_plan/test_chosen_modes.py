@@ -40,12 +40,12 @@ def test_the_reason_has_both_numbers() -> None:
 def test_activations_are_recomputed_where_kept_ones_leave_room_for_too_few_tokens() -> None:
     """A sequence of GPT-3 takes 82 GB with 17 vectors a layer, and 1.8 GB recomputed."""
     plan = plan_system(GPT_3, CS2, 192)
-    assert plan.recomputes
+    assert plan.activations == "recomputed by groups of layers"
     assert plan.figure("memory", "activations beside the cores").value < 40e9
 
 
 def test_activations_are_kept_where_they_fit() -> None:
-    assert not plan_system(SMALL, H200, 1).recomputes
+    assert plan_system(SMALL, H200, 1).activations == "kept"
 
 
 @pytest.mark.parametrize(("number", "told"), [(0, "0 systems"), (-3, "-3 systems")])

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from openwafer.planning.figures import Origin
-from openwafer.planning.system_plan import SystemPlan, TrainingTask, plan_system, write_system_plan
+from openwafer.planning.system_plan import (
+    Activations,
+    Mode,
+    SystemPlan,
+    TrainingTask,
+    plan_system,
+    write_system_plan,
+)
 from openwafer.planning.system_plan.ways import sequences_at_work
-from openwafer.planning.systems import CS1, CS2, H200, System
+from openwafer.planning.systems import CS1, CS2, CS3, H200, System
 from tests.planning.system_plan.tasks import GPT_3, SMALL, task, with_batch
 
 
@@ -37,9 +44,31 @@ def test_what_is_planned_fits_and_one_sequence_more_does_not(system: System, num
     plan = plan_system(made, system, number)
     weights = plan.figure("memory", "weights beside the cores").value
     most = plan.figure("memory", "sequences of a pass, at most").value
-    sequence = 2048 * (made.recomputed_bytes if plan.recomputes else made.kept_bytes)
+    sequence = 2048 * made.activation_bytes(Activations(plan.activations))
     assert weights + most * sequence <= system.memory.value < weights + (most + 1) * sequence
     assert plan.figure("memory", "share of the memory").value <= 1
+
+
+def gpt_j_rate(system: System, number: int) -> float:
+    """Sequences a second of a batch of 120, as ALCF documents it."""
+    made = task(6.053e9, 28, 4096, batch_size=120)
+    return 120 / step_seconds(plan_system(made, system, number))
+
+
+def test_gpt_j_is_planned_as_fast_as_it_was_measured() -> None:
+    """The share of the peak is from these runs; activations, stream and passes are the plan's."""
+    assert gpt_j_rate(CS2, 2) == pytest.approx(43.7, rel=0.01)
+    assert gpt_j_rate(CS3, 1) == pytest.approx(44.75, rel=0.01)
+
+
+def test_a_gpu_that_recomputes_takes_a_forward_longer() -> None:
+    made = task(1e9, 24, 2048, batch_size=512)
+    roomy = replace(H200, memory=replace(H200.memory, value=1e15))
+    small, large = plan_system(made, H200, 1), plan_system(made, roomy, 1)
+    assert (small.mode, small.activations, large.activations) == (Mode.RESIDENT, "kept", "kept")
+    tight = plan_system(made, replace(H200, memory=replace(H200.memory, value=18e9)), 1)
+    assert tight.activations == "recomputed layer by layer"
+    assert step_seconds(tight) / step_seconds(large) == pytest.approx(4 / 3, rel=0.01)
 
 
 def test_micro_batches_are_as_few_as_fit() -> None:
@@ -75,9 +104,10 @@ def test_layers_hold_the_sequences_that_wait_for_their_backward(
 
 
 def test_replicas_share_a_step_and_add_energy() -> None:
-    one, four = (plan_system(GPT_3, CS2, number) for number in (48, 192))
+    made = with_batch(GPT_3, 192 * 70)
+    one, four = (plan_system(made, CS2, number) for number in (48, 192))
     energies = [plan.figure("all", "energy").value for plan in (one, four)]
-    assert energies[1] >= 0.999 * energies[0]
+    assert energies[1] == pytest.approx(energies[0], rel=0.01)
     assert step_seconds(one) / step_seconds(four) == pytest.approx(4, rel=0.01)
 
 
@@ -88,16 +118,14 @@ def test_time_and_energy_are_those_of_all_steps() -> None:
     assert plan.figure("all", "energy").value == pytest.approx(seconds * 4 * 700 / 3600)
 
 
-def compute_gain(dense: TrainingTask, system: System) -> float:
+def gain_of_zeros(dense: TrainingTask, system: System) -> float:
     plans = [plan_system(made, system, 1) for made in (dense, replace(dense, sparsity=0.9))]
-    assert plans[0].recomputes == plans[1].recomputes
-    seconds = [plan.figure("step", "compute").value for plan in plans]
-    return seconds[0] / seconds[1]
+    return step_seconds(plans[0]) / step_seconds(plans[1])
 
 
 def test_zeros_make_a_wafer_faster_and_a_gpu_not() -> None:
-    assert compute_gain(GPT_3, CS2) > 2
-    assert compute_gain(SMALL, H200) == 1
+    assert gain_of_zeros(GPT_3, CS2) > 2
+    assert gain_of_zeros(SMALL, H200) == 1
 
 
 def test_every_figure_has_an_origin_and_a_source_in_the_file(tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ def largest_model() -> Claim:
         ),
         implied=(
             computed("seconds to stream all weights once", stream, "s", "2 B a weight at 1.2 Tb/s"),
-            computed("tokens of a pass, activations all kept", kept, "", "20e9 / (1000 x 100,000)"),
+            computed(
+                "tokens of a pass, a vector a layer kept", kept, "", "20e9 / (1000 x 100,000)"
+            ),
             computed("tokens of a pass, recomputed", again, "", "20e9 / (2 sqrt(1000) x 100,000)"),
             computed("of the peak at most, kept", kept / balance, "", "over balance tokens"),
             computed("of the peak at most, recomputed", again / balance, "", "over balance tokens"),

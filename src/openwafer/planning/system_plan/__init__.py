@@ -7,15 +7,17 @@ from openwafer.planning.system_plan.system_plan import (
     plan_system,
     training_section,
 )
-from openwafer.planning.system_plan.training_task import TrainingTask
-from openwafer.planning.system_plan.ways import Mode
+from openwafer.planning.system_plan.training_task import Activations, TrainingTask
+from openwafer.planning.system_plan.ways import Mode, setting_of
 
 __all__ = [
+    "Activations",
     "Mode",
     "Section",
     "SystemPlan",
     "TrainingTask",
     "plan_system",
+    "setting_of",
     "training_section",
     "write_system_plan",
 ]

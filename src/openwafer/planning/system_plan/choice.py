@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.planning.memory import store_bytes
-from openwafer.planning.system_plan.training_task import TrainingTask
+from openwafer.planning.system_plan.training_task import Activations, TrainingTask
 from openwafer.planning.system_plan.ways import Mode, Way, resident_bytes, ways
 from openwafer.planning.systems import System
 
@@ -103,7 +103,8 @@ def _too_large(task: TrainingTask, system: System) -> OpenwaferError:
             f"the {room:,.4g} GB of {system.title}, which does not stream weights",
             help="plan for a system that streams weights, such as cs2, or a smaller model",
         )
-    needed = task.recomputed_bytes * task.sequence_length / GIGABYTE
+    least = min(map(task.activation_bytes, Activations))
+    needed = least * task.sequence_length / GIGABYTE
     return error(
         "plan-memory",
         f"one sequence of {task.sequence_length} tokens takes {needed:,.4g} GB of activations even "

@@ -13,7 +13,7 @@ from openwafer.planning.memory import (
 )
 from openwafer.planning.system_plan.choice import choose
 from openwafer.planning.system_plan.training_task import TrainingTask
-from openwafer.planning.system_plan.ways import Mode, Way
+from openwafer.planning.system_plan.ways import Mode, Way, setting_of
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import (
     Resource,
@@ -46,7 +46,7 @@ class SystemPlan:
         precision: of the products, such as 16-bit.
         num_systems: that train together, each a replica of the model on its share of the batch.
         mode: how weights and cores come together, and `reason` why.
-        recomputes: whether activations are made again instead of kept.
+        activations: what becomes of them between forward and backward.
         limit: what a step waits for longest.
         sections: all figures.
     """
@@ -56,7 +56,7 @@ class SystemPlan:
     num_systems: int
     mode: Mode
     reason: str
-    recomputes: bool
+    activations: str
     limit: str
     sections: tuple[Section, ...]
 
@@ -80,7 +80,7 @@ def plan_system(task: TrainingTask, system: System, num_systems: int) -> SystemP
         num_systems=num_systems,
         mode=way.mode,
         reason=choice.reason,
-        recomputes=way.recomputes,
+        activations=str(way.activations),
         limit=way.time.limit,
         sections=(
             training_section(task),
@@ -125,10 +125,7 @@ def _of_memory(task: TrainingTask, system: System, num_systems: int, way: Way) -
     if is_streamed:
         held = "weights pass by" if system.fabric else "the layer at work and the next one"
     yield _inferred("weights beside the cores", way.weights_bytes, "B", held)
-    kind = "recomputed by groups of layers" if way.recomputes else "kept"
-    yield _inferred(
-        "activations beside the cores", way.activations_bytes, "B", f"{COUNTED}; {kind}"
-    )
+    yield _inferred("activations beside the cores", way.activations_bytes, "B", COUNTED)
     used = (way.weights_bytes + way.activations_bytes) / system.memory.value
     yield _inferred("share of the memory", used, "", "weights and activations / memory")
     if is_streamed:
@@ -159,10 +156,9 @@ def _of_step(task: TrainingTask, system: System, num_systems: int, way: Way) -> 
     )
     if way.mode is Mode.STREAMED:
         weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
-        balance = balance_tokens(system, system.utilisation.value, weight_bytes)
-        yield _inferred(
-            "balance tokens", balance, "", "b eta P / (2 IO); with fewer, stream limits"
-        )
+        busy = setting_of(task, system, way.mode, way.activations).utilisation
+        balance = balance_tokens(system, busy, weight_bytes)
+        yield _inferred("balance tokens", balance, "", "b eta P / (2 IO), recomputed products too")
     for resource in Resource:
         busy = time.busy_seconds(resource)
         if busy:
@@ -194,7 +190,6 @@ def _of_training(
     yield _inferred("critical batch", critical, "tokens", source)
     if way.mode is Mode.STREAMED:
         weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
-        most = most_systems_in_proportion(
-            task.step_tokens, system, system.utilisation.value, weight_bytes
-        )
+        busy = setting_of(task, system, way.mode, way.activations).utilisation
+        most = most_systems_in_proportion(task.step_tokens, system, busy, weight_bytes)
         yield _inferred("systems in proportion", most, "", "tokens of a step / balance tokens")

@@ -2,10 +2,24 @@
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from openwafer.planning.throughput import ModelShape
 
 ACTIVATION_BYTES = 2
+
+
+class Activations(StrEnum):
+    """What becomes of activations between forward and backward."""
+
+    KEPT = "kept"
+    BY_LAYER = "recomputed layer by layer"
+    BY_GROUPS = "recomputed by groups of layers"
+
+    @property
+    def forwards_again(self) -> int:
+        """Forwards that a backward makes again: of each layer, and before that of each group."""
+        return {Activations.KEPT: 0, Activations.BY_LAYER: 1, Activations.BY_GROUPS: 2}[self]
 
 
 @dataclass(frozen=True)
@@ -45,14 +59,15 @@ class TrainingTask:
         """Of a token's activations, all kept."""
         return self.model.layers * self.layer_activation_bytes + self.other_activation_bytes
 
-    @property
-    def recomputed_bytes(self) -> float:
-        """Of a token's activations if those of ``sqrt(layers)`` layers at a time are made again.
+    def activation_bytes(self, activations: Activations) -> float:
+        """Of a token's activations: vectors between layers, and the inside of the layer at work.
 
-        Vectors between layers: one for each group and those of the group at work; and the inside
-        of the layer at work (Chen et al. 2016, arXiv 1604.06174, section 4.1).
+        Made again by groups, vectors are there for each group and for the layers of one (Chen et
+        al. 2016, arXiv 1604.06174, section 4.1).
         """
-        vectors = 2 * math.sqrt(self.model.layers) * self.boundary_bytes
-        return min(
-            vectors + self.layer_activation_bytes + self.other_activation_bytes, self.kept_bytes
-        )
+        if activations is Activations.KEPT:
+            return self.kept_bytes
+        layers = self.model.layers
+        vectors = layers if activations is Activations.BY_LAYER else 2 * math.sqrt(layers)
+        recomputed = vectors * self.boundary_bytes + self.layer_activation_bytes
+        return min(recomputed + self.other_activation_bytes, self.kept_bytes)

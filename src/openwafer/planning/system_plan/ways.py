@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from openwafer.planning.memory import RESIDENT_BYTES_PER_WEIGHT
-from openwafer.planning.system_plan.training_task import TrainingTask
+from openwafer.planning.system_plan.training_task import Activations, TrainingTask
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import Setting, StepTime, step_time
 from openwafer.planning.throughput.passes import DENSE_BYTES, TAGGED_BYTES
 
 INDEX_BYTES = TAGGED_BYTES - DENSE_BYTES
+NUM_PASSES = 3
+"""Forward, gradients of activations, gradients of weights: about as many products each."""
+
 STREAMED_LAYERS = 2
 """Layers at once on a system that streams weights into its memory: one at work, one on its way."""
 
@@ -30,7 +33,7 @@ class Way:
 
     Attributes:
         mode: how weights and cores come together.
-        recomputes: whether activations are made again instead of kept.
+        activations: what becomes of them.
         weights_bytes: beside the cores: weights with their gradients and states, or the layers
             that stream through.
         activations_bytes: beside the cores, of the sequences that are at work.
@@ -39,7 +42,7 @@ class Way:
     """
 
     mode: Mode
-    recomputes: bool
+    activations: Activations
     weights_bytes: float
     activations_bytes: float
     pass_sequences: int
@@ -56,52 +59,50 @@ def resident_bytes(task: TrainingTask) -> float:
 def ways(task: TrainingTask, system: System, num_systems: int) -> Iterator[Way]:
     """All ways that memory has room for."""
     own = math.ceil(task.batch_size / num_systems)
-    for recomputes in (False, True):
+    for activations in Activations:
         if system.fabric is not None:
-            yield from _pipelined(task, system, num_systems, own, recomputes)
+            yield from _pipelined(task, system, num_systems, own, activations)
         else:
-            yield from _in_passes(task, system, num_systems, own, _held(task, recomputes))
+            yield from _in_passes(task, system, num_systems, own, _held(task, activations))
         if system.streams_weights:
-            yield from _in_passes(
-                task, system, num_systems, own, _streamed(task, system, recomputes)
-            )
+            room = _streamed(task, system, activations)
+            yield from _in_passes(task, system, num_systems, own, room)
 
 
 @dataclass(frozen=True)
 class _Room:
     mode: Mode
-    recomputes: bool
+    activations: Activations
     weights_bytes: float
 
 
-def _held(task: TrainingTask, recomputes: bool) -> _Room:
-    return _Room(Mode.RESIDENT, recomputes, resident_bytes(task))
+def _held(task: TrainingTask, activations: Activations) -> _Room:
+    return _Room(Mode.RESIDENT, activations, resident_bytes(task))
 
 
-def _streamed(task: TrainingTask, system: System, recomputes: bool) -> _Room:
+def _streamed(task: TrainingTask, system: System, activations: Activations) -> _Room:
     """A wafer takes weights from its link one by one, a GPU keeps layers and their gradients."""
     kept = task.model.kept(task.sparsity) / task.model.layers
     held = 0.0 if system.fabric is not None else 2 * STREAMED_LAYERS * DENSE_BYTES * kept
-    return _Room(Mode.STREAMED, recomputes, held)
+    return _Room(Mode.STREAMED, activations, held)
 
 
 def _in_passes(
     task: TrainingTask, system: System, num_systems: int, own: int, room: _Room
 ) -> Iterator[Way]:
     """Micro-batches one after the other, as large as memory lets them be."""
-    token_bytes = task.recomputed_bytes if room.recomputes else task.kept_bytes
-    sequence_bytes = task.sequence_length * token_bytes
+    sequence_bytes = task.sequence_length * task.activation_bytes(room.activations)
     fitting = math.floor((system.memory.value - room.weights_bytes) / sequence_bytes)
     if fitting < 1:
         return
     micro_batches = math.ceil(own / fitting)
-    setting = _setting(task, system, room.mode, room.recomputes)
+    setting = setting_of(task, system, room.mode, room.activations)
     tokens = own * num_systems * task.sequence_length
     time = step_time(system, task.model, tokens, setting, num_systems, micro_batches)
     at_work = math.ceil(own / micro_batches)
     yield Way(
         room.mode,
-        room.recomputes,
+        room.activations,
         room.weights_bytes,
         at_work * sequence_bytes,
         fitting,
@@ -110,28 +111,30 @@ def _in_passes(
 
 
 def _pipelined(
-    task: TrainingTask, system: System, num_systems: int, own: int, recomputes: bool
+    task: TrainingTask, system: System, num_systems: int, own: int, activations: Activations
 ) -> Iterator[Way]:
     """Every layer on cores of its own, sequences streaming through them one behind the other.
 
     The schedule takes a backward as soon as there is one (Narayanan et al. 2021, arXiv 2104.04473,
     section 2.2).
     """
+    if activations is Activations.BY_GROUPS:
+        return
     layers = task.model.layers
     at_work = sequences_at_work(own, layers)
     inside = layers * task.layer_activation_bytes + task.other_activation_bytes
     token_bytes = at_work * inside
-    if recomputes:
+    if activations is Activations.BY_LAYER:
         token_bytes = min(at_work * layers * task.boundary_bytes + inside, token_bytes)
-    activations = token_bytes * task.sequence_length
+    held = token_bytes * task.sequence_length
     weights = resident_bytes(task)
-    if weights + activations > system.memory.value:
+    if weights + held > system.memory.value:
         return
-    setting = _setting(task, system, Mode.PIPELINED, recomputes)
+    setting = setting_of(task, system, Mode.PIPELINED, activations)
     tokens = own * num_systems * task.sequence_length
     time = step_time(system, task.model, tokens, setting, num_systems, own)
     time = replace(time, stretch=(own + layers - 1) / own)
-    yield Way(Mode.PIPELINED, recomputes, weights, activations, 1, time)
+    yield Way(Mode.PIPELINED, activations, weights, held, 1, time)
 
 
 def sequences_at_work(sequences: int, layers: int) -> float:
@@ -143,10 +146,16 @@ def sequences_at_work(sequences: int, layers: int) -> float:
     return most - most * (most - 1) / (2 * layers)
 
 
-def _setting(task: TrainingTask, system: System, mode: Mode, recomputes: bool) -> Setting:
+def setting_of(task: TrainingTask, system: System, mode: Mode, activations: Activations) -> Setting:
+    """How a system trains a task.
+
+    The share of the peak that is known counts a forward and a backward, three passes; if that
+    training made forwards again, the cores did more: ``(3 + again) / 3`` as much.
+    """
+    all_passes = NUM_PASSES + system.forwards_again.value
     return Setting(
-        system.utilisation.value,
+        system.utilisation.value * all_passes / NUM_PASSES,
         task.sparsity,
         is_resident=mode is not Mode.STREAMED,
-        recomputes=recomputes,
+        forwards_again=activations.forwards_again,
     )

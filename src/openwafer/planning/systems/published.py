@@ -35,6 +35,16 @@ def usual_hop() -> Figure:
     return _inferred("hop", 10e-6, "s", why)
 
 
+def _recomputing() -> Figure:
+    why = "GPT-J with 60 sequences on a CS-2 leaves 960 GB of activations, which 40 GB do not hold"
+    return _inferred("forwards_again", 1, "", why)
+
+
+def no_recomputing() -> Figure:
+    """Forwards that a training made again which is not known to have recomputed."""
+    return _inferred("forwards_again", 0, "", "no recomputation is told of that training")
+
+
 def _wafer_io(name: str, source: str) -> Figure:
     return _published(name, 150e9, "B/s", f"{source}: 1.2 Tb/s each way")
 
@@ -57,6 +67,7 @@ CS1: Final = System(
         "peak", 3 * 0.86e15, "FLOP/s", f"{STENCIL}: 0.86 PFLOP/s is about a third of it"
     ),
     utilisation=_inferred("utilisation", 0.303, "", "as on a CS-2; no training is published"),
+    forwards_again=_recomputing(),
     memory=_published("memory", 18e9, "B", WSE_1_DATA),
     memory_rate=_published("memory_rate", 9e15, "B/s", WSE_1_DATA),
     link=_wafer_io("link", "Cerebras, CS-1 data sheet (2019)"),
@@ -79,8 +90,12 @@ CS2: Final = System(
     title="CS-2 with one WSE-2",
     peak=_inferred("peak", 850_000 * 8 * 0.85e9, "FLOP/s", "850,000 cores x 8 FLOP x 0.85 GHz"),
     utilisation=_inferred(
-        "utilisation", 0.303, "", f"{ALCF}: GPT-J on two CS-2, 43.7 samples/s of 2048 tokens"
+        "utilisation",
+        0.303,
+        "",
+        f"{ALCF}: GPT-J on two CS-2, 43.7 sequences/s; BERT-large reached 0.18",
     ),
+    forwards_again=_recomputing(),
     memory=_published("memory", 40e9, "B", WSE_2_DATA),
     memory_rate=_published("memory_rate", 20e15, "B/s", WSE_2_DATA),
     link=_wafer_io("link", HOT_CHIPS_33),
@@ -105,8 +120,12 @@ CS3: Final = System(
     title="CS-3 with one WSE-3",
     peak=_inferred("peak", 900_000 * 16 * 0.875e9, "FLOP/s", "900,000 cores x 16 FLOP x 0.875 GHz"),
     utilisation=_inferred(
-        "utilisation", 0.285, "", f"{ALCF}: GPT-J on one CS-3, 44.75 samples/s of 2048 tokens"
+        "utilisation",
+        0.285,
+        "",
+        f"{ALCF}: GPT-J, 44.75 sequences/s; other models reached 0.16 to 0.49",
     ),
+    forwards_again=_recomputing(),
     memory=_published("memory", 44e9, "B", WSE_3_DATA),
     memory_rate=_published("memory_rate", 21e15, "B/s", WSE_3_DATA),
     link=_wafer_io("link", ALCF),
@@ -133,6 +152,7 @@ H200: Final = System(
     utilisation=_inferred(
         "utilisation", 0.41, "", "Grattafiori et al. 2024, arXiv 2407.21783, table 4: on H100"
     ),
+    forwards_again=no_recomputing(),
     memory=_published("memory", 141e9, "B", H200_DATA),
     memory_rate=_published("memory_rate", 4.8e12, "B/s", H200_DATA),
     link=_published("link", 64e9, "B/s", f"{H200_DATA}: PCIe 5, 128 GB/s both ways together"),
@@ -148,6 +168,7 @@ A100: Final = System(
     utilisation=_published(
         "utilisation", 0.514, "", "Korthikanti et al. 2022, arXiv 2205.05198, table 5: 175B"
     ),
+    forwards_again=no_recomputing(),
     memory=_published("memory", 80e9, "B", A100_DATA),
     memory_rate=_published("memory_rate", 2.039e12, "B/s", A100_DATA),
     link=_published("link", 32e9, "B/s", f"{A100_DATA}: PCIe 4, 64 GB/s both ways together"),

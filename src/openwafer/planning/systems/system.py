@@ -39,7 +39,9 @@ class System:
         name: by which a command asks for it.
         title: for people.
         peak: of 16-bit products without zeros to skip, in FLOP/s.
-        utilisation: share of the peak that dense training is known to reach.
+        utilisation: share of the peak that the forward and backward of dense training are known
+            to reach.
+        forwards_again: that this training made to have its activations back, beside those.
         memory: beside the cores, in bytes.
         memory_rate: of reads from it, in bytes/s.
         link: to the parameter store and the host, in bytes/s each way.
@@ -57,6 +59,7 @@ class System:
     title: str
     peak: Figure
     utilisation: Figure
+    forwards_again: Figure
     memory: Figure
     memory_rate: Figure
     link: Figure

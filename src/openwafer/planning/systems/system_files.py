@@ -12,6 +12,7 @@ from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.systems.published import (
     ALIASES,
     SYSTEMS,
+    no_recomputing,
     ramp_cycles,
     sum_cycles,
     usual_hop,
@@ -82,6 +83,7 @@ class SystemFile:
     network_bytes_per_second: StatedBytes
     power_watts: Stated
     title: str | None = None
+    forwards_again: Stated | None = None
     hop_seconds: Stated | None = None
     store_bytes: StatedBytes | None = None
     store_bytes_per_second: StatedBytes | None = None
@@ -108,6 +110,7 @@ class SystemFile:
 _KEYS = {
     "peak": "peak_flops_per_second",
     "utilisation": "utilisation",
+    "forwards_again": "forwards_again",
     "memory": "memory_bytes",
     "memory_rate": "memory_bytes_per_second",
     "link": "link_bytes_per_second",
@@ -183,7 +186,7 @@ def read_system(path: Path) -> System:
         title=content.title or content.name,
         fabric=fabric,
         streams_weights=content.streams_weights,
-        **{"hop": usual_hop()} | told,
+        **{"hop": usual_hop(), "forwards_again": no_recomputing()} | told,
     )
 
 

@@ -109,6 +109,10 @@ class PassTime:
         """Of the pass."""
         return self.by_resource[self.limit]
 
+    def times(self, number: int) -> "PassTime":
+        """Of so many passes."""
+        return PassTime({r: number * seconds for r, seconds in self.by_resource.items()})
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -118,14 +122,14 @@ class Setting:
         utilisation: share of the peak that dense products reach.
         sparsity: share of zeros in the weights that may be sparse.
         is_resident: whether the system holds the weights, so that none are streamed.
-        recomputes: whether the forward is made a second time for the gradients.
+        forwards_again: made to have activations back.
         activation_bytes: that a pass moves between system and host for each token.
     """
 
     utilisation: float
     sparsity: float = 0.0
     is_resident: bool = False
-    recomputes: bool = False
+    forwards_again: int = 0
     activation_bytes: float = TOKEN_BYTES
 
 

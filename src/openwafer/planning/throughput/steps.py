@@ -82,9 +82,12 @@ def step_time(
 ) -> StepTime:
     """The time of a step of `tokens`, dealt to systems and their micro-batches in equal parts."""
     own = tokens / (num_systems * micro_batches)
-    passes = (*TRAINING, Pass.RECOMPUTED) if setting.recomputes else TRAINING
+    passes = {which: pass_time(system, model, own, setting, which) for which in TRAINING}
+    if setting.forwards_again:
+        again = pass_time(system, model, own, setting, Pass.RECOMPUTED)
+        passes[Pass.RECOMPUTED] = again.times(setting.forwards_again)
     return StepTime(
-        {which: pass_time(system, model, own, setting, which) for which in passes},
+        passes,
         micro_batches,
         0.0 if setting.is_resident else update_seconds(system, model, setting),
         tail_seconds(system, model, setting, num_systems),
