@@ -56,3 +56,31 @@ class OwnTable(nn.Module):
         """The loss of labels in place."""
         logits = torch.matmul(self.table(input_ids), self.table.weight.T)
         return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+
+
+class SummingModel(OrthogonalModel):
+    """Adds up the squares of its features, of which a wider model has more."""
+
+    def __init__(self, vocab_size: int = 50, size: int = 16) -> None:
+        super().__init__(vocab_size, size)
+        self.turn = nn.Linear(size, size)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The loss of labels in place, with a penalty."""
+        features = self.turn(self.table(input_ids))
+        logits = self.head(features)
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return {"loss": loss + 1e-3 * features.square().sum(-1).mean()}
+
+
+class ComputedWeight(OrthogonalModel):
+    """Multiplies by a weight that it computes of its parameter."""
+
+    def __init__(self, vocab_size: int = 50, size: int = 16) -> None:
+        super().__init__(vocab_size, size)
+        self.turn = nn.Linear(size, size)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The loss of labels in place."""
+        logits = self.head(F.linear(self.table(input_ids), self.turn.weight * 0.5))
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}

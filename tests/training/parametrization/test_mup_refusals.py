@@ -54,6 +54,13 @@ REFUSED: list[tuple[ModelConfig, dict[str, int], str]] = [
         "BloomAttention has no attribute 'scaling' to set",
     ),
     (library("mamba", hidden_size=64), HIDDEN, "'backbone.layers.0.mixer.A_log' are not drawn"),
+    (
+        library("llama", **WIDTHS),
+        {"hidden_size": 32, "num_attention_heads": 2},
+        "'model.layers.0.mlp.gate_proj.weight' maps a width to a size that no width in base",
+    ),
+    (own("SummingModel"), SIZE, "takes a sum over a width in the model itself"),
+    (own("ComputedWeight"), SIZE, "no attribute with the size of a head to set"),
     (own("PartlyWide"), SIZE, "dim 0 of 'up.weight' is 11 at the base widths and 19 at twice"),
     (own("IdleModel"), SIZE, "'idle.weight', which has no part in the forward"),
     (own("OwnTable"), SIZE, "'table.weight' is a table of embeddings and an output as well"),
@@ -107,7 +114,7 @@ def test_masks_that_are_not_random_throughout_are_refused(sparsity: dict[str, ob
         yaml_config.parse(SourceText("run.yaml", text), RunConfig),
         model=library("llama", **WIDTHS),
         parametrization=Parametrization.MUP,
-        base={"hidden_size": 32, "num_attention_heads": 2},
+        base={"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2},
     )
     with pytest.raises(OpenwaferError) as refused:
         mup_of(config, VOCABULARY)

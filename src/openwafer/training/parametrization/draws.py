@@ -66,7 +66,8 @@ class Draws(Unguarded, TorchDispatchMode):
 
     def _std(self, name: str, parameter: Tensor) -> float | None:
         drawn = self._drawn.get(id(parameter))
-        if drawn is None or drawn.tensor() is not parameter:
+        is_drawn = drawn is not None and drawn.tensor() is parameter
+        if drawn is None or not is_drawn or not parameter.requires_grad:
             return None
         if not drawn.is_known or len(set(drawn.stds)) != 1:
             raise _unseen(name, "are not drawn from one normal or uniform distribution")
@@ -121,5 +122,5 @@ def _unseen(name: str, why: str) -> Exception:
     return error(
         "mup-initial-weights",
         f"muP scales the standard deviation of initial weights, and those of {name!r} {why}",
-        help="draw them with torch.nn.init.normal_, trunc_normal_ or uniform_",
+        help="draw them with torch.nn.init.normal_ or uniform_, or in a way that does so",
     )

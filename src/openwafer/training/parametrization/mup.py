@@ -13,7 +13,11 @@ from openwafer.training.parametrization.factors import std_factor
 from openwafer.training.parametrization.folding import fold
 from openwafer.training.parametrization.observation import Observation, observe
 from openwafer.training.parametrization.roles import Kind, Role, Shape, roles_of
-from openwafer.training.parametrization.scalars import own_exponent, require_same_scalars
+from openwafer.training.parametrization.scalars import (
+    own_exponent,
+    require_same_scalars,
+    require_same_sums,
+)
 
 Run = Callable[[nn.Module], object]
 
@@ -108,6 +112,8 @@ def analyse(
         else:
             raise _no_module(name, outputs)
     require_same_scalars(seen, seen_delta, attention, multipliers)
+    require_same_sums(seen, seen_delta)
+    _require_no_bottleneck(roles, seen)
     foldings, unfolded = fold(base, roles, multipliers, seen)
     return Mup(roles, dict(stds), attention, multipliers, foldings, unfolded)
 
@@ -134,6 +140,9 @@ def scale_initial_weights(model: nn.Module, mup: Mup, stds: Mapping[str, float |
     """
     for name, parameter in model.named_parameters():
         drawn, base = stds[name], mup.stds[name]
+        # What is not trained, such as a table of sines, is a constant of the architecture.
+        if not parameter.requires_grad:
+            continue
         if (drawn is None) != (base is None):
             raise _other_draws(name, "are drawn in only one of the base model and the model")
         if drawn is None and parameter.numel() and not _is_constant(parameter):
@@ -152,7 +161,7 @@ def _other_draws(name: str, why: str) -> Exception:
     return error(
         "mup-initial-weights",
         f"muP scales initial weights, and those of {name!r} {why}",
-        help="draw them with torch.nn.init.normal_, trunc_normal_ or uniform_, at all widths",
+        help="draw them with torch.nn.init.normal_ or uniform_, at all widths",
     )
 
 
@@ -166,13 +175,32 @@ def _outputs(name: str, role: Role, is_width: Sequence[bool], seen: Observation)
 
 def _require_no_attention(name: str, outputs: Sequence[str], seen: Observation) -> None:
     for path in outputs:
-        if path.rpartition(".")[0] in seen.products:
+        if path.rpartition(".")[0] in seen.attention:
             raise error(
                 "mup-width",
                 f"{name!r} maps a width to attention of a size that no width in base decides on, "
                 "so that it would be taken for an output of the model",
                 help="name in base the number of heads of keys and values as well, in the same "
                 "proportion as the width",
+            )
+
+
+def _require_no_bottleneck(roles: Mapping[str, Role], seen: Observation) -> None:
+    """Refuse an output that the same module makes wide again: a width was left out of base."""
+    parents = {
+        (name, contraction.path.rpartition(".")[0])
+        for name, found in seen.contractions.items()
+        for contraction in found
+    }
+    inputs = {parent for name, parent in parents if roles[name].kind is Kind.INPUT}
+    for name, parent in sorted(parents):
+        if roles[name].kind is Kind.OUTPUT and parent and parent in inputs:
+            raise error(
+                "mup-width",
+                f"{name!r} maps a width to a size that no width in base decides on, and "
+                f"{parent!r} maps that to a width again",
+                notes=(f"it is {roles[name].shape}",),
+                help="name in base the field that decides on this size",
             )
 
 

@@ -1,5 +1,6 @@
 """How a model's forward uses its parameters, seen in one forward; no architecture is known here."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from torch.utils.hooks import RemovableHandle
 PRODUCTS: Final = ("matmul", "__matmul__", "mm", "bmm", "grouped_mm", "_grouped_mm")
 SUMS_WITH_PRODUCTS: Final = ("addmm", "baddbmm")
 CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
+SOFTMAX: Final = "softmax"
+SUMS: Final = (SOFTMAX, "sum", "log_softmax", "logsumexp", "norm", "vector_norm", "normalize")
 DROPOUT: Final = "dropout"
 ATTENTION: Final = "scaled_dot_product_attention"
 SCALED: Final = {
@@ -53,6 +56,8 @@ class Observation:
         unknown: by parameter name, operations that take it in a way not understood.
         scalars: numbers that activations are multiplied or divided by, by module and operation.
         products: sizes summed over in products of two activations, by module.
+        sums: sizes summed over in other ways, by module and operation.
+        attention: modules that multiply activations with each other and take a softmax.
         head_scales: by module, the number that its input was multiplied by just before.
         sources: by module, the norm whose output is its input, and nobody else's.
     """
@@ -63,6 +68,8 @@ class Observation:
     unknown: dict[str, str] = field(default_factory=dict)
     scalars: dict[tuple[str, str], set[float]] = field(default_factory=dict)
     products: dict[str, set[int]] = field(default_factory=dict)
+    sums: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    attention: set[str] = field(default_factory=set)
     head_scales: dict[str, tuple[tuple[str, str], float]] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -77,7 +84,7 @@ def observe(model: nn.Module, run: Callable[[nn.Module], object]) -> Observation
     watch = _Watch(model)
     with watch.following_modules(model), watch:
         run(model)
-    watch.name_sources()
+    watch.finish()
     return watch.seen
 
 
@@ -90,6 +97,7 @@ class _Watch(TorchFunctionMode):
         # Results of a multiplication by a number; kept, so that none of their ids comes again.
         self._scaled: dict[int, tuple[Tensor, tuple[str, str], float]] = {}
         self._norms: dict[int, tuple[Tensor, str]] = {}
+        self._softmaxes: set[str] = set()
         self._readers: dict[str, set[tuple[str, str]]] = {}
 
     @contextmanager
@@ -145,13 +153,15 @@ class _Watch(TorchFunctionMode):
         elif name == "linear":
             self._map(operands[0], operands[1])
         elif name in CONVOLUTIONS:
-            self._contract(operands[1], tuple(range(1, operands[1].dim())))
+            self._convolve(operands[1])
         elif name == "embedding":
             self.seen.tables |= owners
         elif name == ATTENTION:
             self._attend(operands[0], options)
         elif name == "einsum":
             self._sum_products(args[0], operands)
+        elif name in SUMS:
+            self._sum(name, operands[0], args[1] if len(args) > 1 else options.get("dim"))
         elif name not in ELEMENTWISE | VIEWS:
             self.seen.unknown.update(dict.fromkeys(owners, name))
 
@@ -167,8 +177,9 @@ class _Watch(TorchFunctionMode):
             else:
                 self._readers.setdefault(norm, set()).add((self._path[-1], name))
 
-    def name_sources(self) -> None:
-        """Find the modules that alone read what a norm puts out."""
+    def finish(self) -> None:
+        """Find attention, and the modules that alone read what a norm puts out."""
+        self.seen.attention = self._softmaxes & self.seen.products.keys()
         for norm, readers in self._readers.items():
             [(path, name), *others] = readers
             if not others and name == "linear":
@@ -176,6 +187,9 @@ class _Watch(TorchFunctionMode):
 
     def _map(self, inputs: Tensor, weight: Tensor) -> None:
         self._contract(weight, (weight.dim() - 1,))
+        # A weight that is computed is an activation as any other.
+        if self._name_of(weight) is None and weight.requires_grad:
+            self._add_product(weight.shape[-1])
         scaled = self._scaled.get(id(inputs))
         if scaled is not None:
             self.seen.head_scales[self._path[-1]] = scaled[1], scaled[2]
@@ -183,8 +197,25 @@ class _Watch(TorchFunctionMode):
     def _attend(self, query: Tensor, options: Mapping[str, Any]) -> None:
         size = query.shape[-1]
         scale = options.get("scale")
+        self._softmaxes.add(self._path[-1])
         self._add_product(size)
         self._add_scalar("multiply", float(size**-0.5 if scale is None else scale))
+
+    def _convolve(self, weight: Tensor) -> None:
+        self._contract(weight, tuple(range(1, weight.dim())))
+        if self._name_of(weight) is None and weight.requires_grad:
+            self._add_product(math.prod(weight.shape[1:]))
+
+    def _sum(self, name: str, operand: Tensor, dim: object) -> None:
+        if not operand.requires_grad or self._name_of(operand) is not None:
+            return
+        if name == SOFTMAX:
+            self._softmaxes.add(self._path[-1])
+        dims = [dim] if isinstance(dim, int) else dim
+        if not isinstance(dims, list | tuple):
+            dims = range(operand.dim())
+        size = math.prod(operand.shape[each] for each in dims)
+        self.seen.sums.setdefault((self._path[-1], name), set()).add(size)
 
     def _multiply(self, left: Tensor, right: Tensor) -> None:
         found = False

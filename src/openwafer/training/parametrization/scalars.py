@@ -1,13 +1,17 @@
 """Numbers in a forward that follow the width are multipliers too; none is to be overlooked."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from openwafer.diagnostics import error
 from openwafer.training.parametrization.attention import AttentionRule
 from openwafer.training.parametrization.observation import Observation
 
+REMEDY: Final = (
+    "leave parametrization out for this architecture, or take one whose forward has the same "
+    "numbers at every width"
+)
 VERBS: Final = {"multiply": "multiplies", "divide": "divides"}
 
 
@@ -45,6 +49,24 @@ def require_same_scalars(
             raise _overlooked(key, odd, odd_delta)
 
 
+def require_same_sums(seen: Observation, seen_delta: Observation) -> None:
+    """Refuse a forward that sums activations over a width: the sum grows with it.
+
+    Raises:
+        OpenwaferError: ``mup-forward``, with the module and both sizes.
+    """
+    for path, name in sorted(seen.sums.keys() | seen_delta.sums.keys()):
+        sizes, grown = (each.sums.get((path, name), set()) for each in (seen, seen_delta))
+        if sizes != grown:
+            raise error(
+                "mup-forward",
+                f"the forward takes a {name} over a width {_where(path)}, and muP has no rule for "
+                "it",
+                notes=(_both([*sizes - grown], [*grown - sizes]),),
+                help=REMEDY,
+            )
+
+
 def own_exponent(path: str, seen: Observation, seen_delta: Observation) -> float:
     """The power of the width by which a model scales the input of an output module itself.
 
@@ -69,16 +91,21 @@ def _are_close(left: list[float], right: list[float]) -> bool:
 
 def _overlooked(key: tuple[str, str], base: list[float], delta: list[float]) -> Exception:
     path, operation = key
-    where = f"in {path!r}" if path else "in the model itself"
     return error(
         "mup-forward",
-        f"the forward {VERBS[operation]} activations {where} by a number that follows the "
+        f"the forward {VERBS[operation]} activations {_where(path)} by a number that follows the "
         "width, and muP has no rule for it",
-        notes=(f"at the base widths {_listed(base)}, at twice these {_listed(delta)}",),
-        help="leave parametrization out for this architecture, or take one whose forward has the "
-        "same numbers at every width",
+        notes=(_both(base, delta),),
+        help=REMEDY,
     )
 
 
-def _listed(values: list[float]) -> str:
-    return ", ".join(f"{value:.6g}" for value in values) or "nothing"
+def _where(path: str) -> str:
+    return f"in {path!r}" if path else "in the model itself"
+
+
+def _both(base: Sequence[float], delta: Sequence[float]) -> str:
+    found, grown = (
+        ", ".join(f"{value:.6g}" for value in values) or "nothing" for values in (base, delta)
+    )
+    return f"at the base widths {found}, at twice these {grown}"
