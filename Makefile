@@ -15,7 +15,7 @@ test check: $(INSTALLED)
 	scripts/check
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks,launchers]'
 	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=0
 
 bench: $(INSTALLED)
