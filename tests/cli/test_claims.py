@@ -48,6 +48,22 @@ def test_pictures_are_drawn_into_a_folder(tmp_path: Path) -> None:
     assert all(content.startswith(b"\x89PNG") for content in files)
 
 
+@pytest.mark.parametrize(
+    "command", [("claims",), ("fit", "none.csv"), ("plan", "x", "--system=cs2")]
+)
+def test_a_file_without_a_folder_is_refused_before_any_work(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    done = run_command(*command, "--json", tmp_path / "none" / "out.json")
+    assert (done.code, done.out) == (2, "")
+    assert f"there is no folder {tmp_path / 'none'}" in done.err
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    done = run_command("claims", "--json", tmp_path)
+    assert (done.code, "that is a folder" in done.err) == (2, True)
+
+
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run_command("claims", "--pictures", tmp_path / "file")

@@ -151,8 +151,10 @@ def plan(  # noqa: PLR0913 - a parameter is an option
         asked = _with_systems(overrides, systems)
         show_plan(Session(config, asked, trusts_code=trust_code).plan(), Console())
         return
+    from openwafer.cli.places import require_places
     from openwafer.cli.system_planning import Outputs, plan_elsewhere, plan_here
 
+    require_places(json=json, page=page)
     outputs = Outputs(json, page)
     if system == "this":
         asked = _with_systems(overrides, systems)
@@ -371,7 +373,9 @@ def fit(  # noqa: PLR0913 - a parameter is an option
 ) -> None:
     """Fit a scaling law to trained models, and tell what a budget would reach."""
     from openwafer.cli.fitting import Outputs, Question, fit_points
+    from openwafer.cli.places import require_places
 
+    require_places(json=json, picture=picture)
     question = Question(tuple(flops), tuple(budget), batch, seed)
     fit_points(points, question, Outputs(json, picture))
 
@@ -386,7 +390,9 @@ def claims(
 ) -> None:
     """Tell what was published of wafers beside what follows from their figures."""
     from openwafer.cli.claims import tell_claims
+    from openwafer.cli.places import require_places
 
+    require_places(json=json)
     tell_claims(json, pictures)
 
 

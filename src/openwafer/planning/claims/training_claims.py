@@ -188,8 +188,8 @@ def trillion_in_a_weekend() -> Claim:
             computed("tokens of a pass, a vector a layer kept", kept, "", "20e9 / (128 x 25,600)"),
             bound,
         ),
-        remark="a vector of each of 128 layers leaves too few tokens for the stream; recomputed "
-        "ones do not",
+        remark="vectors of all 128 layers leave room for too few tokens to hide the stream; "
+        "those of groups of layers do not",
     )
 
 
