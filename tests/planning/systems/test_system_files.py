@@ -75,6 +75,17 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: str, mistake: str
     assert f"box.yaml:{len(others) + 1}:" in str(caught.value)
 
 
+def test_forwards_again_are_in_what_the_cores_did(tmp_path: Path) -> None:
+    box = read_system(written(tmp_path, BOX + "forwards_again: 1\n"))
+    assert box.busy_share == pytest.approx(0.4 * 4 / 3)
+
+
+def test_more_than_the_peak_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, BOX.replace("0.4", "0.9") + "forwards_again: 1\n")
+    with pytest.raises(OpenwaferError, match=r"system-too-busy(.|\n)*0\.9 is 1\.2 of the peak"):
+        read_system(path)
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     text = "\n".join(line for line in BOX.splitlines() if not line.startswith("power"))
     with pytest.raises(OpenwaferError, match="missing here: power_watts"):

@@ -3,6 +3,7 @@
 from typing import Final
 
 from openwafer.planning.claims.claim import Case, Claim, assumed, computed, published
+from openwafer.planning.claims.scaling_claims import NEAR_LINEAR
 from openwafer.planning.memory import (
     STORE_BYTES_PER_WEIGHT,
     held_activations,
@@ -28,8 +29,6 @@ WIDTH: Final = 12_288
 
 LARGEST: Final = (120e12, 1000, 100_000)
 """Parameters, layers and width of a transformer of 120 trillion."""
-
-NEAR_LINEAR: Final = 0.9
 
 
 def _fabric() -> Fabric:

@@ -13,7 +13,7 @@ from openwafer.planning.memory import (
 )
 from openwafer.planning.system_plan.choice import choose
 from openwafer.planning.system_plan.training_task import TrainingTask
-from openwafer.planning.system_plan.ways import Mode, Way, setting_of
+from openwafer.planning.system_plan.ways import Mode, Way
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import (
     Resource,
@@ -156,8 +156,7 @@ def _of_step(task: TrainingTask, system: System, num_systems: int, way: Way) -> 
     )
     if way.mode is Mode.STREAMED:
         weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
-        busy = setting_of(task, system, way.mode, way.activations).utilisation
-        balance = balance_tokens(system, busy, weight_bytes)
+        balance = balance_tokens(system, system.busy_share, weight_bytes)
         yield _inferred("balance tokens", balance, "", "b eta P / (2 IO), recomputed products too")
     for resource in Resource:
         busy = time.busy_seconds(resource)
@@ -190,6 +189,5 @@ def _of_training(
     yield _inferred("critical batch", critical, "tokens", source)
     if way.mode is Mode.STREAMED:
         weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
-        busy = setting_of(task, system, way.mode, way.activations).utilisation
-        most = most_systems_in_proportion(task.step_tokens, system, busy, weight_bytes)
+        most = most_systems_in_proportion(task.step_tokens, system, system.busy_share, weight_bytes)
         yield _inferred("systems in proportion", most, "", "tokens of a step / balance tokens")

@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from openwafer.planning.memory import ACTIVATION_BYTES
 from openwafer.planning.throughput import ModelShape
-
-ACTIVATION_BYTES = 2
 
 
 class Activations(StrEnum):

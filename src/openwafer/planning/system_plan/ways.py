@@ -12,9 +12,6 @@ from openwafer.planning.throughput import Setting, StepTime, step_time
 from openwafer.planning.throughput.passes import DENSE_BYTES, TAGGED_BYTES
 
 INDEX_BYTES = TAGGED_BYTES - DENSE_BYTES
-NUM_PASSES = 3
-"""Forward, gradients of activations, gradients of weights: about as many products each."""
-
 STREAMED_LAYERS = 2
 """Layers at once on a system that streams weights into its memory: one at work, one on its way."""
 
@@ -147,14 +144,9 @@ def sequences_at_work(sequences: int, layers: int) -> float:
 
 
 def setting_of(task: TrainingTask, system: System, mode: Mode, activations: Activations) -> Setting:
-    """How a system trains a task.
-
-    The share of the peak that is known counts a forward and a backward, three passes; if that
-    training made forwards again, the cores did more: ``(3 + again) / 3`` as much.
-    """
-    all_passes = NUM_PASSES + system.forwards_again.value
+    """How a system trains a task: its cores as busy as in the training that is known of it."""
     return Setting(
-        system.utilisation.value * all_passes / NUM_PASSES,
+        system.busy_share,
         task.sparsity,
         is_resident=mode is not Mode.STREAMED,
         forwards_again=activations.forwards_again,

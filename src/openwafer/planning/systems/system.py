@@ -5,6 +5,9 @@ from dataclasses import dataclass, fields
 
 from openwafer.planning.figures import Figure
 
+NUM_PASSES = 3
+"""Of a training step: forward, gradients of activations, gradients of weights."""
+
 
 @dataclass(frozen=True)
 class Fabric:
@@ -71,6 +74,14 @@ class System:
     max_systems: Figure | None = None
     fabric: Fabric | None = None
     streams_weights: bool = True
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the peak that its cores did, forwards again counted.
+
+        A forward and the two passes of a backward take about as many products each.
+        """
+        return self.utilisation.value * (NUM_PASSES + self.forwards_again.value) / NUM_PASSES
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -173,7 +173,7 @@ def read_system(path: Path) -> System:
 
     Raises:
         OpenwaferError: every mistake of the file with its place; ``config-file`` where it cannot
-            be read.
+            be read; ``system-too-busy`` for more than the peak.
     """
     content = load(path, SystemFile)
     told = dict(_figures(content, _KEYS, path))
@@ -181,13 +181,21 @@ def read_system(path: Path) -> System:
     if content.fabric is not None:
         cores = {"sum_cycles": sum_cycles(), "ramp_cycles": ramp_cycles()}
         fabric = Fabric(**cores | dict(_figures(content.fabric, _FABRIC_KEYS, path)))
-    return System(
+    system = System(
         name=content.name,
         title=content.title or content.name,
         fabric=fabric,
         streams_weights=content.streams_weights,
         **{"hop": usual_hop(), "forwards_again": no_recomputing()} | told,
     )
+    if system.busy_share > 1:
+        raise error(
+            "system-too-busy",
+            f"{path}: with {system.forwards_again.value:g} forwards again a utilisation of "
+            f"{system.utilisation.value:g} is {system.busy_share:.3g} of the peak",
+            help="count a forward and a backward alone in utilisation, or lower forwards_again",
+        )
+    return system
 
 
 def _figures(

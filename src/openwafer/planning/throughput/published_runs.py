@@ -5,10 +5,10 @@ from typing import Final
 
 from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.systems import CS2, CS3, System
+from openwafer.planning.systems.published import ALCF
 from openwafer.planning.throughput.passes import ModelShape, transformer
 from openwafer.planning.throughput.training import reached_utilisation
 
-ALCF: Final = "ALCF AI testbed documentation"
 MODEL_ZOO: Final = "logs of the Cerebras Model Zoo"
 
 

@@ -4,8 +4,6 @@ from openwafer.planning.laws import KAPLAN_BATCH, KAPLAN_SIZE, CriticalBatch, Si
 from openwafer.planning.systems import System
 from openwafer.planning.throughput.passes import DENSE_BYTES, balance_tokens
 
-SECONDS_PER_DAY = 24 * 60 * 60
-DAYS_PER_YEAR = 365.25
 KAPLAN_TOKENS_SCALE, KAPLAN_TOKENS_EXPONENT = 5e3, 0.74
 """Tokens that keep a model from overfitting: Kaplan et al. 2020, arXiv 2001.08361, eq. 4.4."""
 
