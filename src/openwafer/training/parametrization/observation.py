@@ -15,6 +15,11 @@ SUMS_WITH_PRODUCTS: Final = ("addmm", "baddbmm")
 CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
 SOFTMAX: Final = "softmax"
 SUMS: Final = (SOFTMAX, "sum", "log_softmax", "logsumexp", "norm", "vector_norm", "normalize")
+# Others that add up elements of a tensor, along whatever dims: all of them are looked at.
+MIXING: Final = frozenset(
+    ("dot", "vdot", "inner", "mv", "tensordot", "cdist", "cosine_similarity", "bilinear")
+)
+TRANSFORMS: Final = "fft_"
 DROPOUT: Final = "dropout"
 ATTENTION: Final = "scaled_dot_product_attention"
 SCALED: Final = {
@@ -163,7 +168,13 @@ class _Watch(TorchFunctionMode):
         elif name in SUMS:
             self._sum(name, operands[0], args[1] if len(args) > 1 else options.get("dim"))
         elif name not in ELEMENTWISE | VIEWS:
-            self.seen.unknown.update(dict.fromkeys(owners, name))
+            self._meet(name, operands, owners)
+
+    def _meet(self, name: str, operands: Sequence[Tensor], owners: set[str]) -> None:
+        """Note an operation that no rule is written for."""
+        self.seen.unknown.update(dict.fromkeys(owners, name))
+        if name in MIXING or name.startswith(TRANSFORMS):
+            self._sum(name, operands[0], None)
 
     def _follow_norms(self, name: str, args: Sequence[Any], result: object) -> None:
         """Note who reads what a norm puts out; views of it and multiples are as it is."""

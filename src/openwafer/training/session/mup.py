@@ -146,7 +146,16 @@ def _fill(model: nn.Module) -> None:
 def _forward(model: nn.Module, vocab_size: int) -> object:
     """The loss of made-up tokens."""
     ids = (torch.arange(NUM_SAMPLES * NUM_TOKENS) % vocab_size).reshape(NUM_SAMPLES, NUM_TOKENS)
-    return forward_loss(model, model_inputs(model, Batch(ids, ids.clone())))
+    try:
+        return forward_loss(model, model_inputs(model, Batch(ids, ids.clone())))
+    except (ArithmeticError, AssertionError, RuntimeError) as cause:
+        raise error(
+            "mup-forward",
+            f"{type(model).__name__} refuses {NUM_SAMPLES} samples of {NUM_TOKENS} tokens while "
+            f"its weights are zero: {cause}",
+            notes=("muP looks at one forward of the base model to see what it does",),
+            help="leave parametrization out for this architecture",
+        ) from cause
 
 
 def _require_wider(config: RunConfig) -> None:
