@@ -1,0 +1,247 @@
+"""Exact squared norms of each example's gradients, measured while backward computes their sum.
+
+Hooks see the input of a module and the gradient of its output, and from these
+:mod:`~openwafer.training.noise_scale.squared_norms` has what each example adds to the weight's
+gradient. No gradient of an example is kept, and the gradients themselves stay as they are, bit for
+bit.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.noise_scale import squared_norms
+from openwafer.training.noise_scale.watched import Watched, WatchedModule, watched_modules
+
+MAX_SHOWN = 3
+
+
+class ExampleNorms:
+    """Squared norms of the gradients of the examples of one forward.
+
+    They are norms of what each example adds to the gradient of the loss that backward started
+    from, with its weights and scales. So where that is a mean over the batch, an example's own
+    gradient is as many times larger as there are examples; see
+    :func:`~openwafer.training.noise_scale.estimators.estimate_from_examples`.
+
+    Attributes:
+        by_name: by name of a parameter, (examples,) in float32.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Tensor] = {}
+        self._called: set[str] = set()
+        # Of tied weights: tokens that the table was asked for, and rows of the other's gradient.
+        self._ids: dict[str, Tensor] = {}
+        self._rows: dict[str, Tensor] = {}
+
+    def note_call(self, path: str) -> None:
+        """A module is called; refuse a second call, whose gradients autograd adds to these."""
+        if path in self._called:
+            raise _not_told(f"{path!r} is called more than once in a forward")
+        self._called.add(path)
+
+    def note_ids(self, name: str, ids_BT: Tensor) -> None:
+        """A table whose weight is tied is asked for these tokens."""
+        self._ids[name] = ids_BT
+
+    def add(self, name: str, squares_B: Tensor) -> None:
+        """Add squared norms of a parameter."""
+        before = self.by_name.get(name)
+        self.by_name[name] = squares_B if before is None else before + squares_B
+
+    def add_linear(self, name: str, x_BTD: Tensor, gradient_BTF: Tensor, *, is_tied: bool) -> None:
+        """Add what a linear map tells of its weight."""
+        self.add(name, squared_norms.of_linear(x_BTD, gradient_BTF))
+        if is_tied:
+            ids_BT = self._ids.get(name)
+            if ids_BT is None or name in self._rows:
+                raise _not_told(f"{name!r} is shared by other modules than one table and one map")
+            self._rows[name] = squared_norms.rows_of_linear(x_BTD, gradient_BTF, ids_BT)
+
+    def add_embedding(
+        self, name: str, ids_BT: Tensor, gradient_BTD: Tensor, *, is_tied: bool
+    ) -> None:
+        """Add what a table of embeddings tells of its weight."""
+        self.add(name, squared_norms.of_embedding(ids_BT, gradient_BTD))
+        if is_tied:
+            rows_BTD = self._rows.pop(name, None)
+            if rows_BTD is None:
+                raise _not_told(f"the gradient of {name!r} comes from its table before its map")
+            # |a + b|^2 = |a|^2 + |b|^2 + 2 ab, and a table's gradient has the tokens' rows alone.
+            self.add(name, 2 * (rows_BTD * gradient_BTD.float()).sum((1, 2)))
+
+    def total(self, names: Iterable[str]) -> Tensor:
+        """Sum over parameters, (examples,) in float64.
+
+        Args:
+            names: of all parameters that have got a gradient.
+
+        Raises:
+            OpenwaferError: ``noise-scale-layers`` for one that no module has told of.
+        """
+        wanted = [*names]
+        if missing := [name for name in wanted if name not in self.by_name]:
+            raise _not_told(f"gradients of {_shown(missing)} come from no call of a module")
+        return torch.stack([self.by_name[name].double() for name in wanted]).sum(0)
+
+
+class PerExampleNorms:
+    """Measures what each example adds to the gradients of a model's weights.
+
+    Inputs of the model's modules have the example as their first dim, and tokens behind it. A table
+    of positions that is asked once for all examples gives its output once for each instead, as a
+    view: what comes behind it is to add it to something that has all examples. A weight that code
+    uses beside its module, as in ``F.linear(x, table.weight)``, has more gradient than is seen.
+
+    Args:
+        model: whose modules get hooks, until :meth:`close`.
+        num_examples: of each forward.
+
+    Attributes:
+        names: of the parameters that are measured.
+
+    Raises:
+        OpenwaferError: ``noise-scale-layers`` where nothing is to be measured, or with
+            :attr:`Watched.ALL` where a trained parameter cannot be.
+    """
+
+    def __init__(self, model: nn.Module, num_examples: int, watched: Watched) -> None:
+        self._num_examples = num_examples
+        self._current: ContextVar[ExampleNorms | None] = ContextVar("examples", default=None)
+        self._anchor = torch.zeros((), requires_grad=True)
+        modules = watched_modules(model, watched)
+        told = {name for each in modules for name in (each.weight, each.bias) if name is not None}
+        trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
+        self.names = tuple(name for name in trained if name in told)
+        if not self.names:
+            raise _not_told(f"{type(model).__name__} has no normalisation layer with weights")
+        if watched is Watched.ALL and (missing := [name for name in trained if name not in told]):
+            raise _not_told(f"{_shown(missing)} belong to other modules than such")
+        self._handles = [
+            each.module.register_forward_hook(partial(self._seen, each), with_kwargs=True)
+            for each in modules
+        ]
+
+    def close(self) -> None:
+        """Take the hooks off the model."""
+        for handle in self._handles:
+            handle.remove()
+
+    @contextmanager
+    def measuring(self) -> Iterator[ExampleNorms]:
+        """Context of one forward; the norms are there when its backward has ended."""
+        norms = ExampleNorms()
+        token = self._current.set(norms)
+        try:
+            yield norms
+        finally:
+            self._current.reset(token)
+
+    def _seen(
+        self,
+        watched: WatchedModule,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        options: Mapping[str, Any],
+        output: object,
+    ) -> Tensor | None:
+        if not isinstance(output, Tensor) or not output.requires_grad:
+            return None
+        x = self._input(watched.path, args, options)
+        widened = None
+        if isinstance(module, nn.Embedding) and x.shape[0] == 1 < self._num_examples:
+            x = x.expand(self._num_examples, *x.shape[1:])
+            output = widened = output.expand(self._num_examples, *output.shape[1:])
+        # Saved as autograd saves it: whoever keeps saved tensors elsewhere has it once, and a layer
+        # that is run again saves it again.
+        saved: Tensor = _Saved.apply(self._anchor, x)  # type: ignore[no-untyped-call]
+        norms = self._current.get()
+        if norms is not None:
+            self._require_examples(watched, x)
+            norms.note_call(watched.path)
+            if isinstance(module, nn.Embedding) and watched.is_tied and watched.weight is not None:
+                norms.note_ids(watched.weight, x)
+            output.register_hook(partial(_arrived, watched, norms, [saved.grad_fn]))
+        return widened
+
+    def _input(self, path: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Tensor:
+        inputs = [each for each in (*args, *options.values()) if isinstance(each, Tensor)]
+        if len(inputs) != 1:
+            raise _not_told(f"{path!r} is called with {len(inputs)} tensors")
+        return inputs[0]
+
+    def _require_examples(self, watched: WatchedModule, x: Tensor) -> None:
+        num_dims = 2 if isinstance(watched.module, nn.Embedding) else 3
+        if x.dim() < num_dims or x.shape[0] != self._num_examples:
+            raise error(
+                "noise-scale-examples",
+                f"{watched.path!r} gets an input of the shape {tuple(x.shape)}, whose first dim "
+                f"does not count the {self._num_examples} examples",
+                notes=("which tokens belong to which example cannot be seen there",),
+                help="train without the noise scale, or write a forward whose modules get inputs "
+                "of (examples, tokens, features)",
+            )
+
+
+class _Saved(torch.autograd.Function):
+    """Saves a tensor for a backward that never comes."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, anchor: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return anchor.clone()
+
+
+def _arrived(watched: WatchedModule, norms: ExampleNorms, saved: list[Any], g: Tensor) -> None:
+    """The gradient of a module's output has arrived."""
+    [x] = saved.pop().saved_tensors
+    is_tied = watched.is_tied
+    with torch.no_grad():
+        if watched.norm is not None:
+            _add_norm_layer(watched, norms, x, g)
+            return
+        if isinstance(watched.module, nn.Embedding):
+            assert watched.weight is not None
+            if watched.module.padding_idx is not None:
+                # torch leaves the row of the padding without a gradient.
+                g = g.masked_fill((x == watched.module.padding_idx)[..., None], 0.0)
+            flat = g.flatten(1, -2)
+            norms.add_embedding(watched.weight, x.flatten(1), flat, is_tied=is_tied)
+            return
+        if watched.weight is not None:
+            x_BTD, g_BTF = x.flatten(1, -2), g.flatten(1, -2)
+            norms.add_linear(watched.weight, x_BTD, g_BTF, is_tied=is_tied)
+        if watched.bias is not None:
+            norms.add(watched.bias, squared_norms.of_bias(g))
+
+
+def _add_norm_layer(watched: WatchedModule, norms: ExampleNorms, x: Tensor, g: Tensor) -> None:
+    assert watched.norm is not None
+    num_dims = len(watched.norm.shape)
+    if watched.weight is not None:
+        normalised = watched.norm.normalise(x.float())
+        norms.add(watched.weight, squared_norms.of_norm_weight(normalised, g, num_dims))
+    if watched.bias is not None:
+        norms.add(watched.bias, squared_norms.of_bias(g, num_dims))
+
+
+def _shown(names: list[str]) -> str:
+    more = len(names) - MAX_SHOWN
+    return ", ".join(map(repr, names[:MAX_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def _not_told(message: str) -> OpenwaferError:
+    return error(
+        "noise-scale-layers",
+        message,
+        notes=("known are normalisation layers, linear maps and embeddings, called once each",),
+        help="measure normalisation layers alone, or train without the noise scale",
+    )
