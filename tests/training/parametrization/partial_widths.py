@@ -84,3 +84,23 @@ class ComputedWeight(OrthogonalModel):
         """The loss of labels in place."""
         logits = self.head(F.linear(self.table(input_ids), self.turn.weight * 0.5))
         return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+
+
+class ScaledFeatures(ComputedWeight):
+    """Divides its features by the root of their number."""
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The loss of labels in place."""
+        features = self.turn(self.table(input_ids)) / self.turn.out_features**0.5
+        logits = self.head(features.relu())
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+
+
+class HalfScaledTable(ComputedWeight):
+    """Looks rows up twice, and multiplies only some of them."""
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The loss of labels in place."""
+        scaled = self.table(input_ids) * self.turn.out_features**0.5
+        logits = self.head(self.turn(scaled + self.table(labels)))
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}

@@ -25,15 +25,22 @@ NUM_TOKENS = 257
 # By these names the library's configs have widths and numbers of heads.
 WIDTHS = (
     *("hidden_size", "n_embd", "d_model", "dim", "intermediate_size", "ffn_dim", "d_ff"),
-    *("ffn_hidden_size", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim", "embedding_size"),
+    *(
+        "ffn_hidden_size",
+        "encoder_ffn_dim",
+        "decoder_ffn_dim",
+        "hidden_dim",
+        "embedding_size",
+        "dff",
+    ),
+    "shared_intermediate_size",
     *("word_embed_proj_dim", "moe_intermediate_size", "shared_expert_intermediate_size"),
     *("num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads"),
     *("attention_heads", "encoder_attention_heads", "decoder_attention_heads"),
 )
 REFUSED = {
-    "mup-forward": """gemma gemma2 gemma3 vaultgemma xglm biogpt ctrl fnet ibert m2m100 plbart
-        pegasus-x bigbird-pegasus""",
-    "mup-width": "falcon gpt-bigcode deepseek-v2 deepseek-v3 lfm2 granite-moe-shared",
+    "mup-forward": "fnet ibert",
+    "mup-width": "falcon gpt-bigcode deepseek-v2 deepseek-v3 lfm2",
     "mup-parameter": "deberta-v2 xlnet funnel esm switch-transformers nllb-moe",
     "mup-initial-weights": """modernbert-decoder modernbert mamba mamba2 falcon-mamba jamba zamba2
         recurrent-gemma qwen3-next falcon-h1 rwkv xlstm""",

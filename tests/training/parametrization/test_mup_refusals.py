@@ -44,10 +44,11 @@ REFUSED: list[tuple[ModelConfig, dict[str, int], str]] = [
         "'model.layers.0.self_attn.k_proj.weight' maps a width to attention of a size",
     ),
     (
-        library("gemma", **WIDTHS, num_key_value_heads=8, head_dim=16),
-        {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2},
-        "the forward multiplies activations in 'model.embed_tokens' by a number that follows",
+        own("ScaledFeatures"),
+        SIZE,
+        "the forward divides activations in the model itself by a number that follows",
     ),
+    (own("HalfScaledTable"), SIZE, "multiplies activations in the model itself by a number"),
     (
         TransformersModel("bloom", config={"hidden_size": 64, "n_layer": 1, "n_head": 2}),
         HIDDEN,

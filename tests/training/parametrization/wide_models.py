@@ -179,4 +179,27 @@ T5 = WideModel(
     # The library multiplies by 1 / sqrt(d_model) itself, half of what the table has.
     {"lm_head": 1 / 2},
 )
-WIDE_MODELS = {"gpt2": GPT2, "llama": LLAMA, "mixtral": MIXTRAL, "bert": BERT, "t5": T5}
+# Gemma multiplies embeddings by sqrt(hidden_size), here twice what its base does.
+GEMMA = WideModel(
+    TransformersModel(
+        "gemma", config={**WIDTHS, **SHALLOW, "num_key_value_heads": 4, "head_dim": 16}
+    ),
+    {**BASE, "num_key_value_heads": 1},
+    {
+        **ATTENTION,
+        **NORMS,
+        "embed_tokens.weight": Expected(STD / 2, 1 / 2, 1),
+        "gate_proj.weight": UP,
+        "up_proj.weight": UP,
+        "down_proj.weight": DOWN,
+    },
+    {"lm_head": 1 / 2},
+)
+WIDE_MODELS = {
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "mixtral": MIXTRAL,
+    "bert": BERT,
+    "t5": T5,
+    "gemma": GEMMA,
+}

@@ -61,21 +61,21 @@ def std_factor(role: Role) -> float:
     """What multiplies the initial standard deviation, under any optimizer."""
     if role.kind is Kind.OUTPUT:
         return 1 / role.fan_in if role.is_folded else 1.0
-    return 1 / math.sqrt(role.fan_in * role.density)
+    return 1 / (math.sqrt(role.fan_in * role.density) * role.own_scale)
 
 
 def _per_element(role: Role, _options: Mapping[str, object]) -> float:
     """Of optimizers whose updates do not depend on how large gradients are."""
     if role.kind is Kind.OUTPUT:
         return 1 / role.fan_in if role.is_folded else 1.0
-    return 1 / (role.fan_in * role.density)
+    return 1 / (role.fan_in * role.density * role.own_scale)
 
 
 def _proportional(role: Role, _options: Mapping[str, object]) -> float:
     """Of SGD, whose updates are as large as gradients are."""
     if role.kind is Kind.OUTPUT:
         return 1 / role.fan_in if role.is_folded else role.fan_in
-    return role.fan_out / (role.fan_in * role.density)
+    return role.fan_out / (role.fan_in * role.density * role.own_scale**2)
 
 
 def _orthogonal(role: Role, options: Mapping[str, object]) -> float:

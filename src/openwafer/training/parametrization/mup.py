@@ -14,9 +14,12 @@ from openwafer.training.parametrization.folding import fold
 from openwafer.training.parametrization.observation import Observation, observe
 from openwafer.training.parametrization.roles import Kind, Role, Shape, roles_of
 from openwafer.training.parametrization.scalars import (
+    Pair,
     own_exponent,
     require_same_scalars,
     require_same_sums,
+    scale_of_head,
+    scales_of_table,
 )
 
 Run = Callable[[nn.Module], object]
@@ -99,19 +102,25 @@ def analyse(
     shapes, delta_shapes = _shapes(base), _shapes(delta)
     roles = roles_of(shapes, delta_shapes, model, seen)
     multipliers: dict[str, float] = {}
-    for name, role in roles.items():
+    known: list[Pair] = []
+    for name in roles:
+        own = scales_of_table(name, seen, seen_delta)
+        known += own
+        role = roles[name] = _with_own_scale(roles[name], own_exponent(own))
         is_width = [a != b for a, b in zip(shapes[name], delta_shapes[name], strict=True)]
         outputs = _outputs(name, role, is_width, seen)
         _require_no_attention(name, outputs, seen)
         if _have_modules(base, outputs):
             for path in outputs:
                 width = role.fan_in if role.kind is Kind.OUTPUT else role.fan_out
-                multipliers[path] = width ** -(1 + own_exponent(path, seen, seen_delta))
+                heads = scale_of_head(path, seen, seen_delta)
+                known += heads
+                multipliers[path] = role.own_scale * width ** -(1 + own_exponent(heads))
         elif role.kind is Kind.OUTPUT:
             roles[name] = replace(role, is_folded=True)
         else:
             raise _no_module(name, outputs)
-    require_same_scalars(seen, seen_delta, attention, multipliers)
+    require_same_scalars(seen, seen_delta, attention, known)
     require_same_sums(seen, seen_delta)
     _require_no_bottleneck(roles, seen)
     foldings, unfolded = fold(base, roles, multipliers, seen)
@@ -163,6 +172,14 @@ def _other_draws(name: str, why: str) -> Exception:
         f"muP scales initial weights, and those of {name!r} {why}",
         help="draw them with torch.nn.init.normal_ or uniform_, at all widths",
     )
+
+
+def _with_own_scale(role: Role, exponent: float) -> Role:
+    """A table's role where the model multiplies its rows by a power of the width: as if it did not.
+
+    Its values are as many times smaller, so that what comes out of it is as large as in the base.
+    """
+    return replace(role, own_scale=role.fan_out**exponent)
 
 
 def _outputs(name: str, role: Role, is_width: Sequence[bool], seen: Observation) -> list[str]:

@@ -64,6 +64,7 @@ class Observation:
         sums: sizes summed over in other ways, by module and operation.
         attention: modules that multiply activations with each other and take a softmax.
         head_scales: by module, the number that its input was multiplied by just before.
+        table_scales: by table, the numbers that all rows found in it are multiplied by at once.
         sources: by module, the norm whose output is its input, and nobody else's.
     """
 
@@ -76,6 +77,7 @@ class Observation:
     sums: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     attention: set[str] = field(default_factory=set)
     head_scales: dict[str, tuple[tuple[str, str], float]] = field(default_factory=dict)
+    table_scales: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
 
@@ -102,6 +104,8 @@ class _Watch(TorchFunctionMode):
         # Results of a multiplication by a number; kept, so that none of their ids comes again.
         self._scaled: dict[int, tuple[Tensor, tuple[str, str], float]] = {}
         self._norms: dict[int, tuple[Tensor, str]] = {}
+        self._lookups: dict[int, tuple[Tensor, str]] = {}
+        self._unscaled: list[str] = []
         self._softmaxes: set[str] = set()
         self._readers: dict[str, set[tuple[str, str]]] = {}
 
@@ -140,6 +144,8 @@ class _Watch(TorchFunctionMode):
         result = func(*args, **options)
         self._note(name, args, options)
         self._follow_norms(name, args, result)
+        if name == "embedding":
+            self._note_lookup([*args, *options.values()], result)
         # What needs no gradient, such as the angles of positions, is no activation.
         if name in SCALED and isinstance(result, Tensor) and result.requires_grad:
             self._note_scalar(SCALED[name], args, result)
@@ -191,6 +197,8 @@ class _Watch(TorchFunctionMode):
     def finish(self) -> None:
         """Find attention, and the modules that alone read what a norm puts out."""
         self.seen.attention = self._softmaxes & self.seen.products.keys()
+        for table in self._unscaled:
+            self.seen.table_scales.pop(table, None)
         for norm, readers in self._readers.items():
             [(path, name), *others] = readers
             if not others and name == "linear":
@@ -204,6 +212,11 @@ class _Watch(TorchFunctionMode):
         scaled = self._scaled.get(id(inputs))
         if scaled is not None:
             self.seen.head_scales[self._path[-1]] = scaled[1], scaled[2]
+
+    def _note_lookup(self, operands: Sequence[Any], result: Tensor) -> None:
+        for owner in filter(None, map(self._name_of, operands)):
+            self._lookups[id(result)] = result, owner
+            self._unscaled.append(owner)
 
     def _attend(self, query: Tensor, options: Mapping[str, Any]) -> None:
         size = query.shape[-1]
@@ -271,7 +284,15 @@ class _Watch(TorchFunctionMode):
             value = _number(operand)
             if value is not None:
                 self._add_scalar(operation, value)
+                self._note_table_scale(operation, args, value)
                 self._scaled[id(result)] = result, (self._path[-1], operation), value
+
+    def _note_table_scale(self, operation: str, args: Sequence[Any], value: float) -> None:
+        for found in (self._lookups.pop(id(operand), None) for operand in args):
+            if found is not None:
+                self._unscaled.remove(found[1])
+                scales = self.seen.table_scales.setdefault(found[1], {})
+                scales[self._path[-1], operation] = value
 
     def _name_of(self, operand: object) -> str | None:
         if not isinstance(operand, Tensor):

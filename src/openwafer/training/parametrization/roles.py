@@ -30,6 +30,7 @@ class Role:
         base_shape, shape: of the parameter in the base model and in the model.
         density: share of the weights that are kept, 1 for dense ones.
         is_folded: for outputs, whether their multiplier is in their initial values and rates.
+        own_scale: for tables, what the model multiplies their rows by, in units of the base's.
     """
 
     kind: Kind
@@ -39,6 +40,7 @@ class Role:
     shape: Shape
     density: float = 1.0
     is_folded: bool = False
+    own_scale: float = 1.0
 
 
 @dataclass(frozen=True)

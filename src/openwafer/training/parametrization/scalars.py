@@ -12,6 +12,10 @@ REMEDY: Final = (
     "leave parametrization out for this architecture, or take one whose forward has the same "
     "numbers at every width"
 )
+Scalar = tuple[tuple[str, str], float]
+"""A module and an operation, and the number."""
+Pair = tuple[Scalar, Scalar]
+"""Of the base model, and of one of twice its widths."""
 VERBS: Final = {"multiply": "multiplies", "divide": "divides"}
 
 
@@ -19,7 +23,7 @@ def require_same_scalars(
     seen: Observation,
     seen_delta: Observation,
     attention: Mapping[str, AttentionRule],
-    outputs: Collection[str],
+    known: Collection[Pair],
 ) -> None:
     """Refuse a forward whose numbers follow the width, but where they are accounted for.
 
@@ -27,22 +31,17 @@ def require_same_scalars(
         seen: a forward of the base model.
         seen_delta: one of a model of twice its widths, with the scales of ``attention``.
         attention: rules by module.
-        outputs: modules whose own scale is taken into their multiplier.
+        known: numbers of both that are taken into a multiplier or into a table.
 
     Raises:
         OpenwaferError: ``mup-forward``, with the module and both numbers.
     """
-    known = {
-        (seen.head_scales[path], seen_delta.head_scales[path])
-        for path in outputs
-        if path in seen.head_scales and path in seen_delta.head_scales
-    }
     for key in sorted(seen.scalars.keys() | seen_delta.scalars.keys()):
         base, delta = seen.scalars.get(key, set()), seen_delta.scalars.get(key, set())
         odd, odd_delta = sorted(base - delta), sorted(delta - base)
         rule = attention.get(key[0])
         pairs = {((key, a), (key, b)) for a in odd for b in odd_delta}
-        if pairs and pairs <= known:
+        if pairs and pairs <= set(known):
             continue
         ratio = 1.0 if rule is None else rule.base_size / rule.delta_size
         if not _are_close([value * ratio for value in odd], odd_delta):
@@ -67,20 +66,33 @@ def require_same_sums(seen: Observation, seen_delta: Observation) -> None:
             )
 
 
-def own_exponent(path: str, seen: Observation, seen_delta: Observation) -> float:
-    """The power of the width by which a model scales the input of an output module itself.
+def scale_of_head(path: str, seen: Observation, seen_delta: Observation) -> tuple[Pair, ...]:
+    """The number that a model multiplies the input of an output module by, in both models."""
+    if path not in seen.head_scales or path not in seen_delta.head_scales:
+        return ()
+    return ((seen.head_scales[path], seen_delta.head_scales[path]),)
+
+
+def scales_of_table(name: str, seen: Observation, seen_delta: Observation) -> tuple[Pair, ...]:
+    """The numbers that a model multiplies all that it looks up in a table by, in both models."""
+    scales, grown = (each.table_scales.get(name, {}) for each in (seen, seen_delta))
+    return tuple(((key, scales[key]), (key, grown[key])) for key in scales if key in grown)
+
+
+def own_exponent(pairs: Sequence[Pair]) -> float:
+    """The power of the width by which a model scales by itself.
 
     Raises:
-        OpenwaferError: ``mup-forward`` for no power that is a whole number of halves.
+        OpenwaferError: ``mup-forward`` for no power that is a whole number of halves, or several.
     """
-    if path not in seen.head_scales or path not in seen_delta.head_scales:
-        return 0.0
-    (key, base), (_, delta) = seen.head_scales[path], seen_delta.head_scales[path]
-    exponent = math.log2(delta / base) * (1 if key[1] == "multiply" else -1)
-    halves = round(2 * exponent) / 2
-    if not math.isclose(exponent, halves, abs_tol=1e-6):
-        raise _overlooked(key, [base], [delta])
-    return halves
+    found = set()
+    for (key, base), (_, delta) in pairs:
+        exponent = math.log2(delta / base) * (1 if key[1] == "multiply" else -1)
+        halves = round(2 * exponent) / 2
+        found.add(halves)
+        if not math.isclose(exponent, halves, abs_tol=1e-6) or len(found) > 1:
+            raise _overlooked(key, [base], [delta])
+    return found.pop() if found else 0.0
 
 
 def _are_close(left: list[float], right: list[float]) -> bool:

@@ -146,8 +146,10 @@ def _outputs(config: RunConfig) -> set[str]:
     """Modules that begin smaller in a wider model under muP."""
     mup = mup_of(config, expected_vocab_size(config))
     assert mup is not None
-    folded = [name.rpartition(".")[0] for name, role in mup.roles.items() if role.is_folded]
-    return {_starred(path) for path in (*mup.multipliers, *folded)}
+    # What is looked up in a table may be multiplied only behind the table's own module.
+    smaller = [name for name, role in mup.roles.items() if role.is_folded or role.own_scale > 1]
+    paths = [name.rpartition(".")[0] for name in smaller]
+    return {_starred(path) for path in (*mup.multipliers, *paths)}
 
 
 def _train(config: RunConfig, num_steps: int, found: Found, outputs: set[str]) -> None:
