@@ -19,7 +19,7 @@ def test_claims_are_told_beside_what_is_computed() -> None:
     assert re.search(
         r"^GPT-3 in a day on 192 CS-2 +is +supported in some cases\s*\n"
         r"claimed +1 d +published +Lie, Hot Chips 33 \(2021\)\s*\n"
-        r"dense, all of the peak +3\.285 d +inferred +not covered",
+        r"dense, all of the peak +3\.285 d +inferred +not as claimed",
         done.out,
         re.MULTILINE,
     )

@@ -50,7 +50,7 @@ def _tell(console: Console, claim: Claim) -> None:
     if claim.claimed is not None:
         _add(table, "claimed", claim.claimed, claim.claimed.source)
     for case in claim.cases:
-        word = "covered by the claim" if claim.covers(case) else "not covered"
+        word = "as claimed" if claim.covers(case) else "not as claimed"
         _add(table, case.assumption, case.computed, word)
     for figure in claim.implied:
         _add(table, figure.name, figure, figure.source)
