@@ -37,6 +37,7 @@ class Limit(StrEnum):
     UPDATE = "update"
     LINK = "link"
     DISK = "disk"
+    NETWORK = "network"
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,11 @@ def test_a_step_that_waits_for_the_disk_is_shown_with_the_rate_of_the_disk() -> 
     assert time_of(PLAN) == "about 19 s (disk is the limit: 3.00 GiB/s)"
 
 
+def test_the_time_on_several_systems_is_unknown_until_they_meet() -> None:
+    plan = replace(PLAN, systems=2, predicted_step_seconds=None, step_limit=None)
+    assert time_of(plan).startswith("not predicted: the other systems are not here")
+
+
 def test_a_step_that_computes_is_shown_without_the_rate_of_the_disk() -> None:
     assert time_of(replace(PLAN, step_limit=Limit.COMPUTE)) == "about 19 s (compute is the limit)"
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 
+from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Limit, Mode, StepBytes
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Tier
@@ -15,7 +16,7 @@ from openwafer.training.stream.plan.dry_run import DryRun
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
-from openwafer.training.stream.plan.step_time import Overlap, StepTime, step_time, time_of
+from openwafer.training.stream.plan.step_time import Overlap, Rates, StepTime, step_time, time_of
 from openwafer.training.stream.plan.traffic import StepTraffic, bytes_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
 
@@ -77,7 +78,14 @@ def test_a_commit_writes_the_weights_that_are_kept_in_dram() -> None:
 
 def predicted(read_bytes: int, disk: DiskRates | None) -> StepTime | None:
     moved = StepTraffic(NOTHING, StepBytes(0, 0, read_bytes, 0), UpdateTiming.ON_PUSH)
-    return time_of(make_plan(UpdateTiming.ON_PUSH), moved, IDLE, IDLE, CpuDevice(), disk)
+    return time_of(make_plan(UpdateTiming.ON_PUSH), moved, IDLE, IDLE, CpuDevice(), Rates(disk))
+
+
+def test_weights_and_gradients_share_the_network_of_a_pass() -> None:
+    moved = StepTraffic(StepBytes(600, 0, 0, 0), StepBytes(300, 900, 0, 0), UpdateTiming.ON_PUSH)
+    rates = Rates(network=NetworkRates(weights=300.0, gradients=450.0))
+    found = time_of(make_plan(UpdateTiming.ON_PUSH), moved, IDLE, IDLE, CpuDevice(), rates)
+    assert found == StepTime(2.0 + (1.0 + 2.0), Limit.NETWORK)
 
 
 def test_a_pass_takes_as_long_as_its_busiest_part() -> None:

@@ -25,6 +25,7 @@ class Signal(IntEnum):
     BEGIN = 1
     STEP = 2
     END = 3
+    MEASURE = 4
 
 
 class Leading:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
+from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.data import (
     Batch,
     SavedTokenizer,
@@ -246,7 +247,9 @@ def largest_block(config: RunConfig) -> range:
     return max(blocks_of(config.batch.num_micro_batches, config.systems), key=len)
 
 
-def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
+def stream_options(
+    config: RunConfig, store: StoreOptions, network: NetworkRates | None = None
+) -> StreamOptions:
     """How the run asks to be streamed."""
     streaming = config.streaming
     chosen = streaming.activations
@@ -267,6 +270,7 @@ def stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
         # Code of a user's own may count its calls where nobody sees it.
         may_speculate=config.keeps_gradients and not isinstance(config.model, UserModule),
         systems=config.systems,
+        network=network,
         store=store,
     )
 

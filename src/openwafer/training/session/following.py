@@ -26,7 +26,9 @@ def follow(systems: Systems) -> None:
         OpenwaferError: ``rank-lost``, ``systems-data``, or whatever the model and the device meet.
     """
     return_large_blocks()
-    signal, content = heard(systems.signals)
+    while (signal_and_content := heard(systems.signals))[0] is Signal.MEASURE:
+        systems.measure()
+    signal, content = signal_and_content
     if signal is Signal.END:
         return
     assert isinstance(content, BegunRun)

@@ -159,10 +159,11 @@ def opened(
     if saved is None:
         masks.draw_first(weights)
     notify("planning the step")
+    network = None if systems is None else systems.measure()
     planned = plan_run(
         make_workload(model, config, vocab_size),
         make_updater(optimizers, model, config),
-        stream_options(config, replace(store, on_transfer=tracks.add)),
+        stream_options(config, replace(store, on_transfer=tracks.add), network),
         folder=folder.store,
         weights=weights.values(),
     )

@@ -141,8 +141,8 @@ def _time(plan: PlanRecord) -> str:
         plan.step_limit,
         plan.disk_limit_bytes_per_second,
     )
-    if plan.systems > 1:
-        return "not predicted: what passes between systems is not measured"
+    if seconds is None and plan.systems > 1:
+        return "not predicted: the other systems are not here, and the way to them is not measured"
     if seconds is None:
         return "not predicted: the rate of the store's disk cannot be measured"
     at_rate = f": {format_rate(rate)}" if limit is Limit.DISK and rate is not None else ""

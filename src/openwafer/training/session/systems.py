@@ -19,6 +19,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
+from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.signals import LEADER, Leading, Signal
 from openwafer.training.data import Batch
 from openwafer.training.session.config import RunConfig
@@ -155,6 +156,16 @@ class Systems:
             # Who is lost by now has nothing left to do.
             with suppress(OpenwaferError):
                 self._leading.end()
+
+    def measure(self) -> NetworkRates:
+        """How fast weights and gradients pass; on the leader, which tells the others to help."""
+        if self._leading is not None:
+            self._leading.tell(Signal.MEASURE)
+        passing = self.replicas
+        found = measure_network(passing.weights, passing.gradients, self._losses)
+        if self._leading is not None:
+            self._leading.go_on()
+        return found
 
     def begin(self, run: BegunRun) -> None:
         """Tell the others of a run."""

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Activations, Mode, PlanRecord, SparseUse
 from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
@@ -42,12 +43,13 @@ from openwafer.training.stream.plan.host_peak import (
     resident_now,
 )
 from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
+from openwafer.training.stream.plan.refused_systems import refuse_systems
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
 from openwafer.training.stream.plan.shared_memory import check_own_memory
 from openwafer.training.stream.plan.sparse_store import dense_plan, sparse_use
 from openwafer.training.stream.plan.splits import SplitAt, make_plan, split_for_host
-from openwafer.training.stream.plan.step_time import Prediction, predict
+from openwafer.training.stream.plan.step_time import Beside, Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
@@ -81,6 +83,7 @@ class StreamOptions:
             turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
         by_expert: whether the experts of one weight may stream one by one.
         systems: ranks that run a step together; one of them has the store.
+        network: how fast weights and gradients pass between them, where that is known.
         store: options of the store.
     """
 
@@ -100,6 +103,7 @@ class StreamOptions:
     may_speculate: bool = False
     by_expert: bool = True
     systems: int = 1
+    network: NetworkRates | None = None
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
 
     @property
@@ -144,10 +148,14 @@ class Planned:
         allocation = self.workload.allocation
         before = resident_now()
         predicted = predict(
-            self.plan, self._moved.usual, self.updater, self.device, allocation, self.folder
+            self.plan,
+            self._moved.usual,
+            self.updater,
+            self.device,
+            allocation,
+            Beside(self.folder, self.options.network),
         )
-        if self.options.systems > 1:
-            # What passes between systems has been timed nowhere.
+        if self.options.systems > 1 and self.options.network is None:
             predicted = replace(predicted, time=None)
         after = resident_now()
         # Trials bring in what of the libraries a step uses.
@@ -331,25 +339,6 @@ def _overlaps(device: Device, options: StreamOptions) -> bool:
     return device.is_asynchronous or options.systems > 1
 
 
-def _refuse_replicas(plan: StreamPlan) -> None:
-    if plan.is_changed:
-        raise error(
-            "systems-share-state",
-            "the model's forward changes what the next forward sees, such as running statistics, "
-            "and on several systems the next one may be elsewhere",
-            help="train on one system, or replace such layers: LayerNorm and GroupNorm for "
-            "BatchNorm",
-        )
-    if plan.split.inner:
-        inner = next(iter(plan.split.inner))
-        raise error(
-            "systems-nested",
-            f"{inner!r} has layers inside, which every micro-batch may use or not, and all systems "
-            "fetch the same layers",
-            help=f"name it in streaming.layers as one layer: streaming.layers: [{inner}]",
-        )
-
-
 def _host_budget(options: StreamOptions, folder: Path | None) -> HostBudget:
     return HostBudget(options.tier, _host_bytes(options), folder is not None)
 
@@ -380,7 +369,7 @@ def _check_gradients_are_dense(model: nn.Module) -> None:
 
 def _refuse_uses(model: nn.Module, plan: StreamPlan, options: StreamOptions) -> None:
     if options.systems > 1:
-        _refuse_replicas(plan)
+        refuse_systems(plan)
     if plan.mode is Mode.STREAMED:
         _check_max_norms(model)
         for name in plan.dry.written:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Limit, Mode, StepBytes
 from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import Device
@@ -84,13 +85,34 @@ class Prediction:
     host_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What a step uses beside its process.
+
+    Attributes:
+        folder: where a store on disk will be.
+        network: between several systems.
+    """
+
+    folder: Path | None = None
+    network: NetworkRates | None = None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of what others use, too; ``None`` is not there, or not known."""
+
+    disk: DiskRates | None = None
+    network: NetworkRates | None = None
+
+
 def predict(
     plan: StreamPlan,
     traffic: StepTraffic,
     updater: Updater,
     device: Device,
     allocation: Allocation,
-    folder: Path | None,
+    beside: Beside,
 ) -> Prediction:
     """Predict the time of a plan's step on this machine.
 
@@ -100,15 +122,17 @@ def predict(
         updater: the rules that are applied.
         device: where the step runs.
         allocation: makes the context in which it allocates.
-        folder: where a store on disk will be.
+        beside: where the bytes go that leave this process.
     """
-    disk = None if folder is None or not _waits_for_disk(traffic) else measure_disk(folder)
+    folder = beside.folder if _waits_for_disk(traffic) else None
+    disk = None if folder is None else measure_disk(folder)
     computing = [
         operators_seconds(calls, device.torch_device, allocation=allocation)
         for calls in (plan.calls.forward, plan.calls.backward)
     ]
     optimizing = _optimizer_seconds(plan, updater, traffic.timing, device)
-    return Prediction(time_of(plan, traffic, computing, optimizing, device, disk), disk)
+    time = time_of(plan, traffic, computing, optimizing, device, Rates(disk, beside.network))
+    return Prediction(time, disk)
 
 
 def time_of(
@@ -117,7 +141,7 @@ def time_of(
     computing: Sequence[float],
     optimizing: Sequence[float],
     device: Device,
-    disk: DiskRates | None,
+    rates: Rates,
 ) -> StepTime | None:
     """The time of a step from what is measured.
 
@@ -125,8 +149,9 @@ def time_of(
         plan, traffic, device: see :func:`predict`.
         computing: seconds of the step's operators, by pass.
         optimizing: seconds of updates and of gradients that wait for them, by pass.
-        disk: rates of the disk; ``None`` where they are not known.
+        rates: of what is shared with others.
     """
+    disk, network = rates.disk, rates.network
     if disk is None and _waits_for_disk(traffic):
         return None
     uses_link = device.is_asynchronous and traffic.step.fetch + traffic.step.push > 0
@@ -140,6 +165,10 @@ def time_of(
             works.append({Limit.COMPUTE: operators + updates})
         if link_rate is not None:
             works[-1][Limit.LINK] = max(moved.fetch, moved.push) / link_rate
+        if network is not None:
+            # One link takes both: weights from the store, and the running sum.
+            works[-1][Limit.NETWORK] = moved.fetch / network.weights
+            works[-1][Limit.NETWORK] += moved.push / network.gradients
         if disk is not None:
             works[-1][Limit.DISK] = disk.seconds(moved.disk_read, moved.disk_write)
             works[-1][Limit.COMPUTE] += _host_seconds(moved, disk)
