@@ -15,6 +15,7 @@ from openwafer.training.session import RunConfig, Session, TrainResult, Weights
 from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.parametrization import Parametrization
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
@@ -91,6 +92,16 @@ def test_bf16_equals_one_system(
         tied_config(data, tmp_path, StoreTier.DISK), weights=weights, precision=Precision.BF16
     )
     alone, together = alone_and_together(config, pool, 3)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+
+
+def test_mup_equals_one_system(data: TinyData, tmp_path: Path, pool: FollowerPool) -> None:
+    config = replace(
+        tied_config(data, tmp_path),
+        parametrization=Parametrization.MUP,
+        base={"hidden_size": 8, "mlp_size": 12, "num_heads": 2},
+    )
+    alone, together = alone_and_together(config, pool, 2)
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 

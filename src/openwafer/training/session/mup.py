@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import torch
 from torch import nn
@@ -138,9 +139,12 @@ def _shapes(described: ModelConfig, seed: int) -> nn.Module:
 
 
 def _fill(model: nn.Module) -> None:
-    """Give a model zeros for weights: they take memory only when they are written to."""
+    """Give a model zeros for weights: pages that take no memory, as nobody writes to them."""
     for parameter in model.parameters():
-        parameter.data = torch.zeros(parameter.shape, dtype=parameter.dtype)
+        num_bytes = max(parameter.numel(), 1) * parameter.element_size()
+        pages = mmap(-1, num_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        zeros = torch.frombuffer(pages, dtype=parameter.dtype)[: parameter.numel()]
+        parameter.data = zeros.reshape(parameter.shape)
 
 
 def _forward(model: nn.Module, vocab_size: int) -> object:
