@@ -21,7 +21,7 @@ from openwafer.training.sparsity.masks import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.follower_pool import FollowerPool
-from tests.training.session.mixture_runs import mixture_config
+from tests.training.session.mixture_runs import MIXTRAL, mixture_config
 from tests.training.session.tiny_runs import (
     GPT,
     TinyData,
@@ -209,3 +209,36 @@ def test_what_several_systems_cannot_do_is_refused(
     config = replace(tied_config(data, tmp_path), systems=2, **changes)
     with pytest.raises(OpenwaferError, match=code):
         Session(config, console=quiet()).plan()
+
+
+NUM_LONG_STEPS = 20
+CASES: dict[str, dict[str, Any]] = {
+    "clipped, tied, with dropout": {},
+    "updated as gradients come": {"clip_norm": None},
+    "untied": {"model": GPT},
+    "four micro-batches": {"batch": BatchConfig(size=8, sequence_length=12, micro_batches=4)},
+    "mixture": {"model": MIXTRAL},
+    "bf16 autocast": {"precision": Precision.BF16},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_twenty_steps_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, tier: StoreTier, case: str
+) -> None:
+    config = replace(tied_config(data, tmp_path, tier), steps=NUM_LONG_STEPS, **CASES[case])
+    assert differing_from_loop(pool.train(config, size), config) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_twenty_steps_of_bf16_weights_equal_one_system(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, tier: StoreTier
+) -> None:
+    config = replace(tied_config(data, tmp_path, tier), steps=NUM_LONG_STEPS, weights=Weights.BF16)
+    alone, together = alone_and_together(config, pool, size)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
