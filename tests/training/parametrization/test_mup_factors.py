@@ -105,3 +105,11 @@ def test_muon_takes_matrices_as_wide_as_a_table_has_rows(tmp_path: Path) -> None
     model = build_hollow_model(wide.config(ADAMW), VOCABULARY, tmp_path)
     found = groups(model, wide, OptimizerConfig("muon", 1.0))
     assert {found[name][0] for name in found if name.endswith("self.query.weight")} == {"Muon"}
+
+
+def test_the_weight_decay_that_an_optimizer_has_by_itself_is_scaled_too(tmp_path: Path) -> None:
+    wide = WIDE_MODELS["llama"]
+    model = build_hollow_model(wide.config(ADAMW), VOCABULARY, tmp_path)
+    found = groups(model, wide, OptimizerConfig("adamw", 1.0))
+    _, rate, decay = found["model.layers.0.mlp.down_proj.weight"]
+    assert (rate, decay) == pytest.approx((1 / 6, 0.01 * 6))
