@@ -96,6 +96,12 @@ def test_a_note_is_printed_as_it_is() -> None:
     assert "[checkpoint] written\n" in run(Console(file=io.StringIO()), 1)
 
 
+def test_the_noise_scale_is_shown_where_it_is_known() -> None:
+    known = state_after(1).after(replace(METRICS, step=1, noise_scale=123.4))
+    assert describe_progress(known)[-1] == "noise scale 123"
+    assert not any("noise" in text for text in describe_progress(state_after(2)))
+
+
 def test_a_terminal_shows_a_bar_and_the_figures() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
     text = run(console, 8)

@@ -315,3 +315,31 @@ def test_the_slowest_system_is_named(folder: Path) -> None:
     text = render_report(load_run(folder))
     assert "System 2 computes longest: 2.5 s of a step, where the median is 1.5 s." in text
     assert "The systems wait for 33.3% of their time. In a step 2.93 KiB pass between them" in text
+
+
+def with_noise(row: StepMetrics, scale: float | None) -> StepMetrics:
+    """The row of a step of 8 samples."""
+    tokens = None if scale is None else scale * row.tokens / 8
+    return replace(row, noise_scale=scale, noise_scale_tokens=tokens, gradient_noise=3.0)
+
+
+@pytest.mark.parametrize(
+    ("scales", "told"),
+    [
+        ((None, 5.0, 12.5), "It ends at 12.5, and a step has 8."),
+        ((None, 0.0), "It ends at 0."),
+        ((None, None), "The gradient&#x27;s mean never rose above its noise."),
+    ],
+)
+def test_the_noise_scale_stands_beside_the_batch(
+    folder: Path, scales: tuple[float | None, ...], told: str
+) -> None:
+    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
+        for step, scale in enumerate(scales):
+            writer.append(with_noise(make_metrics(step, len(scales)), scale))
+    (folder / "trace.json").unlink()
+    assert told in render_report(load_run(folder))
+
+
+def test_a_run_that_measured_no_noise_scale_shows_none(folder: Path) -> None:
+    assert "noise scale" not in render_report(load_run(folder))

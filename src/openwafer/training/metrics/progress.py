@@ -85,6 +85,7 @@ def describe_progress(state: ProgressState) -> tuple[str, ...]:
         *([f"disk {format_rate(disk_rate)}"] if disk_rate else []),
         *([f"device {format_bytes(peak)} of {budget}"] if peak is not None else []),
         f"host {format_bytes(latest.host_bytes)}",
+        *([f"noise scale {latest.noise_scale:.3g}"] if latest.noise_scale is not None else []),
     )
 
 

@@ -19,6 +19,9 @@ class StepMetrics:
     systems ran the step, there is a number for each, in the order of ranks: `system_seconds` from
     the beginning of its forward to the end of its backward, `system_waiting_seconds` of these in
     which it waited for others, and `system_received_bytes` that came from them; None otherwise.
+    Where it is measured, there are the gradient noise scale, smoothed, in samples (`noise_scale`)
+    and in tokens, and of this step alone squared norm of the gradient (`gradient_signal`) and
+    variance of one sample's gradient (`gradient_noise`), both unbiased.
     """
 
     step: int
@@ -38,6 +41,10 @@ class StepMetrics:
     system_seconds: tuple[float, ...] | None = None
     system_waiting_seconds: tuple[float, ...] | None = None
     system_received_bytes: tuple[int, ...] | None = None
+    noise_scale: float | None = None
+    noise_scale_tokens: float | None = None
+    gradient_signal: float | None = None
+    gradient_noise: float | None = None
 
 
 def measured_peaks(metrics: Sequence[StepMetrics]) -> dict[int, int]:

@@ -16,7 +16,7 @@ class NoiseEstimate:
     """What one step says of the gradient and its noise; both are unbiased, and may be negative.
 
     Attributes:
-        signal: |G|^2, squared norm of the gradient over all data.
+        signal: ``|G|^2``, squared norm of the gradient over all data.
         noise: tr(Sigma), variance of one example's gradient, summed over its entries.
     """
 
@@ -99,7 +99,7 @@ class SmoothedNoise:
 
     @property
     def noise_scale(self) -> float | None:
-        """B_simple = tr(Sigma) / |G|^2, in examples; ``None`` while the signal drowns in noise."""
+        """B_simple = ``tr(Sigma) / |G|^2``, in examples; ``None`` without a signal above 0."""
         if self.signal is None or self.noise is None or self.signal <= 0:
             return None
         return max(self.noise, 0.0) / self.signal

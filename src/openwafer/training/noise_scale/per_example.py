@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
+from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.noise_scale import squared_norms
@@ -102,7 +103,7 @@ class PerExampleNorms:
     uses beside its module, as in ``F.linear(x, table.weight)``, has more gradient than is seen.
 
     Args:
-        model: whose modules get hooks, until :meth:`close`.
+        model: whose modules get hooks, from the first forward that is measured to :meth:`close`.
         num_examples: of each forward.
 
     Attributes:
@@ -117,7 +118,7 @@ class PerExampleNorms:
         self._num_examples = num_examples
         self._current: ContextVar[ExampleNorms | None] = ContextVar("examples", default=None)
         self._anchor = torch.zeros((), requires_grad=True)
-        modules = watched_modules(model, watched)
+        modules = self._modules = watched_modules(model, watched)
         told = {name for each in modules for name in (each.weight, each.bias) if name is not None}
         trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
         self.names = tuple(name for name in trained if name in told)
@@ -125,25 +126,43 @@ class PerExampleNorms:
             raise _not_told(f"{type(model).__name__} has no normalisation layer with weights")
         if watched is Watched.ALL and (missing := [name for name in trained if name not in told]):
             raise _not_told(f"{_shown(missing)} belong to other modules than such")
-        self._handles = [
-            each.module.register_forward_hook(partial(self._seen, each), with_kwargs=True)
-            for each in modules
-        ]
+        self._handles: list[RemovableHandle] = []
+        self._is_closed = False
+
+    def attach(self) -> None:
+        """Hang hooks on the model, unless they are there already; a first forward does that too."""
+        if not self._handles and not self._is_closed:
+            self._handles = [
+                each.module.register_forward_hook(partial(self._seen, each), with_kwargs=True)
+                for each in self._modules
+            ]
 
     def close(self) -> None:
         """Take the hooks off the model."""
+        self._is_closed = True
         for handle in self._handles:
             handle.remove()
 
     @contextmanager
     def measuring(self) -> Iterator[ExampleNorms]:
         """Context of one forward; the norms are there when its backward has ended."""
+        self.attach()
         norms = ExampleNorms()
         token = self._current.set(norms)
         try:
             yield norms
         finally:
             self._current.reset(token)
+
+    def require_told(self, names: Iterable[str], forwards: Iterable[ExampleNorms]) -> None:
+        """Refuse gradients of parameters that no module has told of in one of these forwards.
+
+        Raises:
+            OpenwaferError: ``noise-scale-layers``.
+        """
+        told = {name for norms in forwards for name in norms.by_name}
+        if missing := sorted(set(names) - told):
+            raise _not_told(f"gradients of {_shown(missing)} come from no call of a module")
 
     def _seen(
         self,

@@ -11,6 +11,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
+from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
@@ -167,6 +168,8 @@ class RunConfig:
         streaming: how to stream; planned when left out.
         checkpoint: when to write checkpoints.
         evaluate: when to evaluate; ``null`` never does.
+        noise_scale: whether to measure the gradient noise scale, of the normalisation layers'
+                gradients (``norms``) or of ``all``; ``null`` does not.
         trace_steps: steps whose times go to trace.json, where weights stream.
         systems: processes that run each step together, with a share of its micro-batches each.
                 On the CPU the bits do not depend on how many there are.
@@ -198,6 +201,7 @@ class RunConfig:
     streaming: StreamingConfig = field(default_factory=StreamingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluate: EvaluateConfig | None = None
+    noise_scale: Watched | None = None
     trace_steps: tuple[int, ...] = (3, 4, 5)
     systems: int = 1
     systems_timeout: float = 600.0
@@ -228,6 +232,7 @@ class RunConfig:
         self._check_formats()
         self._check_schedule()
         self._check_length()
+        self._check_noise_scale()
 
     def _check_base(self) -> None:
         is_mup = self.parametrization is Parametrization.MUP
@@ -276,6 +281,23 @@ class RunConfig:
         except OpenwaferError as found:
             told = found.diagnostics[0]
             raise InvalidFieldError("schedule", told.message, help=told.help) from found
+
+    def _check_noise_scale(self) -> None:
+        if self.noise_scale is None:
+            return
+        if self.batch.size < 2:
+            raise InvalidFieldError(
+                "noise_scale",
+                "one sample a step does not tell noise from signal",
+                help="set batch.size to 2 or more, or leave noise_scale out",
+            )
+        is_sparse = self.sparsity is not None or self.activation_sparsity is not None
+        if self.noise_scale is Watched.ALL and is_sparse:
+            raise InvalidFieldError(
+                "noise_scale",
+                "products that skip zeros do not tell each sample's gradient of their weights",
+                help="set noise_scale: norms",
+            )
 
     def _check_length(self) -> None:
         length = self.batch.sequence_length

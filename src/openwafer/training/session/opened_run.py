@@ -38,6 +38,7 @@ from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.mask_updates import MaskUpdates
 from openwafer.training.session.mup import require_same_base
+from openwafer.training.session.noise_meter import NoiseMeter, noise_meter
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
@@ -114,6 +115,7 @@ class OpenedRun:
             seed=self.config.seed,
             buffers=self.buffers.changed(),
             undone=self.trainer.undone,
+            noise=() if self.trainer.noise is None else self.trainer.noise.state(),
         )
 
     def restore(self, state: RunState) -> None:
@@ -123,6 +125,8 @@ class OpenedRun:
         if self.trainer.scaler is not None and state.loss_scale:
             self.trainer.scaler.restore(state.loss_scale)
         self.trainer.remember(state.undone)
+        if self.trainer.noise is not None:
+            self.trainer.noise.restore(state.noise)
 
 
 @contextmanager
@@ -158,6 +162,7 @@ def opened(
     masks = _mask_updates(model, config, folder)
     if saved is None:
         masks.draw_first(weights)
+    noise = noise_meter(config, model)
     notify("planning the step")
     network = None if systems is None else systems.measure()
     planned = plan_run(
@@ -171,7 +176,7 @@ def opened(
     weights.clear()
     tracks.recorder = execution.recorder
     try:
-        trainer = _make_trainer(config, model, planned, execution, optimizers)
+        trainer = _make_trainer(config, model, planned, execution, optimizers, noise)
         masks.attach(execution, None if saved is None else saved.state.counts.steps_applied)
         run = OpenedRun(
             config, folder, dataset, model, planned, execution, trainer, buffers, masks.log
@@ -193,13 +198,17 @@ def _make_trainer(
     planned: Planned,
     execution: Execution,
     optimizers: Sequence[Optimizer],
+    noise: NoiseMeter | None,
 ) -> Trainer:
     groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
     schedule = config.schedule.build(config.steps)
     speculation = None
     if planned.speculates and isinstance(execution, StreamedExecution):
         speculation = Speculation(execution, model)
-    return Trainer(model, execution, groups, schedule, config, speculation)
+    trainer = Trainer(model, execution, groups, schedule, config, speculation)
+    if noise is not None:
+        trainer.measure_noise(noise)
+    return trainer
 
 
 def _require_room(

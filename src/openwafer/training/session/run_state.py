@@ -17,8 +17,8 @@ from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.stream.link.updates import UpdateCounts
 
-VERSION = 3
-# Without what the last steps were undone for.
+VERSION = 4
+# Without what the last steps were undone for, and the noise of gradients.
 FIRST_READ_VERSION = 2
 
 
@@ -34,6 +34,7 @@ class RunState:
         seed: of the run.
         buffers: values of the model's buffers that its forwards have changed.
         undone: of the last steps, whether updates made at once were undone (see ``speculation``).
+        noise: smoothed signal and noise of the gradients; empty where they were not measured.
     """
 
     steps_done: Count
@@ -43,6 +44,7 @@ class RunState:
     seed: int
     buffers: Mapping[str, "BufferState"]
     undone: tuple[bool, ...] = ()
+    noise: tuple[float, ...] = ()
 
     def to_json(self) -> Mapping[str, Json]:
         """As the store keeps it."""

@@ -17,6 +17,7 @@ from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_of
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.loss_scale import LossScaler
+from openwafer.training.session.noise_meter import NoiseMeter
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome, Speculation, require_same
@@ -56,6 +57,7 @@ class Trainer:
 
     Attributes:
         systems: those of the run; ``None`` where there is one.
+        noise: measures the gradient noise scale; ``None`` where nobody asks for it.
         scaler: the loss scale of an fp16 run.
         num_tokens: of the last step, over all systems.
     """
@@ -78,6 +80,7 @@ class Trainer:
         self._config = config
         self._speculation = speculation
         self.systems: Systems | None = None
+        self.noise: NoiseMeter | None = None
         self.num_tokens = 0
         self._pass: Callable[[], Outcome] = lambda: Outcome((), None)
         self._outcome = Outcome((), None)
@@ -109,7 +112,9 @@ class Trainer:
     def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
         device = self._execution.device.torch_device
         forwards = [forward_of(self._model, batch, device) for batch in batches]
-        scale = 1.0 if self.scaler is None else self.scaler.scale
+        if self.noise is not None:
+            forwards = self.noise.begin_pass(forwards)
+        scale = self._scale
         num_micro_batches = self._config.batch.num_micro_batches
         root = StepRoot(batches, num_micro_batches, scale, self.systems)
         seed = partial(seed_micro_batch, self._config.seed, step)
@@ -133,10 +138,16 @@ class Trainer:
             NotFiniteError: their norm is NaN or infinite and no loss scale is at work.
         """
         decision = self._decision()
+        if self.noise is not None:
+            self.noise.end_step(self._scale, self.num_tokens)
         if self.scaler is not None:
             # The scale moves once the step is settled: a pass that is run again has the old one.
             self.scaler.end_step()
         return decision
+
+    @property
+    def _scale(self) -> float:
+        return 1.0 if self.scaler is None else self.scaler.scale
 
     def _decision(self) -> Decision:
         clip_norm, norm = self._config.clip_norm, self._outcome.norm
@@ -165,6 +176,11 @@ class Trainer:
             speculation.begin_again(coefficient)
             require_same(self._outcome, self._pass())
         speculation.end_step(is_undone=is_undone)
+
+    def measure_noise(self, meter: NoiseMeter) -> None:
+        """Measure the gradient noise scale of each step from now on."""
+        self.noise = meter
+        meter.attach(self._execution)
 
     @property
     def undone(self) -> tuple[bool, ...]:

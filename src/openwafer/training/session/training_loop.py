@@ -78,6 +78,8 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
     log.write(f"training from step {run.steps_done} to {run.config.steps}")
     for line in describe_products(run.model):
         log.write(line)
+    if run.trainer.noise is not None:
+        log.write(f"gradient noise scale: {run.trainer.noise.describes}")
     show_plan(run.planned.report, console)
     for remark in (remark_on_labels(run.model), remark_on_widths(run.config)):
         if remark is not None:
@@ -192,7 +194,7 @@ class _Loop:
         self._lines = lines
         self._progress = progress
         self._held_out = validation_data
-        self._meter = StepMeter(run.execution)
+        self._meter = StepMeter(run.execution, run.trainer.noise)
         self._trace = Trace()
         self._loss = math.nan
 

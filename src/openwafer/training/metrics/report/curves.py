@@ -1,6 +1,6 @@
 """Figures over the steps of a run: loss, throughput, memory, disk rate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -191,7 +191,15 @@ def _draw_steps(
     scale: Scale,
     levels: Sequence[Level],
 ) -> Figure:
-    steps, heights = finite_points(zip([row.step for row in metrics], values, strict=True))
+    by_step = {row.step: value for row, value in zip(metrics, values, strict=True)}
+    return draw_step_values(name, words, by_step, scale, levels)
+
+
+def draw_step_values(
+    name: str, words: Words, values: Mapping[int, float], scale: Scale, levels: Sequence[Level]
+) -> Figure:
+    """A line through one value a step, from zero, and levels across it."""
+    steps, heights = finite_points(values.items())
 
     def paint(canvas: Any, size: Size) -> None:
         axes = _prepare_axes(canvas, size, scale)

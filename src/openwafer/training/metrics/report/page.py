@@ -9,6 +9,7 @@ from pathlib import Path
 from openwafer.atomic_file import write_text
 from openwafer.diagnostics import error
 from openwafer.training.metrics.report import curves, details, html
+from openwafer.training.metrics.report.noise import show_noise
 from openwafer.training.metrics.report.overview import show_overview
 from openwafer.training.metrics.report.sparse import show_sparse
 from openwafer.training.metrics.report.systems import show_systems
@@ -43,7 +44,8 @@ def render_report(run: RunRecord, *, step: int | None = None) -> str:
     if run.trace is None and step is not None:
         raise trace_step_missing(f"the run {run.name}", step, ())
     traced = run.trace.select(step) if run.trace is not None else None
-    body = [show_overview(run, traced), *_show_steps(run), *_show_traced_step(run, traced)]
+    body = [show_overview(run, traced), *_show_steps(run), *show_noise(run)]
+    body += _show_traced_step(run, traced)
     body += [*_show_traffic(run), *show_systems(run), *show_sparse(run), *_show_rest(run)]
     style = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     return (
