@@ -17,7 +17,8 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.parametrization import Parametrization
 from openwafer.training.session.precision import Precision
-from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.masks import Cycling, EverySteps
+from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.follower_pool import FollowerPool
@@ -113,6 +114,32 @@ def test_a_mixture_of_experts_equals_one_system(
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 
+SPARSE = {
+    "set": SparsityGroup(0.75, AlgorithmName.SET, update=EverySteps(2)),
+    "gmp": SparsityGroup(Cycling((0.5, 0.6, 0.7)), AlgorithmName.GMP, update=EverySteps(1)),
+}
+
+
+@pytest.mark.parametrize("algorithm", SPARSE)
+def test_sparse_weights_equal_one_system(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, algorithm: str
+) -> None:
+    config = replace(tied_config(data, tmp_path), sparsity=SPARSE[algorithm])
+    config = replace(config, sparse_products=Products.SPARSE)
+    alone, together = alone_and_together(config, pool, 2)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+
+
+def test_frozen_weights_equal_one_system(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = replace(tied_config(data, tmp_path), model=GPT)
+    frozen = ("embedding.*", "layers.1.*")
+    config = replace(config, optimizer=replace(config.optimizer, frozen=frozen))
+    alone, together = alone_and_together(config, pool, 3)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+
+
 def test_a_step_that_overflows_is_skipped_on_all_systems(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -150,6 +177,16 @@ def test_a_run_goes_on_with_another_number_of_systems(
     assert differing(saved_arrays(together), unbroken) == []
     alone = Session(whole.folder, ["systems=1"], console=quiet()).resume(first)
     assert differing(saved_arrays(alone), unbroken) == []
+
+
+def test_a_run_of_several_systems_is_read_by_one(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    alone, together = alone_and_together(tied_config(data, tmp_path), pool, 2)
+    first, second = (Session(one.folder, console=quiet()) for one in (alone, together))
+    assert second.config.systems == 2
+    assert first.evaluate(1) == second.evaluate(1)
+    assert first.generate("2 squared") == second.generate("2 squared")
 
 
 def test_what_passes_between_systems_is_what_their_shares_take(

@@ -201,12 +201,12 @@ class Session:
     @contextmanager
     def _opened_to_read(self, saved: SavedRun) -> Iterator[OpenedModel]:
         """The model of a saved step, its preparation shown while it lasts."""
+        # Whoever reads is alone, however many systems train.
+        config = replace(self._kept_config(), systems=1)
         with ExitStack() as stack:
             with self._console.status("") as status:
                 opened = stack.enter_context(
-                    opened_to_read(
-                        self._kept_config(), self.folder, saved, status.update, self._store
-                    )
+                    opened_to_read(config, self.folder, saved, status.update, self._store)
                 )
             yield opened
 

@@ -20,7 +20,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
-from openwafer.training.collectives.signals import LEADER, Leading, Signal
+from openwafer.training.collectives.signals import LEADER, TICK_SECONDS, Leading, Signal
 from openwafer.training.data import Batch
 from openwafer.training.session.config import RunConfig
 from openwafer.training.stream.execute.call_kinds import CallKind
@@ -116,7 +116,8 @@ class Systems:
         self.signals, self._losses, weights, gradients = meeting.groups(GROUPS)
         self.replicas = Replicas(weights, gradients)
         self.last_step: list[SystemStep] = []
-        self._leading = Leading(self.signals) if self.is_leader else None
+        ticks = min(TICK_SECONDS, meeting.timeout_seconds / 4)
+        self._leading = Leading(self.signals, ticks) if self.is_leader else None
 
     @classmethod
     def launched(cls, timeout_seconds: float = 600.0) -> "Systems":
