@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
-from openwafer.training.session.parameter_groups import build_optimizers, freeze
+from openwafer.training.session.parameter_groups import build_optimizers, freeze, tables_of
 
 
 class Small(nn.Module):
@@ -127,3 +128,17 @@ def test_embeddings_are_told_from_matrices_when_tied() -> None:
     optimizers = build_optimizers(model, OptimizerConfig(name="muon"))
     assert [len(o.param_groups) for o in optimizers] == [2, 1]
     assert all(torch.numel(p) == 16 for p in optimizers[1].param_groups[0]["params"])
+
+
+def test_as_many_positions_as_features_make_no_head_of_a_hidden_map() -> None:
+    sizes = {
+        "hidden_size": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+        "attention_types": [[["global"], 1]],
+    }
+    config = transformers.GPTNeoConfig(max_position_embeddings=16, vocab_size=40, **sizes)
+    model = transformers.GPTNeoForCausalLM(config)
+    tables = tables_of(model)
+    found = {name for name, weight in model.named_parameters() if id(weight) in tables}
+    assert found == {"transformer.wte.weight", "transformer.wpe.weight"}

@@ -2,7 +2,7 @@
 
 McCandlish et al. 2018, arXiv:1812.06162, section 2.2 and appendix A.1. A gradient over B
 independent examples is G + noise whose covariance is Sigma / B, so that its squared norm is, in the
-mean, |G|^2 + tr(Sigma) / B. Two batch sizes tell the two apart.
+mean, ``|G|^2 + tr(Sigma) / B``. Two batch sizes tell the two apart.
 """
 
 import math

@@ -144,15 +144,22 @@ def _check_options(settings: Settings) -> None:
 
 
 def tables_of(model: nn.Module) -> set[int]:
-    """Identities of embeddings, and of heads: linear maps to as many as there are rows."""
+    """Identities of the weights of embeddings and of heads."""
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    return {id(module.weight) for module in (*embeddings, *_heads(model, embeddings))}
+
+
+def _heads(model: nn.Module, embeddings: Sequence[nn.Embedding]) -> list[nn.Linear]:
+    """The head that a model names, or else linear maps to as many as an embedding has rows.
+
+    A table of positions may have as many rows as a hidden map has features.
+    """
+    named = getattr(model, "get_output_embeddings", lambda: None)()
+    if isinstance(named, nn.Linear):
+        return [named]
     num_rows = {embedding.num_embeddings for embedding in embeddings}
-    heads = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.Linear) and module.out_features in num_rows
-    ]
-    return {id(module.weight) for module in (*embeddings, *heads)}
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    return [linear for linear in linears if linear.out_features in num_rows]
 
 
 def _sparse_weights(model: nn.Module) -> set[int]:
