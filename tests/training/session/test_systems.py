@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
@@ -205,6 +207,16 @@ def test_what_passes_between_systems_is_what_their_shares_take(
         assert [one - num_bytes for one in (first, second, last)] == pytest.approx(
             [0, row.fetch_bytes, row.fetch_bytes], abs=MESSAGES_BYTES
         )
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_fast_reduction_is_near_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
+) -> None:
+    config = replace(tied_config(data, tmp_path), reduction=Reduction.FAST)
+    saved, loop = saved_parameters(pool.train(config, size)), plain_loop(config)
+    for name, found in saved.items():
+        torch.testing.assert_close(found, loop[name], rtol=1e-4, atol=1e-6)
 
 
 def test_a_loss_that_is_not_finite_ends_all_systems(

@@ -5,10 +5,11 @@ for it: which rank, on which host, and what was to come.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from threading import Lock
 
 import torch
@@ -109,6 +110,27 @@ class Group:
         with waiting.naming_the_lost():
             work = self._processes.broadcast(message[0], source)
             return Pending(work, message, waiting, self.traffic)
+
+    def reduce(self, tensor: Tensor, to: int, what: str) -> "Pending":
+        """Begin to add a contiguous tensor over all ranks, in an order that the library chooses.
+
+        All ranks call this in one order. The sum is in the tensor of the rank `to`; the others' are
+        of no use any more. See :meth:`send`.
+        """
+        if to == self.rank:
+            self.traffic.add(tensor.nbytes)
+        return self._add(tensor, partial(self._processes.reduce, root=to), what)
+
+    def add_up(self, tensor: Tensor, what: str) -> "Pending":
+        """As :meth:`reduce`; all ranks have the sum."""
+        self.traffic.add(tensor.nbytes)
+        return self._add(tensor, self._processes.allreduce, what)
+
+    def _add(self, tensor: Tensor, call: Callable[..., dist.Work], what: str) -> "Pending":
+        message = [torch.view_as_real(tensor) if tensor.is_complex() else tensor]
+        waiting = self._waiting("the other ranks", f"to send {what}")
+        with waiting.naming_the_lost():
+            return Pending(call(message[0].view(-1)), message, waiting, self.traffic)
 
     def gather(self, tensor: Tensor, what: str) -> list[Tensor]:
         """What each rank gives, in rising order; all ranks call this, with tensors of one shape.

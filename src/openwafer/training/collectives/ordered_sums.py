@@ -76,6 +76,7 @@ class OrderedSums:
         chunk_bytes: int = CHUNK_BYTES,
         waits: Traffic | None = None,
     ) -> None:
+        self._group = group
         self._waits = waits or Traffic()
         self._records = records
         self._owners = owners
@@ -102,11 +103,14 @@ class OrderedSums:
 
     def begin(self) -> None:
         """A pass begins, on all ranks."""
-        tasks = [self._fold_all] if self._from_last is None else [self._fold_all, self._take_sums]
+        tasks = self._tasks()
         self._num_under_way = len(tasks)
         for task in tasks:
             # A message that never comes cannot be called off: it must not keep the process.
             Thread(target=self._run, args=(task,), name="ordered-sums", daemon=True).start()
+
+    def _tasks(self) -> list[Callable[[], None]]:
+        return [self._fold_all, *([] if self._from_last is None else [self._take_sums])]
 
     def _run(self, task: Callable[[], None]) -> None:
         failure: BaseException | None = None

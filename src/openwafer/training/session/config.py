@@ -8,6 +8,7 @@ from pathlib import Path
 from openwafer import config as yaml_config
 from openwafer.config import Bytes, InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
@@ -173,6 +174,8 @@ class RunConfig:
         trace_steps: steps whose times go to trace.json, where weights stream.
         systems: processes that run each step together, with a share of its micro-batches each.
                 On the CPU the bits do not depend on how many there are.
+        reduction: how systems add gradients: ordered, as a loop on one device does, or fast, in an
+                order of the library's that depends on how many there are.
         systems_timeout: seconds after which a system that says nothing counts as lost; one that
                 ends is noticed at once.
     """
@@ -204,6 +207,7 @@ class RunConfig:
     noise_scale: Watched | None = None
     trace_steps: tuple[int, ...] = (3, 4, 5)
     systems: int = 1
+    reduction: Reduction = Reduction.ORDERED
     systems_timeout: float = 600.0
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ class _Follower:
         self._device = make_device(stream_options(config, StoreOptions()))
         casting = partial(autocast, self._device.torch_device, config.precision.autocast_dtype)
         self.execution = ReplicaExecution(
-            self._model, begun.plan, self._device, casting, systems.replicas
+            self._model, begun.plan, self._device, casting, systems.replicas_by(config.reduction)
         )
         watch = self.execution.executor.watch
         watch.planned = begun.kinds

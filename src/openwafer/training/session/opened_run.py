@@ -52,6 +52,7 @@ from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned, assemble, plan_run, split_that_fits
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
+from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
 
 DATA_STAYS = "batch, seed and data of a run stay as they are; begin a new run to change them"
@@ -172,7 +173,7 @@ def opened(
         folder=folder.store,
         weights=weights.values(),
     )
-    execution = _execute(saved, model, planned, folder, weights, systems)
+    execution = _execute(saved, model, planned, folder, weights, _replicas(config, systems))
     weights.clear()
     tracks.recorder = execution.recorder
     try:
@@ -190,6 +191,10 @@ def opened(
     finally:
         execution.close()
         execution.store.close()
+
+
+def _replicas(config: RunConfig, systems: Systems | None) -> Replicas | None:
+    return None if systems is None else systems.replicas_by(config.reduction)
 
 
 def _make_trainer(
@@ -262,9 +267,8 @@ def _execute(
     planned: Planned,
     folder: RunFolder,
     weights: Mapping[str, torch.Tensor],
-    systems: Systems | None,
+    replicas: Replicas | None,
 ) -> Execution:
-    replicas = None if systems is None else systems.replicas
     if saved is not None:
         return restore_execution(saved, model, planned, folder, replicas)
     # Nothing was saved, so what lies in the store's place was never promised to anyone.

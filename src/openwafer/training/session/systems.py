@@ -9,7 +9,7 @@ micro-batches are known on all systems, which so refuse a step together.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,6 +20,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
+from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.collectives.signals import LEADER, TICK_SECONDS, Leading, Signal
 from openwafer.training.data import Batch
 from openwafer.training.session.config import RunConfig
@@ -103,7 +104,7 @@ class Systems:
 
     Attributes:
         rank, size: this system's index, and how many there are.
-        replicas: how weights and gradients pass.
+        replicas: how weights and gradients pass, which are added in the order of a loop.
         signals: what the leader tells.
         last_step: what the last step cost each of them; empty before.
 
@@ -157,6 +158,10 @@ class Systems:
             # Who is lost by now has nothing left to do.
             with suppress(OpenwaferError):
                 self._leading.end()
+
+    def replicas_by(self, reduction: Reduction) -> Replicas:
+        """How weights and gradients pass where these are added in that way."""
+        return replace(self.replicas, reduction=reduction)
 
     def measure(self) -> NetworkRates:
         """How fast weights and gradients pass; on the leader, which tells the others to help."""

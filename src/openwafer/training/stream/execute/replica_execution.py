@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import nn
 
+from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
@@ -52,8 +53,9 @@ class ReplicaExecution:
         self._link = link
         self.executor = Executor(model, plan.split, weights, link, device, self.recorder)
         self.executor.casts.is_checking = True
-        self.executor.gradients.keeps_parts = True
-        self.executor.push = self._push_parts
+        if replicas.reduction is Reduction.ORDERED:
+            self.executor.gradients.keeps_parts = True
+            self.executor.push = self._push_parts
         self.executor.follow(plan)
 
     def _push_parts(self, record: str) -> None:

@@ -21,6 +21,7 @@ from openwafer.diagnostics import error
 from openwafer.training.collectives.broadcasts import Broadcasts
 from openwafer.training.collectives.group import Group, Traffic
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
+from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.store_link import StoreLink
@@ -52,17 +53,14 @@ class Replicas:
         gradients: the same, as gradients come back.
         waits: of compute's own thread for gradients.
         digests: of the weights that went out; see :class:`Digests`.
+        reduction: how gradients are added.
     """
 
     weights: Group
     gradients: Group
     waits: Traffic = field(default_factory=Traffic)
     digests: Digests = field(default_factory=Digests)
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether this rank has the store."""
-        return self.weights.rank == OWNER
+    reduction: Reduction = Reduction.ORDERED
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,8 @@ class ReplicaLink:
         self._own, self._digests = own, replicas.digests
         self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners)
         trained = {record: tensors for record, tensors in records.items() if tensors}
-        self._sums = OrderedSums(replicas.gradients, trained, owners, waits=replicas.waits)
+        kind = OrderedSums if replicas.reduction is Reduction.ORDERED else ReducedSums
+        self._sums = kind(replicas.gradients, trained, owners, waits=replicas.waits)
         self._on_update: Callable[[str], None] = lambda record: None
         # Fetches of this pass whose broadcast has not begun.
         self._waiting: deque[_Fetch] = deque()
