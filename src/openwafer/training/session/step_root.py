@@ -38,7 +38,8 @@ class StepRoot:
         scale: float,
         systems: Systems | None,
     ) -> None:
-        self._batches = batches
+        # Taken here: the device counts what is computed in a pass.
+        self._counts = [(batch.num_targets, batch.num_tokens) for batch in batches]
         self._num_micro_batches = num_micro_batches
         self._scale = scale
         self._systems = systems
@@ -64,8 +65,8 @@ class StepRoot:
 
     def _own_reports(self) -> list[MicroBatchReport]:
         return [
-            MicroBatchReport.of(batch, loss)
-            for batch, loss in zip(self._batches, self._found, strict=False)
+            MicroBatchReport(loss, num_targets, num_tokens)
+            for (num_targets, num_tokens), loss in zip(self._counts, self._found, strict=False)
         ]
 
     @property
@@ -84,7 +85,7 @@ class StepRoot:
         if self._reports:
             targets = [report.num_targets for report in self._reports]
         else:
-            targets = [batch.num_targets for batch in self._batches]
+            targets = [num_targets for num_targets, _ in self._counts]
         return [count / sum(targets) for count in targets]
 
     def _weighed(self, loss: torch.Tensor, index: int) -> torch.Tensor:

@@ -22,7 +22,6 @@ from openwafer.training.collectives.joining import Meeting, launched_rank, meet_
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.collectives.signals import LEADER, TICK_SECONDS, Leading, Signal
-from openwafer.training.data import Batch
 from openwafer.training.session.config import RunConfig
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.replicas.replica_link import Replicas
@@ -81,11 +80,6 @@ class MicroBatchReport(NamedTuple):
     loss: float
     num_targets: int
     num_tokens: int
-
-    @classmethod
-    def of(cls, batch: Batch, loss: float) -> "MicroBatchReport":
-        """The report of a batch."""
-        return cls(loss, batch.num_targets, batch.num_tokens)
 
 
 class SystemStep(NamedTuple):
