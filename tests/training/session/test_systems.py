@@ -191,6 +191,15 @@ def test_a_run_of_several_systems_is_read_by_one(
     assert first.generate("2 squared") == second.generate("2 squared")
 
 
+def test_systems_keep_to_the_memory_that_their_plan_foretells(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = tied_config(data, tmp_path)
+    peak_bytes = Session(replace(config, systems=3), console=quiet()).plan().predicted_peak_bytes
+    # Above its budget a device of a run refuses to hold anything.
+    assert pool.train(replace(config, device_memory=peak_bytes), 3).is_complete
+
+
 def test_what_passes_between_systems_is_what_their_shares_take(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
