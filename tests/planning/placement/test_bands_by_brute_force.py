@@ -1,0 +1,120 @@
+"""The floor plan in bands beside every other one, on wafers of a few cores."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openwafer.planning.placement import Demand
+from openwafer.planning.placement.bands import SLOWER, place_in_bands
+from openwafer.planning.placement.layer_load import slowest_cycles
+
+CORE_BYTES = 10.0
+DEMANDS = st.lists(
+    st.builds(
+        Demand,
+        name=st.just("layer"),
+        core_cycles=st.floats(1, 100),
+        sum_share=st.floats(0, 0.5),
+        held_bytes=st.floats(0, 30),
+        output_bytes=st.floats(0, 10),
+    ),
+    min_size=1,
+    max_size=3,
+)
+SIDE = st.integers(1, 5)
+
+
+def ways_to_cut(number: int) -> Iterator[tuple[int, ...]]:
+    """All places where bands of `number` layers can begin, and the end."""
+    for has_cut in product((False, True), repeat=number - 1):
+        yield 0, *(place + 1 for place, cut in enumerate(has_cut) if cut), number
+
+
+def least_in_bands(demands: Sequence[Demand], columns: int, rows: int) -> float:
+    """Of all bands along rows with all heights and widths; infinite where none has room."""
+    least = float("inf")
+    for cuts in ways_to_cut(len(demands)):
+        bands = [demands[first:end] for first, end in pairwise(cuts)]
+        for heights in product(range(1, rows + 1), repeat=len(bands)):
+            if sum(heights) <= rows:
+                slowest = [
+                    least_in_band(b, columns, h) for b, h in zip(bands, heights, strict=True)
+                ]
+                least = min(least, max(slowest))
+    return least
+
+
+def least_in_band(demands: Sequence[Demand], columns: int, height: int) -> float:
+    least = float("inf")
+    for widths in product(range(1, columns + 1), repeat=len(demands)):
+        pairs = [*zip(demands, widths, strict=True)]
+        if sum(widths) <= columns and all(has_room(d, w * height) for d, w in pairs):
+            least = min(least, max(cycles(d, w, height) for d, w in pairs))
+    return least
+
+
+def has_room(demand: Demand, cores: int) -> bool:
+    return demand.held_bytes <= cores * CORE_BYTES
+
+
+def cycles(demand: Demand, width: int, height: int) -> float:
+    """As the guide says: products and partial sums along the shorter side."""
+    alone = demand.core_cycles / (width * height)
+    return alone + alone * demand.sum_share * min(width, height)
+
+
+@settings(deadline=None, max_examples=100)
+@given(DEMANDS, SIDE, SIDE)
+def test_no_floor_plan_in_bands_is_faster(demands: list[Demand], columns: int, rows: int) -> None:
+    least = min(least_in_bands(demands, columns, rows), least_in_bands(demands, rows, columns))
+    found = place_in_bands(demands, columns, rows, CORE_BYTES)
+    if found is None:
+        assert least == float("inf")
+    else:
+        assert least * (1 - 1e-9) <= slowest_cycles(demands, found) <= least * SLOWER * 1.001
+
+
+def placements(columns: int, rows: int) -> list[tuple[int, int, frozenset[int]]]:
+    """All rectangles of a wafer: width, height and the cores that they take."""
+    return [
+        (w, h, frozenset(range_of(x, y, w, h, columns)))
+        for x, y in product(range(columns), range(rows))
+        for w, h in product(range(1, columns - x + 1), range(1, rows - y + 1))
+    ]
+
+
+def range_of(x: int, y: int, width: int, height: int, columns: int) -> Iterator[int]:
+    return (row * columns + x + at for row in range(y, y + height) for at in range(width))
+
+
+def least_of_all(demands: Sequence[Demand], columns: int, rows: int) -> float:
+    """Of all rectangles that do not overlap, wherever they are."""
+    states = {frozenset[int](): 0.0}
+    for demand in demands:
+        after: dict[frozenset[int], float] = {}
+        for taken, slowest in states.items():
+            for width, height, cores in placements(columns, rows):
+                if taken & cores or not has_room(demand, len(cores)):
+                    continue
+                time = max(slowest, cycles(demand, width, height))
+                both = taken | cores
+                after[both] = min(after.get(both, time), time)
+        states = after
+    return min(states.values())
+
+
+@pytest.mark.parametrize(
+    ("work", "gap"),
+    [((4, 2, 2), 1.0), ((5, 3, 1), 1.26), ((1, 6, 1), 4 / 3)],
+)
+def test_bands_lose_at_most_a_third_against_rectangles_that_lie_anywhere(
+    work: tuple[int, ...], gap: float
+) -> None:
+    demands = [Demand("layer", each, 0.0, 0.0, 1.0) for each in work]
+    found = place_in_bands(demands, 4, 4, CORE_BYTES)
+    assert found is not None
+    least = least_of_all(demands, 4, 4)
+    assert least * (1 - 1e-9) <= slowest_cycles(demands, found) <= gap * SLOWER * least
