@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
@@ -32,12 +32,8 @@ TOKENS = np.geomspace(100, 1e6, 120)
 BLUE, ORANGE, GREY = "#1f5fa8", "#cf5b3f", "#999999"
 
 
-def write_page(path: Path, plan: SystemPlan, task: TrainingTask, system: System | None) -> None:
-    """Replace the file `path`; without a published or described `system` it has no pictures.
-
-    Raises OSError.
-    """
-    pictures = [] if system is None else [*_pictures(plan, task, system)]
+def write_page(path: Path, plan: SystemPlan, pictures: Iterable[str]) -> None:
+    """Replace the file `path`. Raises OSError."""
     style = files("openwafer.training.metrics.report").joinpath("page.css").read_text("utf-8")
     title = f"{plan.system} · plan"
     body = [
@@ -69,30 +65,32 @@ def _section(section: Section) -> str:
     return html.section(section.title, html.table((" ", "value", "is", "from"), rows, "figures"))
 
 
-def _pictures(plan: SystemPlan, task: TrainingTask, system: System) -> Iterator[str]:
-    yield _picture(
+def pictures_of(plan: SystemPlan, task: TrainingTask, system: System) -> Iterator[str]:
+    """Those of a plan for a published or described system."""
+    yield picture(
         "A step by resource",
         "Seconds of a step that each resource is busy; in each pass the slowest one counts.",
         lambda axes: draw_resources(axes, plan),
     )
-    yield _picture(
+    yield picture(
         "Roofline",
         "FLOP/s of one system by the tokens of a pass; the point is this plan's.",
         lambda axes: draw_roofline(axes, plan, task, system),
     )
-    yield _picture(
+    yield picture(
         "More systems",
         "A step of the same batch on more systems, times as fast as on one.",
         lambda axes: draw_systems(axes, task, system),
     )
-    yield _picture(
+    yield picture(
         "More zeros",
         "A step, times as fast as dense: if all weights had so many zeros.",
         lambda axes: draw_zeros(axes, plan, task, system),
     )
 
 
-def _picture(title: str, caption: str, draw: Callable[[Any], None]) -> str:
+def picture(title: str, caption: str, draw: Callable[[Any], None]) -> str:
+    """A section of the page with what ``draw`` puts on its axes."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 

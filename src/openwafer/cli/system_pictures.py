@@ -7,23 +7,34 @@ from typing import Any
 import numpy as np
 
 from openwafer.atomic_file import replacing
+from openwafer.planning.memory import UPDATE_BYTES_PER_WEIGHT
 from openwafer.planning.systems import CS2, CS3, H200, Fabric
 from openwafer.planning.throughput import (
+    Joined,
+    LayerWork,
     Setting,
+    StreamedStep,
     balance_tokens,
     critical_batch_tokens,
     folding_tokens,
     greatest_gain,
+    replica_step,
     sparse_gain,
     speedup_to_loss,
     step_time,
     transformer,
 )
+from openwafer.planning.throughput.passes import DENSE_BYTES, FLOPS_PER_WEIGHT
 
 PICTURE_INCHES = (7.5, 4.5)
 NUM_DRAWN = 200
 COLORS = ("#7c3f98", "#1f5fa8", "#2f8f83", "#7aa33a", "#d09a2c", "#cf5b3f")
 MODELS = {"1.3B": 1.3e9, "13B": 13e9, "175B": 175e9, "1T": 1e12, "10T": 10e12, "120T": 120e12}
+LAYERS = {"1.3B": 24, "13B": 40, "175B": 96, "1T": 128, "10T": 200, "120T": 400}
+"""Of the trainings that are published, to 1T; the others are assumed."""
+FEW_NUMBERS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192)
+CHUNK_BYTES = 1 << 20
+"""That pass of a running sum at once: docs/decisions/0018-gradients-are-summed-in-one-order.md."""
 WIDTH = 12_288
 FOLDINGS = (1, 6, 30, 150, 994)
 GPT_3 = transformer(175e9, 96, WIDTH, 2048)
@@ -65,6 +76,53 @@ def draw_speedup(axes: Any) -> None:
     )
 
 
+def draw_schedule(axes: Any) -> None:
+    """Speed-up of the schedule of this program on CS-2, from 1.3B to 120T parameters.
+
+    A solid line counts tokens a second, a dashed one those that bring the loss down.
+    """
+    own = balance_tokens(CS2, OFTEN)
+    axes.plot(FEW_NUMBERS, FEW_NUMBERS, color="#999999", linestyle=":", label="linear")
+    for (name, parameters), color in zip(reversed(MODELS.items()), COLORS, strict=True):
+        one = schedule_seconds(parameters, LAYERS[name], 1, own)
+        faster = [
+            number * one / schedule_seconds(parameters, LAYERS[name], number, own)
+            for number in FEW_NUMBERS
+        ]
+        critical = critical_batch_tokens(parameters)
+        to_loss = [
+            gain * speedup_to_loss(number, own, critical) / number
+            for number, gain in zip(FEW_NUMBERS, faster, strict=True)
+        ]
+        axes.plot(FEW_NUMBERS, faster, color=color, label=name)
+        axes.plot(FEW_NUMBERS, to_loss, "--", color=color)
+    axes.set(xlabel="CS-2 systems, each with 11,560 tokens a step", ylabel="times as fast")
+
+
+def schedule_seconds(parameters: float, layers: int, num_systems: int, tokens: float) -> float:
+    """A step of like layers, each system with one micro-batch of so many tokens.
+
+    Weights have 2 bytes, as their gradients. A backward makes the forward again, which the busy
+    share of the cores counts. There is room for two layers, and the network copies weights.
+    """
+    assert CS2.store_rate is not None
+    each = parameters / layers
+    forward = FLOPS_PER_WEIGHT * each * tokens / (CS2.busy_share * CS2.peak.value)
+    update = UPDATE_BYTES_PER_WEIGHT * each / CS2.store_rate.value
+    layer = LayerWork(forward, 3 * forward, DENSE_BYTES * each, DENSE_BYTES * each, update)
+    room = 2 * layer.weight_bytes
+    joined = Joined(
+        num_systems,
+        link=CS2.network.value,
+        hop_seconds=CS2.hop.value,
+        store=CS2.store_rate.value,
+        adding=CS2.network.value,
+        chunk_bytes=CHUNK_BYTES,
+        network_copies=True,
+    )
+    return replica_step(StreamedStep([layer] * layers, num_systems, room), joined).seconds
+
+
 def draw_sparsity(axes: Any) -> None:
     """Gain of a layer of 12,288 features against the share of weights that is left."""
     assert CS2.fabric is not None
@@ -98,6 +156,7 @@ def draw_roofline(axes: Any) -> None:
 
 PICTURES: Mapping[str, Callable[[Any], None]] = {
     "speedup-by-systems.png": draw_speedup,
+    "speedup-of-the-schedule.png": draw_schedule,
     "speedup-by-zeros.png": draw_sparsity,
     "roofline-of-a-step.png": draw_roofline,
 }

@@ -1,17 +1,21 @@
 """What ``openwafer plan --system`` counts, tells and writes."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
 from openwafer.cli.counted_task import task_of
+from openwafer.cli.joined_systems import Forecast, draw_forecast, with_forecast
 from openwafer.cli.measured_plan import plan_of
-from openwafer.cli.system_page import write_page
+from openwafer.cli.system_page import picture, pictures_of, write_page
 from openwafer.cli.tables import plain_console, value_of
-from openwafer.planning.system_plan import SystemPlan, TrainingTask, plan_system, write_system_plan
-from openwafer.planning.systems import System, find_system
+from openwafer.diagnostics import Diagnostic, tell
+from openwafer.planning.system_plan import SystemPlan, plan_system, write_system_plan
+from openwafer.planning.systems import find_system
 from openwafer.training.session import RunConfig, Session
+from openwafer.training.session.systems import blocks_of
 
 
 @dataclass(frozen=True)
@@ -25,22 +29,48 @@ class Outputs:
 def plan_elsewhere(config: RunConfig, name: str, num_systems: int, outputs: Outputs) -> None:
     """Plan a run's training on systems of a name, tell it, and write it down."""
     system, task = find_system(name), task_of(config)
-    _finish(plan_system(task, system, num_systems), task, system, outputs)
+    plan = plan_system(task, system, num_systems)
+    _finish(plan, outputs, pictures_of(plan, task, system))
 
 
-def plan_here(session: Session, outputs: Outputs) -> None:
-    """The measured plan of this machine in the same form."""
-    task = task_of(session.config)
-    _finish(plan_of(session.plan(), session.config, task), task, None, outputs)
+def plan_here(session: Session, outputs: Outputs, link: float | None) -> None:
+    """The measured plan of this machine in the same form, and of several like it.
+
+    Args:
+        session: of the run.
+        outputs: files to write.
+        link: bytes a second between systems; ``None`` where nobody says.
+    """
+    config, task = session.config, task_of(session.config)
+    if config.systems == 1:
+        _finish(plan_of(session.plan(), config, task), outputs, ())
+        return
+    record, measured = session.measure()
+    plan = plan_of(record, config, task)
+    if isinstance(measured, Diagnostic):
+        tell([measured])
+        _finish(plan, outputs, ())
+        return
+    blocks = [len(block) for block in blocks_of(config.batch.num_micro_batches, config.systems)]
+    forecast = Forecast(measured, blocks, link)
+    _finish(with_forecast(plan, task, forecast), outputs, _pictures_of(forecast))
 
 
-def _finish(plan: SystemPlan, task: TrainingTask, system: System | None, outputs: Outputs) -> None:
+def _pictures_of(forecast: Forecast) -> Iterator[str]:
+    yield picture(
+        "More systems",
+        "A step of the same batch on more systems like this one, times as fast as on one.",
+        lambda axes: draw_forecast(axes, forecast),
+    )
+
+
+def _finish(plan: SystemPlan, outputs: Outputs, pictures: Iterable[str]) -> None:
     _show(plan)
     if outputs.json is not None:
         write_system_plan(outputs.json, plan)
         print(f"wrote {outputs.json}")
     if outputs.page is not None:
-        write_page(outputs.page, plan, task, system)
+        write_page(outputs.page, plan, pictures)
         print(f"wrote {outputs.page}")
 
 

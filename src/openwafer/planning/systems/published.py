@@ -60,6 +60,11 @@ def ramp_cycles() -> Figure:
     return _published("ramp_cycles", 2, "cycles", REDUCE)
 
 
+def core_memory() -> Figure:
+    """Bytes of one core, 48 KiB in all generations."""
+    return _published("core_memory", 48 * 1024, "B", f"{STENCIL}: 48 KB")
+
+
 CS1: Final = System(
     name="wse1",
     title="CS-1 with one WSE-1",
@@ -82,6 +87,7 @@ CS1: Final = System(
         clock=_inferred("clock", 0.9e9, "Hz", "the peak / (600 x 595 cores x 8 FLOP)"),
         sum_cycles=sum_cycles(),
         ramp_cycles=ramp_cycles(),
+        core_memory=core_memory(),
     ),
 )
 
@@ -112,6 +118,7 @@ CS2: Final = System(
         clock=_published("clock", 0.85e9, "Hz", REDUCE),
         sum_cycles=sum_cycles(),
         ramp_cycles=ramp_cycles(),
+        core_memory=core_memory(),
     ),
 )
 
@@ -142,6 +149,7 @@ CS3: Final = System(
         clock=_inferred("clock", 0.875e9, "Hz", "from rates in Cerebras' SDK documentation"),
         sum_cycles=sum_cycles(),
         ramp_cycles=ramp_cycles(),
+        core_memory=core_memory(),
     ),
 )
 

@@ -19,6 +19,7 @@ class Fabric:
         clock: in Hz.
         sum_cycles: that a core spends on each partial sum, beside its products.
         ramp_cycles: from a core to its router, or back.
+        core_memory: of one core, in bytes.
     """
 
     columns: Figure
@@ -27,6 +28,7 @@ class Fabric:
     clock: Figure
     sum_cycles: Figure
     ramp_cycles: Figure
+    core_memory: Figure
 
     @property
     def figures(self) -> Iterator[Figure]:

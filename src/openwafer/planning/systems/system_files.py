@@ -12,6 +12,7 @@ from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.systems.published import (
     ALIASES,
     SYSTEMS,
+    core_memory,
     no_recomputing,
     ramp_cycles,
     sum_cycles,
@@ -62,6 +63,7 @@ class FabricFile:
     clock_hertz: Stated
     sum_cycles: Stated | None = None
     ramp_cycles: Stated | None = None
+    core_memory_bytes: StatedBytes | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -128,6 +130,7 @@ _FABRIC_KEYS = {
     "clock": "clock_hertz",
     "sum_cycles": "sum_cycles",
     "ramp_cycles": "ramp_cycles",
+    "core_memory": "core_memory_bytes",
 }
 _UNITS = {
     "peak": "FLOP/s",
@@ -146,6 +149,7 @@ _UNITS = {
     "clock": "Hz",
     "sum_cycles": "cycles",
     "ramp_cycles": "cycles",
+    "core_memory": "B",
 }
 
 
@@ -179,7 +183,11 @@ def read_system(path: Path) -> System:
     told = dict(_figures(content, _KEYS, path))
     fabric = None
     if content.fabric is not None:
-        cores = {"sum_cycles": sum_cycles(), "ramp_cycles": ramp_cycles()}
+        cores = {
+            "sum_cycles": sum_cycles(),
+            "ramp_cycles": ramp_cycles(),
+            "core_memory": core_memory(),
+        }
         fabric = Fabric(**cores | dict(_figures(content.fabric, _FABRIC_KEYS, path)))
     system = System(
         name=content.name,

@@ -14,6 +14,14 @@ from openwafer.planning.throughput.passes import (
     transformer,
 )
 from openwafer.planning.throughput.published_runs import PUBLISHED_RUNS, PublishedRun
+from openwafer.planning.throughput.replica_step import (
+    Joined,
+    LayerWork,
+    Part,
+    ReplicaStep,
+    StreamedStep,
+    replica_step,
+)
 from openwafer.planning.throughput.sparse_cores import (
     core_rate,
     folding_tokens,
@@ -23,6 +31,7 @@ from openwafer.planning.throughput.sparse_cores import (
 )
 from openwafer.planning.throughput.steps import StepTime, step_time
 from openwafer.planning.throughput.training import (
+    affordable_flops,
     critical_batch_tokens,
     energy_joules,
     most_systems_in_proportion,
@@ -34,13 +43,19 @@ from openwafer.planning.throughput.training import (
 
 __all__ = [
     "PUBLISHED_RUNS",
+    "Joined",
+    "LayerWork",
     "ModelShape",
+    "Part",
     "Pass",
     "PassTime",
     "PublishedRun",
+    "ReplicaStep",
     "Resource",
     "Setting",
     "StepTime",
+    "StreamedStep",
+    "affordable_flops",
     "balance_tokens",
     "core_rate",
     "critical_batch_tokens",
@@ -50,6 +65,7 @@ __all__ = [
     "most_systems_in_proportion",
     "pass_time",
     "reached_utilisation",
+    "replica_step",
     "row_folding",
     "sparse_gain",
     "speedup_to_loss",

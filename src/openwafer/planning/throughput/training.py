@@ -18,6 +18,11 @@ def training_seconds(
     return flops / (num_systems * system.peak.value * utilisation * gain)
 
 
+def affordable_flops(seconds: float, system: System, num_systems: int, utilisation: float) -> float:
+    """That so many systems do in so many seconds at a share of their peak."""
+    return seconds * num_systems * system.peak.value * utilisation
+
+
 def energy_joules(seconds: float, system: System, num_systems: int) -> float:
     """What systems take in so many seconds at their power; nothing beside them is counted."""
     return seconds * num_systems * system.power.value

@@ -1,0 +1,272 @@
+"""Walks the schedule of a step on modelled systems, and tells when the last event has come.
+
+What is modelled: on each system a device that computes a layer after the other, a link, a thread
+that adds gradients; on the first one a store that reads and updates records one by one. What moves
+when is the schedule's and the collectives': weights are broadcast in the order of the fetches,
+whole records from system to system as the library does, or copied by nodes of the network; the
+running sum of a record passes from system to system in chunks, and from the last one to the store.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from simpy import AllOf, Environment, Event, Resource, Store
+from simpy.resources.resource import Request
+
+from openwafer.training.stream.plan.events.network import Network, Process
+from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, UpdateTiming, Visit
+
+OWNER: Final = 0
+BROADCASTS_AT_ONCE: Final = 2
+"""Threads of the library on each system; a broadcast keeps one until its copies have left."""
+
+
+@dataclass(frozen=True)
+class LayerSeconds:
+    """What a device takes for a layer and a micro-batch; a backward with its recomputation."""
+
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True)
+class ModelledRates:
+    """What is between and beside the devices.
+
+    Attributes:
+        link: bytes a second of a system's link, each way.
+        hop_seconds: from a system to another, or to a node of the network and from there.
+        store: bytes of weights a second that the store hands out.
+        adding: bytes of gradients a second that a system adds to a running sum.
+        chunk_bytes: of a running sum that pass at once, and of weights that leave at a turn.
+        network_copies: whether nodes of the network copy weights, so that they leave the store
+            once; else systems pass them on.
+    """
+
+    link: float
+    hop_seconds: float
+    store: float
+    adding: float
+    chunk_bytes: int
+    network_copies: bool = False
+
+
+@dataclass(frozen=True)
+class ModelledStep:
+    """A step on several systems.
+
+    Attributes:
+        schedule, visits, sizes: of the step; see :func:`~openwafer.training.stream.schedule.build`.
+        layers: what they take.
+        updates: seconds of the update of each trained record.
+        rates: of all else.
+        blocks: how many micro-batches each system has.
+    """
+
+    schedule: Schedule
+    visits: Sequence[Visit]
+    sizes: Mapping[str, RecordBytes]
+    layers: Mapping[str, LayerSeconds]
+    updates: Mapping[str, float]
+    rates: ModelledRates
+    blocks: Sequence[int]
+
+
+def run_events(step: ModelledStep) -> float:
+    """Seconds from the first event of a step until all systems have ended and all is updated."""
+    clock = Environment()
+    walk = _Step(clock, step)
+    clock.run(until=AllOf(clock, [clock.process(one) for one in walk.processes()]))
+    return float(clock.now)
+
+
+class _Step:
+    """What happens on all systems; each method that yields is one process."""
+
+    def __init__(self, clock: Environment, step: ModelledStep) -> None:
+        self._clock, self._step, self._rates = clock, step, step.rates
+        self._systems = range(len(step.blocks))
+        rates = step.rates
+        self._network = Network(
+            clock, len(self._systems), rates.link, rates.hop_seconds, rates.chunk_bytes
+        )
+        self._records_of = {visit.layer: visit.records for visit in step.visits}
+        actions = step.schedule.actions
+        self._fetches = [n for n, action in enumerate(actions) if action.kind is Kind.FETCH]
+        self._pushes = [action.target for action in actions if action.kind is Kind.PUSH]
+        self._is_on_fetch = step.schedule.timing is UpdateTiming.ON_FETCH
+        # By the position of a fetch and a system: its room is there; a copy is asked for; it came;
+        # it has been passed on, too, and is computed with.
+        self._has_room = self._events(self._fetches)
+        self._is_wanted = self._events(self._fetches)
+        self._has_come = self._events(self._fetches)
+        self._is_ready = self._events(self._fetches)
+        # By record and system: all of its own gradients are there.
+        self._is_given = self._events(self._pushes)
+        # By record and system: it takes the running sum, which leaves the other end only then.
+        self._is_asked_for = self._events(self._pushes)
+        self._is_updated = {record: Event(clock) for record in self._pushes}
+        self._to_update: Store = Store(clock)
+        self._running = [Store(clock) for _ in self._systems]
+        self._summed: Store = Store(clock)
+
+    def _events(self, keys: Iterable[object]) -> Mapping[object, list[Event]]:
+        return {key: [Event(self._clock) for _ in self._systems] for key in keys}
+
+    def processes(self) -> Iterable[Process]:
+        """All that have to end."""
+        yield from map(self._walk, self._systems)
+        yield self._read()
+        yield self._update()
+        if len(self._systems) > 1:
+            yield from map(self._broadcast_all, self._systems)
+            yield from map(self._fold_all, self._systems)
+        yield self._take_sums()
+
+    # Devices.
+
+    def _walk(self, system: int) -> Process:
+        held: dict[str, int] = {}
+        block = self._step.blocks[system]
+        for position, action in enumerate(self._step.schedule.actions):
+            match action.kind:
+                case Kind.FETCH:
+                    held[action.target] = position
+                    self._has_room[position][system].succeed()
+                case Kind.FORWARD | Kind.BACKWARD:
+                    records = self._records_of[action.target]
+                    yield AllOf(self._clock, [self._is_ready[held[r]][system] for r in records])
+                    takes = self._step.layers[action.target]
+                    is_forward = action.kind is Kind.FORWARD
+                    each = takes.forward if is_forward else takes.backward
+                    yield self._clock.timeout(block * each)
+                case Kind.PUSH:
+                    self._is_given[action.target][system].succeed()
+                case Kind.UPDATE:
+                    if self._is_on_fetch and system == OWNER:
+                        self._to_update.put(action.target)
+                case Kind.READ | Kind.RELEASE:
+                    pass
+
+    # The store.
+
+    def _read(self) -> Process:
+        actions = self._step.schedule.actions
+        waits = {record for record in self._pushes if self._is_on_fetch}
+        for position in self._fetches:
+            yield self._has_room[position][OWNER]
+            if actions[position].target in waits:
+                yield self._is_updated[actions[position].target]
+            yield self._clock.timeout(actions[position].num_bytes / self._rates.store)
+            self._has_come[position][OWNER].succeed()
+            if len(self._systems) == 1:
+                self._is_ready[position][OWNER].succeed()
+
+    def _update(self) -> Process:
+        for _ in self._pushes:
+            record = yield self._to_update.get()
+            yield self._clock.timeout(self._step.updates[record])
+            self._is_updated[record].succeed()
+
+    def _take_sums(self) -> Process:
+        """Records whose sums are complete go to their updates."""
+        if len(self._systems) == 1:
+            for record in self._pushes:
+                yield self._is_given[record][OWNER]
+                self._sum_is_there(record)
+            return
+        missing = {record: len(self._chunks(record)) for record in self._pushes}
+        while any(missing.values()):
+            record = yield self._summed.get()
+            missing[record] -= 1
+            if not missing[record]:
+                self._sum_is_there(record)
+
+    def _sum_is_there(self, record: str) -> None:
+        if not self._is_on_fetch:
+            self._to_update.put(record)
+
+    # Weights.
+
+    def _broadcast_all(self, system: int) -> Process:
+        """Begin a system's part of each broadcast, in the order of the fetches."""
+        threads = Resource(self._clock, BROADCASTS_AT_ONCE)
+        for position in self._fetches:
+            yield self._has_room[position][system]
+            if system == OWNER:
+                yield self._has_come[position][OWNER]
+            if self._rates.network_copies:
+                yield from self._copy_in_network(position, system)
+            else:
+                turn = threads.request()
+                yield turn
+                self._clock.process(self._relay(position, system, threads, turn))
+
+    def _relay(self, position: int, system: int, threads: Resource, turn: Request) -> Process:
+        if system != OWNER:
+            self._is_wanted[position][system].succeed()
+            yield self._has_come[position][system]
+        copies = [self._send_copy(position, system, to) for to in self._children(system)]
+        yield AllOf(self._clock, [self._clock.process(copy) for copy in copies])
+        self._is_ready[position][system].succeed()
+        threads.release(turn)
+
+    def _children(self, system: int) -> list[int]:
+        """Whom a system passes weights on to: 0 to 1, 2, 4 ..., 1 to 3, 5, 9 ..., 2 to 6, 10 ..."""
+        steps = range(system.bit_length(), (len(self._systems) - 1).bit_length())
+        return [system + 2**step for step in steps if system + 2**step < len(self._systems)]
+
+    def _send_copy(self, position: int, source: int, to: int) -> Process:
+        yield self._is_wanted[position][to]
+        yield self._clock.timeout(self._rates.hop_seconds)
+        num_bytes = self._step.schedule.actions[position].num_bytes
+        yield from self._network.send(
+            source, [to], num_bytes, 1, self._has_come[position][to].succeed
+        )
+
+    def _copy_in_network(self, position: int, system: int) -> Process:
+        self._is_wanted[position][system].succeed()
+        if system != OWNER:
+            return
+        yield AllOf(self._clock, self._is_wanted[position])
+        num_bytes = self._step.schedule.actions[position].num_bytes
+        depth = (len(self._systems) - 1).bit_length()
+        arrived = partial(self._all_have_come, position)
+        yield from self._network.send(OWNER, self._systems[1:], num_bytes, depth, arrived)
+
+    def _all_have_come(self, position: int) -> None:
+        for is_ready in self._is_ready[position]:
+            is_ready.succeed()
+
+    # Gradients.
+
+    def _chunks(self, record: str) -> list[int]:
+        return self._network.fragments(self._step.sizes[record].gradients)
+
+    def _fold_all(self, system: int) -> Process:
+        """Add a system's parts to the running sums, in the order in which the first one pushes."""
+        leaving: Store = Store(self._clock)
+        sending = self._clock.process(self._send_sums(system, leaving))
+        parts = self._step.blocks[system] - (system == OWNER)
+        for record in self._pushes:
+            yield self._is_given[record][system]
+            self._is_asked_for[record][system].succeed()
+            for chunk in self._chunks(record):
+                if system != OWNER:
+                    yield self._running[system].get()
+                yield self._clock.timeout(parts * chunk / self._rates.adding)
+                leaving.put(chunk)
+        yield sending
+
+    def _send_sums(self, system: int, leaving: Store) -> Process:
+        to = (system + 1) % len(self._systems)
+        inbox = self._summed if to == OWNER else self._running[to]
+        for record in self._pushes:
+            if to != OWNER:
+                yield self._is_asked_for[record][to]
+            yield self._clock.timeout(self._rates.hop_seconds)
+            for _ in self._chunks(record):
+                chunk = yield leaving.get()
+                yield from self._network.send(system, [to], chunk, 1, partial(inbox.put, record))

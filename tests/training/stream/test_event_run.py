@@ -1,0 +1,71 @@
+"""A step of events, reckoned by hand: layers of 4 bytes, links of 1 byte a second."""
+
+from dataclasses import replace
+
+import pytest
+
+from openwafer.planning.throughput import Joined, LayerWork, StreamedStep
+from openwafer.training.stream.plan.events.event_run import run_events
+from tests.training.stream.modelled_steps import modelled
+
+AT_ONCE = float("inf")
+FREE = Joined(1, link=1.0, hop_seconds=0.0, store=AT_ONCE, adding=AT_ONCE, chunk_bytes=1)
+WEIGHTS = LayerWork(0.0, 0.0, 4, 0, 0.0)
+GRADIENTS = LayerWork(0.0, 0.0, 4, 4, 0.0)
+
+
+def seconds(layer: LayerWork, joined: Joined, layers: int = 1, micro_batches: int = 1) -> float:
+    step = StreamedStep([layer] * layers, max(micro_batches, joined.num_systems), 1000)
+    return run_events(modelled(step, joined))
+
+
+def test_one_system_reads_computes_and_updates() -> None:
+    layer = LayerWork(3.0, 5.0, 4, 4, 7.0)
+    # Two layers are read in 2 s each, computed one after the other, updated as they come.
+    found = seconds(layer, replace(FREE, store=2.0), layers=2, micro_batches=1)
+    assert found == 2 + 3 + 3 + 5 + max(5, 7) + 7
+
+
+# The copies that leave a system take turns, byte by byte: the first of two is there after 7 s.
+PASSED_ON = [(2, 4), (3, 4 + 4), (4, 7 + 4), (8, 10 + 7 + 4)]
+
+
+@pytest.mark.parametrize(("num_systems", "expected"), PASSED_ON)
+def test_systems_pass_whole_layers_on(num_systems: int, expected: int) -> None:
+    assert seconds(WEIGHTS, replace(FREE, num_systems=num_systems)) == expected
+
+
+@pytest.mark.parametrize(("num_systems", "nodes"), [(2, 1), (3, 2), (4, 2), (8, 3)])
+def test_nodes_of_a_network_pass_on_what_they_have(num_systems: int, nodes: int) -> None:
+    joined = replace(FREE, num_systems=num_systems, network_copies=True)
+    assert seconds(WEIGHTS, joined) == 4 + (nodes - 1)
+
+
+def test_a_sum_goes_through_all_systems_chunk_by_chunk() -> None:
+    layer = replace(GRADIENTS, weight_bytes=0)
+    # The first byte takes four hops, and the others come behind it.
+    assert seconds(layer, replace(FREE, num_systems=4)) == 4 + 3
+
+
+def test_each_system_adds_its_own_parts_to_a_chunk() -> None:
+    layer = replace(GRADIENTS, weight_bytes=0)
+    joined = replace(FREE, num_systems=2, adding=1.0)
+    # Three parts a system: the first adds two of them, the second all three, each byte by itself.
+    assert seconds(layer, joined, micro_batches=6) == (2 + 1) + 4 * 3 + 1
+
+
+def test_a_sum_waits_for_the_system_that_takes_it() -> None:
+    layer = replace(GRADIENTS, weight_bytes=0, backward_seconds=10.0)
+    joined = replace(FREE, num_systems=2)
+    # Of three micro-batches the second system has two.
+    assert seconds(layer, joined, micro_batches=3) == 20 + 4 + 1
+
+
+def test_a_hop_delays_a_message_and_what_asks_for_it() -> None:
+    assert seconds(WEIGHTS, replace(FREE, num_systems=2, hop_seconds=0.5)) == 0.5 + 4 + 0.5
+
+
+def test_without_room_a_layer_is_fetched_when_the_one_before_has_been_computed() -> None:
+    step = StreamedStep([replace(WEIGHTS, forward_seconds=3.0)] * 2, 1, room_bytes=4)
+    # Both for the forward, and the first again for the backward.
+    assert run_events(modelled(step, replace(FREE, store=2.0))) == 2 + 3 + 2 + 3 + 2

@@ -1,0 +1,59 @@
+"""The formula of a step on several systems against the events of its schedule.
+
+They share neither code nor reasoning: the formula follows one layer after the other through
+stations, the events are those of all systems.
+"""
+
+import pytest
+
+from openwafer.planning.throughput import LayerWork
+from tests.training.stream.modelled_steps import like, shape, uneven
+
+SHAPES = {
+    "computes": like(12, 0.01, 4, 0.0005),
+    "waits for links": like(12, 0.0001, 8, 0.0005),
+    "waits for updates": like(12, 0.0001, 8, 0.05),
+    "computes and moves as long": like(12, 0.004, 8, 0.002),
+    "many small layers": like(96, 0.0005, 0.25, 0.0001),
+    "large ends": uneven(like(10, 0.002, 4, 0.001), times=3.0),
+}
+ROOMS = (2, 3, 1000)
+PASSED_ON = (1, 2, 3, 4, 16)
+COPIED = (*PASSED_ON, 64, 192)
+AIM = 0.05
+
+
+def assert_agreement(
+    layers: list[LayerWork], num_systems: int, room: int, *, network_copies: bool
+) -> None:
+    one = shape(layers, num_systems, room, network_copies=network_copies)
+    assert one.formula_seconds == pytest.approx(one.event_seconds, rel=AIM)
+
+
+@pytest.mark.parametrize("network_copies", [False, True])
+@pytest.mark.parametrize("num_systems", [1, 3, 16])
+@pytest.mark.parametrize("layers", SHAPES.values(), ids=SHAPES)
+def test_formula_and_events_agree(
+    layers: list[LayerWork], num_systems: int, *, network_copies: bool
+) -> None:
+    assert_agreement(layers, num_systems, 3, network_copies=network_copies)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("num_systems", PASSED_ON)
+@pytest.mark.parametrize("layers", SHAPES.values(), ids=SHAPES)
+def test_they_agree_where_systems_pass_layers_on(
+    layers: list[LayerWork], num_systems: int, room: int
+) -> None:
+    assert_agreement(layers, num_systems, room, network_copies=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("num_systems", COPIED)
+@pytest.mark.parametrize("layers", SHAPES.values(), ids=SHAPES)
+def test_they_agree_where_a_network_copies_layers(
+    layers: list[LayerWork], num_systems: int, room: int
+) -> None:
+    assert_agreement(layers, num_systems, room, network_copies=True)
