@@ -48,7 +48,7 @@ def test_a_fit_warns_of_what_lies_outside_its_points(done: Done) -> None:
 def test_the_json_of_a_fit_has_every_figure_with_its_origin(done: Done, folder: Path) -> None:
     assert done.code == 0
     content = json.loads((folder / "fit.json").read_text())
-    assert (content["format"], content["version"]) == ("openwafer-fit", 1)
+    assert (content["format"], content["version"]) == ("openwafer-fit", 2)
     [asked] = content["fit"]["expectations"]
     [loss] = asked["figures"]
     assert loss["low"] < loss["value"] < loss["high"]

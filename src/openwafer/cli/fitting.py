@@ -1,15 +1,15 @@
-"""What ``openwafer fit`` reads, tells, writes and draws."""
+"""What ``openwafer fit`` reads, tells and writes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from rich.table import Table
 
-from openwafer.atomic_file import replacing
+from openwafer.cli.budgets import Budget
 from openwafer.cli.tables import plain_console
-from openwafer.diagnostics import Diagnostic, tell
+from openwafer.diagnostics import Diagnostic, did_you_mean, error, tell
 from openwafer.planning.laws import (
     Answer,
     ComparedPoint,
@@ -17,27 +17,53 @@ from openwafer.planning.laws import (
     FitRecord,
     Fitted,
     Law,
+    LawKind,
+    Resampling,
     TrainedPoint,
+    best_of_rates,
+    check_points,
+    conditions_of,
+    course_of,
     expected_loss,
-    fit_compute_law,
+    fit_law,
     propose,
     read_points,
     require_near,
+    sizes_outside,
     write_fit,
 )
 
-PICTURE_INCHES = (7.5, 4.5)
-NUM_DRAWN = 200
+WORDS = {
+    LawKind.COMPUTE: "loss by compute",
+    LawKind.KAPLAN: "loss by parameters and tokens",
+    LawKind.ENVELOPE: "loss of the best size by compute",
+    LawKind.ISOFLOP: "loss of the best size by compute",
+    LawKind.PARAMETRIC: "loss by parameters and tokens",
+}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What is fitted: files and run folders, without the points that `held_out` globs name.
+
+    Runs that did not come to a good end are refused unless `leaves_out`.
+    """
+
+    paths: tuple[Path, ...]
+    held_out: tuple[str, ...] = ()
+    leaves_out: bool = False
+    trusts_code: bool = False
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the fitted law: losses at `flops`, proposals for `budgets`."""
+    """What is asked: a law of a kind, losses at `flops`, proposals for `budgets`."""
 
+    kind: LawKind
+    resampling: Resampling
     flops: tuple[float, ...]
-    budgets: tuple[float, ...]
+    budgets: tuple[Budget, ...]
     batch_tokens: float | None
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -48,32 +74,75 @@ class Outputs:
     picture: Path | None
 
 
-def fit_points(sources: list[Path], question: Question, outputs: Outputs) -> None:
+def fit_points(sources: Sources, question: Question, outputs: Outputs) -> None:
     """Fit a law to the points of `sources`, tell it and what follows, and write it down."""
-    points = [point for source in sources for point in read_points(source)]
-    fitted = fit_compute_law(points, seed=question.seed)
-    warnings, record = _answer(fitted, question)
-    tell(warnings)
+    points, remarks = _read(sources)
+    check_points(points)
+    held_out = _named(points, sources.held_out)
+    tried = [point for point in points if point not in held_out]
+    best, notes = best_of_rates(tried)
+    fitted = fit_law(best, question.kind, question.resampling)
+    warnings, record = _answer(fitted, held_out, tried, question)
+    tell([*remarks, *notes, *fitted.remarks, *warnings])
     _show(record)
     if outputs.json is not None:
         write_fit(outputs.json, record)
         print(f"wrote {outputs.json}")
     if outputs.picture is not None:
-        _draw(outputs.picture, fitted, record)
+        from openwafer.cli.fit_picture import draw_fit
+
+        draw_fit(outputs.picture, fitted, record)
         print(f"wrote {outputs.picture}")
 
 
-def _answer(fitted: Fitted[Law], question: Question) -> tuple[list[Diagnostic], FitRecord]:
-    asked = dict.fromkeys((*question.flops, *question.budgets))
+def _read(sources: Sources) -> tuple[list[TrainedPoint], list[Diagnostic]]:
+    if not any(path.is_dir() for path in sources.paths):
+        return [point for path in sources.paths for point in read_points(path)], []
+    from openwafer.cli.run_points import Reading, read_sources
+
+    return read_sources(sources.paths, Reading(sources.leaves_out, sources.trusts_code))
+
+
+def _named(points: Sequence[TrainedPoint], globs: Sequence[str]) -> list[TrainedPoint]:
+    """The points that globs name, each of which must name one."""
+    names = [point.name for point in points]
+    for glob in globs:
+        if not any(fnmatch(name, glob) for name in names):
+            raise error(
+                "option-value",
+                f"--hold-out {glob} names none of the {len(points)} points",
+                help=did_you_mean(glob, names),
+            )
+    return [p for p in points if any(fnmatch(p.name, glob) for glob in globs)]
+
+
+def _answer(
+    fitted: Fitted[Law],
+    held_out: Sequence[TrainedPoint],
+    tried: Sequence[TrainedPoint],
+    question: Question,
+) -> tuple[list[Diagnostic], FitRecord]:
+    budgets = question.budgets
+    asked = dict.fromkeys((*question.flops, *(budget.flops for budget in budgets)))
     warnings = [warning for flops in asked for warning in require_near(fitted, flops)]
+    warnings += [warning for b in budgets for warning in sizes_outside(fitted, b.flops)]
+    compared = [ComparedPoint(point, _at(fitted, point)) for point in fitted.points]
+    compared += [ComparedPoint(p, _at(fitted, p), is_held_out=True) for p in held_out]
     record = FitRecord(
-        law="loss by compute",
+        law=WORDS[question.kind],
+        kind=question.kind,
         constants=fitted.constants(),
+        replicas=tuple(law.constants() for law in fitted.replicas),
+        conditions=conditions_of(fitted.runs or fitted.points),
+        course=course_of(fitted),
+        flops_range=fitted.flops_range,
         scatter=fitted.scatter,
-        points=tuple(ComparedPoint(point, _at(fitted, point)) for point in fitted.points),
+        points=tuple(compared),
+        runs=fitted.runs,
         expectations=tuple(Answer(f, (expected_loss(fitted, f),)) for f in question.flops),
         proposals=tuple(
-            Answer(f, propose(fitted, f, question.batch_tokens)) for f in question.budgets
+            Answer(b.flops, (*b.figures, *propose(fitted, b.flops, question.batch_tokens, tried)))
+            for b in budgets
         ),
     )
     return warnings, record
@@ -104,7 +173,7 @@ def _show(record: FitRecord) -> None:
 def _point_row(compared: ComparedPoint) -> tuple[str, ...]:
     point, expected = compared.point, compared.expected
     return (
-        point.name,
+        f"{point.name} (held out)" if compared.is_held_out else point.name,
         f"{point.flops:.3g}",
         f"{point.loss:.4f}",
         f"{expected.value:.4f}",
@@ -128,32 +197,3 @@ def _figures(title: str, figures: tuple[Figure, ...]) -> Table:
 def _interval(figure: Figure) -> str:
     known = figure.low is not None and figure.high is not None
     return f"{figure.low:.4g} to {figure.high:.4g}" if known else ""
-
-
-def _draw(path: Path, fitted: Fitted[Law], record: FitRecord) -> None:
-    from matplotlib.figure import Figure as Canvas
-
-    least, most = fitted.flops_range
-    asked = [answer.flops for answer in (*record.expectations, *record.proposals)]
-    flops = np.geomspace(min([least, *asked]) / 1.5, max([most, *asked]) * 1.5, NUM_DRAWN)
-    curve = [expected_loss(fitted, float(f)) for f in flops]
-    canvas = Canvas(figsize=PICTURE_INCHES, layout="constrained")
-    axes: Any = canvas.subplots()
-    axes.fill_between(
-        flops,
-        [figure.low for figure in curve],
-        [figure.high for figure in curve],
-        color="#a9c4e4",
-        alpha=0.6,
-        linewidth=0,
-        label="95% interval of the law",
-    )
-    axes.plot(flops, [figure.value for figure in curve], color="#1f5fa8", label="fitted law")
-    points = fitted.points
-    axes.plot([p.flops for p in points], [p.loss for p in points], "o", color="#1f2328", ms=5)
-    answers = [(a.flops, a.figures[-1].value) for a in (*record.expectations, *record.proposals)]
-    axes.plot(*zip(*answers, strict=True) if answers else ([], []), "D", color="#cf5b3f", ms=6)
-    axes.set(xscale="log", xlabel="training FLOPs", ylabel="loss, nats a token")
-    axes.legend(frameon=False)
-    with replacing(path) as temporary:
-        canvas.savefig(temporary, dpi=150)

@@ -11,6 +11,7 @@ from openwafer.planning.laws import (
     KAPLAN_COMPUTE,
     ComputeLaw,
     Origin,
+    Resampling,
     TrainedPoint,
     expected_loss,
     fit_compute_law,
@@ -55,7 +56,7 @@ def test_the_interval_widens_away_from_the_points() -> None:
 
 def test_the_same_seed_gives_the_same_intervals_and_another_other_ones() -> None:
     assert fit_compute_law(POINTS).constants() == FITTED.constants()
-    assert fit_compute_law(POINTS, seed=1).constants() != FITTED.constants()
+    assert fit_compute_law(POINTS, Resampling(seed=1)).constants() != FITTED.constants()
 
 
 def test_what_follows_from_a_fit_says_so() -> None:

@@ -1,9 +1,19 @@
 """What a budget would reach, and what is refused or warned of."""
 
+from dataclasses import replace
+
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.planning.laws import KAPLAN_BATCH, Figure, Origin, fit_compute_law, propose
+from openwafer.planning.laws import (
+    KAPLAN_BATCH,
+    Figure,
+    Origin,
+    Resampling,
+    fit_compute_law,
+    propose,
+    sizes_outside,
+)
 from openwafer.planning.laws.expectation import require_near
 from tests.planning.laws.pile_models import POINTS
 
@@ -61,3 +71,12 @@ def test_what_is_no_compute_is_refused(flops: float) -> None:
 def test_what_is_no_batch_is_refused() -> None:
     with pytest.raises(OpenwaferError, match="a batch of 0 tokens is asked for"):
         propose(FITTED, 1e21, 0.0)
+
+
+def test_sizes_far_outside_those_of_the_points_are_warned_of_with_the_factor() -> None:
+    points = [replace(point, parameters=1e9, tokens=2e10) for point in POINTS]
+    fitted = fit_compute_law(points, Resampling(num_replicas=20))
+    assert sizes_outside(fitted, 1.2e20) == ()
+    [parameters, tokens] = sizes_outside(fitted, 4.8e22)
+    assert parameters.message.startswith("2e+10 parameters for 4.8e+22 FLOPs lie a factor of 20")
+    assert tokens.message.startswith("4e+11 tokens")

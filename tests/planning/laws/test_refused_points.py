@@ -41,3 +41,23 @@ def test_runs_of_another_tokenizer_are_refused() -> None:
     text = refusal([*POINTS, replace(POINTS[0], tokenizer="llama", name="odd")])
     assert "the tokenizer gpt2, odd the tokenizer llama: their losses are of different" in text
     assert "fit the runs of one tokenizer and vocabulary at a time" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other", "told"),
+    [
+        ("data", "a1", "b2", "has the data a1, odd the data b2: they learned"),
+        ("precision", "fp32", "bf16", "the precision fp32, odd the precision bf16: numbers"),
+        ("sequence_length", 64, 128, "the sequence length 64, odd the sequence length 128"),
+        ("sparsity", 0.0, 0.9, "the sparsity 0.0, odd the sparsity 0.9: parameters and FLOPs"),
+        ("schedule", "cosine", "constant", "the schedule cosine, odd the schedule constant"),
+        ("held_out_tokens", 8, 9, "the held out tokens 8, odd the held out tokens 9: their"),
+    ],
+)
+def test_runs_under_other_conditions_are_refused_with_both_values(
+    key: str, one: object, other: object, told: str
+) -> None:
+    points = [TrainedPoint(**{**vars(point), key: one}) for point in POINTS]
+    text = refusal([*points, TrainedPoint(**{**vars(POINTS[0]), key: other, "name": "odd"})])
+    assert text.startswith("error[points-conditions]: 2.6e+18 has the ")
+    assert told in text

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from openwafer.planning.laws.fitted import Allocation, Array, Fitted, resampled_losses
+from openwafer.loss_laws import LawKind, compute_loss
+from openwafer.planning.laws.fitted import (
+    USUAL_RESAMPLING,
+    Allocation,
+    Array,
+    Fitted,
+    Resampling,
+    resampled_losses,
+)
 from openwafer.planning.laws.points import (
     FLOPS_PER_PARAMETER_AND_TOKEN,
     TrainedPoint,
@@ -40,6 +48,11 @@ class ComputeLaw:
     source: str
 
     @property
+    def kind(self) -> LawKind:
+        """Its form."""
+        return LawKind.COMPUTE
+
+    @property
     def allocation_source(self) -> str:
         """Whose rule `allocation` follows."""
         return f"{TOKENS_PER_PARAMETER} tokens a parameter: Hoffmann et al. 2022, arXiv 2203.15556"
@@ -54,7 +67,7 @@ class ComputeLaw:
 
     def losses_at(self, flops: Array) -> Array:
         """The losses of models trained with `flops`."""
-        losses: Array = (flops / self.scale_flops) ** -self.exponent + self.floor_loss
+        losses: Array = compute_loss(self.constants(), flops)
         return losses
 
     def loss_at(self, flops: float) -> float:
@@ -71,12 +84,14 @@ class ComputeLaw:
         return Allocation(parameters, TOKENS_PER_PARAMETER * parameters)
 
 
-def fit_compute_law(points: Sequence[TrainedPoint], *, seed: int = 0) -> Fitted[ComputeLaw]:
-    """Fit by least squares of relative distances; `seed` deals the residuals of the replicas.
+def fit_compute_law(
+    points: Sequence[TrainedPoint], resampling: Resampling = USUAL_RESAMPLING
+) -> Fitted[ComputeLaw]:
+    """Fit by least squares of relative distances.
 
     Raises:
-        OpenwaferError: ``points-values``, ``points-tokenizers``, ``points-few``,
-            ``points-same-compute``.
+        OpenwaferError: ``points-values``, ``points-tokenizers``, ``points-conditions``,
+            ``points-few``, ``points-same-compute``.
     """
     check_points(points)
     require_enough(points, NUM_CONSTANTS)
@@ -90,8 +105,15 @@ def fit_compute_law(points: Sequence[TrainedPoint], *, seed: int = 0) -> Fitted[
     ]
     law = min(trials, key=lambda trial: _squares(trial, flops, losses))
     start = (law.exponent, law.floor_loss)
-    dealt = resampled_losses(losses, law.losses_at(flops), NUM_CONSTANTS, seed)
+    dealt = resampled_losses(losses, law.losses_at(flops), NUM_CONSTANTS, resampling)
     return Fitted(law, tuple(_solve(flops, drawn, start) for drawn in dealt), tuple(points))
+
+
+def solve_again(points: Sequence[TrainedPoint], start: ComputeLaw) -> ComputeLaw:
+    """The law of other points, from one that was fitted to points alike."""
+    flops = np.array([point.flops for point in points])
+    losses = np.array([point.loss for point in points])
+    return _solve(flops, losses, (start.exponent, start.floor_loss))
 
 
 def _squares(law: ComputeLaw, flops: Array, losses: Array) -> float:
@@ -109,9 +131,17 @@ def _solve(flops: Array, losses: Array, start: tuple[float, float]) -> ComputeLa
         expected: Array = np.exp(height - exponent * (logs - centre)) + floor
         return np.log(expected / losses)
 
+    def slopes(constants: Array) -> Array:
+        height, exponent, floor = constants
+        power: Array = np.exp(height - exponent * (logs - centre))
+        by_constant = [power, (centre - logs) * power, np.ones_like(power)]
+        relative: Array = np.stack(by_constant, axis=1) / (power + floor)[:, None]
+        return relative
+
     height, exponent, floor = least_squares(
         residuals,
         [math.log(losses.mean() - floor), exponent, floor],
+        jac=slopes,
         bounds=([-np.inf, 0, 0], [np.inf, MAX_EXPONENT, least]),
         x_scale=[0.1, 0.01, 0.1],
     ).x

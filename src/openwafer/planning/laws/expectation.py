@@ -1,12 +1,14 @@
 """What a fitted law says of a compute: the loss there, and how to spend it."""
 
 import math
+from collections.abc import Sequence
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.laws.fitted import Fitted, Law
-from openwafer.planning.laws.points import FLOPS_PER_PARAMETER_AND_TOKEN
-from openwafer.planning.laws.published import KAPLAN_BATCH
+from openwafer.planning.laws.points import TrainedPoint
+from openwafer.planning.laws.published import CriticalBatch
+from openwafer.planning.laws.run_settings import critical_batch, learning_rate
 
 WARN_DECADES = 1.0
 MAX_DECADES = 4.0
@@ -34,8 +36,8 @@ def require_near(fitted: Fitted[Law], flops: float) -> tuple[Diagnostic, ...]:
         return ()
     least, most = fitted.flops_range
     message = (
-        f"{flops:.3g} FLOPs lie {decades:.1f} decades outside the points, which reach from "
-        f"{least:.3g} to {most:.3g}"
+        f"{flops:.3g} FLOPs lie {decades:.1f} decades outside the points, a factor of "
+        f"{10**decades:.3g}; they reach from {least:.3g} to {most:.3g}"
     )
     remedy = f"train a model nearer to it, within {WARN_DECADES:g} decade"
     if decades > MAX_DECADES:
@@ -54,11 +56,15 @@ def expected_loss(fitted: Fitted[Law], flops: float) -> Figure:
 
 
 def propose(
-    fitted: Fitted[Law], flops: float, batch_tokens: float | None = None
+    fitted: Fitted[Law],
+    flops: float,
+    batch_tokens: float | None = None,
+    tried: Sequence[TrainedPoint] = (),
 ) -> tuple[Figure, ...]:
-    """Parameters, tokens, batch, steps and loss for a budget of `flops`.
+    """Parameters, tokens, batch, steps, learning rate and loss for a budget of `flops`.
 
-    Without `batch_tokens` the batch is the critical one at the loss that is reached.
+    Without `batch_tokens` the batch is the critical one at the loss that is reached. `tried` are
+    runs that tell of learning rates beside those of the fit.
 
     Raises:
         OpenwaferError: ``budget-below-step`` when the budget does not pay a single step.
@@ -67,8 +73,9 @@ def propose(
     how = fitted.law.allocation_source
     parameters = fitted.figure("parameters", "", how, lambda law: law.allocation(flops).parameters)
     tokens = fitted.figure("tokens", "", how, lambda law: law.allocation(flops).tokens)
-    batch = _batch(loss.value, batch_tokens)
-    step_flops = FLOPS_PER_PARAMETER_AND_TOKEN * max(parameters.value, 1) * batch.value
+    runs = fitted.runs or fitted.points
+    batch = _batch(loss.value, batch_tokens, critical_batch(runs))
+    step_flops = flops / tokens.value * batch.value
     if flops < step_flops:
         raise error(
             "budget-below-step",
@@ -77,13 +84,32 @@ def propose(
             help="raise the budget, or give a smaller batch",
         )
     steps = Figure("steps", tokens.value / batch.value, "", Origin.INFERRED, "tokens / batch")
-    return parameters, tokens, batch, steps, loss
+    rate = learning_rate(tried or runs, parameters.value)
+    return parameters, tokens, batch, steps, *([] if rate is None else [rate]), loss
 
 
-def _batch(loss: float, given_tokens: float | None) -> Figure:
+def sizes_outside(fitted: Fitted[Law], flops: float) -> tuple[Diagnostic, ...]:
+    """Warnings of parameters or tokens for a budget that lie far outside those of the points."""
+    spent = fitted.law.allocation(flops)
+    runs = fitted.runs or fitted.points
+    found = []
+    for name, value in (("parameters", spent.parameters), ("tokens", spent.tokens)):
+        known = [float(getattr(run, name)) for run in runs if getattr(run, name) is not None]
+        beyond = max(value / max(known), min(known) / value) if known else 1.0
+        if math.log10(beyond) > WARN_DECADES:
+            message = (
+                f"{value:.3g} {name} for {flops:.3g} FLOPs lie a factor of {beyond:.3g} outside "
+                f"the points, which reach from {min(known):.3g} to {max(known):.3g}"
+            )
+            remedy = f"train models with {name} nearer to it"
+            found.append(Diagnostic(Severity.WARNING, "law-outside", message, help=remedy))
+    return tuple(found)
+
+
+def _batch(loss: float, given_tokens: float | None, critical: CriticalBatch) -> Figure:
     if given_tokens is None:
-        critical = KAPLAN_BATCH.tokens_at(loss)
-        return Figure("batch", critical, "tokens", Origin.INFERRED, KAPLAN_BATCH.source)
+        tokens = critical.tokens_at(loss)
+        return Figure("batch", tokens, "tokens", Origin.INFERRED, critical.source)
     if not 0 < given_tokens < math.inf:
         raise error(
             "batch-value",

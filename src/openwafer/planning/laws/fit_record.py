@@ -1,23 +1,23 @@
 """A fit and what follows from it as one JSON file, as docs/formats/openwafer-fit.md describes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
 from openwafer.json_files import encode
+from openwafer.loss_laws import FORMAT, VERSION, CoursePoint, LawKind
 from openwafer.planning.figures import Figure
 from openwafer.planning.laws.points import TrainedPoint
-
-FORMAT = "openwafer-fit"
-VERSION = 1
 
 
 @dataclass(frozen=True)
 class ComparedPoint:
-    """A point, and the loss that the law gives it."""
+    """A point, the loss that the law gives it, and whether it was kept from the fit."""
 
     point: TrainedPoint
     expected: Figure
+    is_held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,34 @@ class Answer:
 
 @dataclass(frozen=True)
 class FitRecord:
-    """A fitted law: its constants, its points, and what was asked of it."""
+    """A fitted law: its constants, its points, and what was asked of it.
+
+    Attributes:
+        law: in words.
+        kind: of the law.
+        constants: with their intervals.
+        replicas: constants of the laws that it could as well have been.
+        conditions: under which its losses hold: tokenizer, data and the like, as far as known.
+        course: what its runs were on their way, as `course_of` tells.
+        flops_range: least and most compute of its points.
+        scatter: root mean square of the points' relative distance from it.
+        points: it was fitted to, and those held out.
+        runs: in which the points were found, where these are minima among runs.
+        expectations, proposals: what was asked of it.
+    """
 
     law: str
+    kind: LawKind
     constants: tuple[Figure, ...]
+    replicas: tuple[Mapping[str, float], ...]
+    conditions: Mapping[str, str]
+    course: tuple[CoursePoint, ...]
+    flops_range: tuple[float, float]
     scatter: float
     points: tuple[ComparedPoint, ...]
-    expectations: tuple[Answer, ...]
-    proposals: tuple[Answer, ...]
+    runs: tuple[TrainedPoint, ...] = ()
+    expectations: tuple[Answer, ...] = field(default=())
+    proposals: tuple[Answer, ...] = field(default=())
 
 
 @dataclass(frozen=True)

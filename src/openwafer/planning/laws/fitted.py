@@ -3,17 +3,29 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.diagnostics import Diagnostic
+from openwafer.loss_laws import LawKind
 from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.laws.points import TrainedPoint
 
 Array = NDArray[np.float64]
-NUM_REPLICAS = 200
 INTERVAL_PERCENT = 95
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How intervals are found: by `num_replicas` fits to residuals dealt anew by `seed`."""
+
+    seed: int = 0
+    num_replicas: int = 200
+
+
+USUAL_RESAMPLING: Final = Resampling()
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,11 @@ class Law(Protocol):
     @property
     def allocation_source(self) -> str:
         """Whose rule `allocation` follows."""
+        ...
+
+    @property
+    def kind(self) -> LawKind:
+        """Its form."""
         ...
 
     def constants(self) -> Mapping[str, float]:
@@ -59,11 +76,21 @@ FittedLaw = TypeVar("FittedLaw", bound=Law, covariant=True)
 
 @dataclass(frozen=True)
 class Fitted(Generic[FittedLaw]):
-    """The fitted `law`, and `replicas` fitted to `points` with their residuals dealt anew."""
+    """A law, with what it was fitted to.
+
+    Attributes:
+        law: the fitted one.
+        replicas: fitted to `points` with their residuals dealt anew.
+        points: it was fitted to.
+        runs: from which the points follow, where these are minima found among runs.
+        remarks: what was left out, and why.
+    """
 
     law: FittedLaw
     replicas: tuple[FittedLaw, ...]
     points: tuple[TrainedPoint, ...]
+    runs: tuple[TrainedPoint, ...] = ()
+    remarks: tuple[Diagnostic, ...] = ()
 
     @property
     def flops_range(self) -> tuple[float, float]:
@@ -80,7 +107,7 @@ class Fitted(Generic[FittedLaw]):
     def figure(self, name: str, unit: str, source: str, of: Callable[[FittedLaw], float]) -> Figure:
         """What follows from the law, between the percentiles of what follows from the replicas."""
         value, others = of(self.law), [of(law) for law in self.replicas]
-        if set(others) == {value}:
+        if not set(others) - {value}:
             return Figure(name, value, unit, Origin.INFERRED, source)
         tail = (100 - INTERVAL_PERCENT) / 2
         low, high = map(float, np.percentile(others, [tail, 100 - tail]))
@@ -98,7 +125,7 @@ def _constant(name: str) -> Callable[[Law], float]:
 
 
 def resampled_losses(
-    losses: Array, expected: Array, num_constants: int, seed: int
+    losses: Array, expected: Array, num_constants: int, resampling: Resampling
 ) -> Sequence[Array]:
     """Losses as they could have been: of the law, with the points' residuals dealt anew.
 
@@ -110,7 +137,8 @@ def resampled_losses(
     residuals = (residuals - residuals.mean()) * math.sqrt(
         num_points / (num_points - num_constants)
     )
-    dealer = np.random.default_rng(seed)
+    dealer = np.random.default_rng(resampling.seed)
     return [
-        expected * np.exp(dealer.choice(residuals, size=num_points)) for _ in range(NUM_REPLICAS)
+        expected * np.exp(dealer.choice(residuals, size=num_points))
+        for _ in range(resampling.num_replicas)
     ]

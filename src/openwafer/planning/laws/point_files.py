@@ -4,11 +4,16 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.json_files import JsonMistake, decode
 from openwafer.planning.figures import Origin
-from openwafer.planning.laws.points import FLOPS_PER_PARAMETER_AND_TOKEN, TrainedPoint
+from openwafer.planning.laws.points import (
+    FLOPS_PER_PARAMETER_AND_TOKEN,
+    CurvePoint,
+    TrainedPoint,
+)
 
 FORMAT = "openwafer-points"
 VERSION = 1
@@ -27,6 +32,17 @@ class PointRow:
     tokenizer: str | None = None
     name: str | None = None
     origin: Origin = Origin.MEASURED
+    data: str | None = None
+    precision: str | None = None
+    sequence_length: int | None = None
+    sparsity: float | None = None
+    schedule: str | None = None
+    held_out_tokens: int | None = None
+    batch_tokens: float | None = None
+    learning_rate: float | None = None
+    parametrization: str | None = None
+    noise_scale_tokens: float | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,8 +54,11 @@ class PointFile:
     points: tuple[PointRow, ...]
 
 
-NUMBERS = ("loss", "flops", "parameters", "tokens")
-COLUMNS = tuple(field.name for field in fields(PointRow))
+TEXTS = ("tokenizer", "name", "data", "precision", "schedule", "parametrization")
+COUNTS = ("sequence_length", "held_out_tokens")
+# A curve has many numbers, and so stands in JSON only.
+COLUMNS = tuple(field.name for field in fields(PointRow) if field.name != "curve")
+NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXTS, *COUNTS, "origin"))
 
 
 def read_points(path: Path) -> tuple[TrainedPoint, ...]:
@@ -99,16 +118,10 @@ def _csv_row(place: str, columns: Sequence[str], row: Sequence[str]) -> PointRow
     given = {key: text.strip() for key, text in zip(columns, row, strict=True) if text.strip()}
     if "loss" not in given:
         raise _mistake(f"{place} has no loss")
-    numbers = {key: _number(place, key, given[key]) for key in NUMBERS if key in given}
-    return PointRow(
-        loss=numbers["loss"],
-        flops=numbers.get("flops"),
-        parameters=numbers.get("parameters"),
-        tokens=numbers.get("tokens"),
-        tokenizer=given.get("tokenizer"),
-        name=given.get("name"),
-        origin=_origin(place, given),
-    )
+    values: dict[str, Any] = {key: given[key] for key in TEXTS if key in given}
+    values |= {key: _number(place, key, given[key]) for key in NUMBERS if key in given}
+    values |= {key: _count(place, key, given[key]) for key in COUNTS if key in given}
+    return PointRow(**values, origin=_origin(place, given))
 
 
 def _number(place: str, key: str, text: str) -> float:
@@ -116,6 +129,13 @@ def _number(place: str, key: str, text: str) -> float:
         return float(text)
     except ValueError as cause:
         raise _mistake(f"{place}: {key} is {text!r}, not a number") from cause
+
+
+def _count(place: str, key: str, text: str) -> int:
+    number = _number(place, key, text)
+    if not number.is_integer():
+        raise _mistake(f"{place}: {key} is {text!r}, not a whole number")
+    return int(number)
 
 
 def _origin(place: str, given: Mapping[str, str]) -> Origin:
@@ -131,9 +151,8 @@ def _point(row: PointRow, place: str) -> TrainedPoint:
         if row.parameters is None or row.tokens is None:
             raise _mistake(f"{place} has neither flops nor both parameters and tokens")
         flops = FLOPS_PER_PARAMETER_AND_TOKEN * row.parameters * row.tokens
-    return TrainedPoint(
-        row.loss, flops, row.parameters, row.tokens, row.tokenizer, row.name or place, row.origin
-    )
+    known = {field.name: getattr(row, field.name) for field in fields(PointRow)}
+    return TrainedPoint(**(known | {"flops": flops, "name": row.name or place}))
 
 
 def _mistake(message: str, remedy: str = REMEDY) -> OpenwaferError:

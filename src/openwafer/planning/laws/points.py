@@ -1,9 +1,13 @@
 """What scaling laws are fitted to: trained models, and what is refused in them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
 
 from openwafer.diagnostics import error
 from openwafer.planning.figures import Origin
@@ -14,10 +18,34 @@ FLOPS_PER_PARAMETER_AND_TOKEN = 6
 SAME_COMPUTE = 1.01
 """Two runs are of the same compute within this factor."""
 
+LEAST_FREEDOM: Final = 1.5
+"""Factor by which tokens must differ among models of a size that the others foretell."""
+
+CONDITIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "tokenizer": "their losses are of different tokens",
+        "data": "they learned, or were examined in, different texts",
+        "precision": "numbers of fewer bits cost some loss",
+        "sequence_length": "longer sequences lower the loss of a token",
+        "sparsity": "parameters and FLOPs are counted as if weights were dense",
+        "schedule": "the learning rate must have fallen alike",
+        "held_out_tokens": "their losses are means over different texts",
+    }
+)
+"""What must be the same for all runs of a fit, each with the reason."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The held-out loss, in nats a token, after so many `tokens` of a training."""
+
+    tokens: float
+    loss: float
+
 
 @dataclass(frozen=True)
 class TrainedPoint:
-    """A trained model.
+    """A trained model. What is None is not known.
 
     Attributes:
         loss: it reached, in nats a token.
@@ -27,6 +55,17 @@ class TrainedPoint:
         tokenizer: whose tokens the loss is counted in, by name or fingerprint.
         name: in messages and pictures.
         origin: of the loss.
+        data: it learned and was examined in, by name or fingerprint.
+        precision: number formats of its training.
+        sequence_length: in tokens.
+        sparsity: mean share of zeros in its weights.
+        schedule: of its learning rate.
+        held_out_tokens: of the texts that the loss is the mean over.
+        batch_tokens: of a step.
+        learning_rate: the highest; of the base model under muP.
+        parametrization: standard, or mup.
+        noise_scale_tokens: gradient noise scale at the end.
+        curve: held-out losses along the training, in the order of tokens.
     """
 
     loss: float
@@ -36,12 +75,23 @@ class TrainedPoint:
     tokenizer: str | None = None
     name: str = ""
     origin: Origin = Origin.MEASURED
+    data: str | None = None
+    precision: str | None = None
+    sequence_length: int | None = None
+    sparsity: float | None = None
+    schedule: str | None = None
+    held_out_tokens: int | None = None
+    batch_tokens: float | None = None
+    learning_rate: float | None = None
+    parametrization: str | None = None
+    noise_scale_tokens: float | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
 
 def check_points(points: Sequence[TrainedPoint]) -> None:
-    """Raise ``points-values`` for a value no law can take, ``points-tokenizers`` for two of them.
+    """Raise ``points-values`` for a value no law can take, and where losses cannot be compared.
 
-    A loss is counted in tokens, so those of two tokenizers cannot be compared.
+    The latter is ``points-tokenizers`` for two tokenizers, else ``points-conditions``.
     """
     for point in points:
         for key in ("loss", "flops", "parameters", "tokens"):
@@ -52,15 +102,31 @@ def check_points(points: Sequence[TrainedPoint]) -> None:
                     f"the {key} of {point.name} is {value:g}, not a finite number above 0",
                     help="leave the point out, or correct it",
                 )
-    named = {point.tokenizer: point.name for point in points if point.tokenizer is not None}
-    if len(named) > 1:
-        (first, one), (second, other) = list(named.items())[:2]
-        raise error(
-            "points-tokenizers",
-            f"{one} has the tokenizer {first}, {other} the tokenizer {second}: "
-            "their losses are of different tokens",
-            help="fit the runs of one tokenizer and vocabulary at a time",
-        )
+    for key, reason in CONDITIONS.items():
+        _require_one(points, key, reason)
+
+
+def conditions_of(points: Iterable[TrainedPoint]) -> dict[str, str]:
+    """What `CONDITIONS` are for these points, of those that are known."""
+    found = {key: getattr(point, key) for point in points for key in CONDITIONS}
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
+def _require_one(points: Sequence[TrainedPoint], key: str, reason: str) -> None:
+    named: dict[object, str] = {}
+    for point in points:
+        named.setdefault(getattr(point, key), point.name)
+    named.pop(None, None)
+    if len(named) < 2:
+        return
+    (first, one), (second, other) = list(named.items())[:2]
+    words = key.replace("_", " ")
+    is_tokenizer = key == "tokenizer"
+    raise error(
+        "points-tokenizers" if is_tokenizer else "points-conditions",
+        f"{one} has the {words} {first}, {other} the {words} {second}: {reason}",
+        help=f"fit the runs of one {words}{' and vocabulary' if is_tokenizer else ''} at a time",
+    )
 
 
 def require_enough(points: Sequence[TrainedPoint], num_constants: int) -> None:
@@ -85,3 +151,43 @@ def require_spread(points: Sequence[TrainedPoint], num_constants: int) -> None:
             f"{flops[-1]:.3g} FLOPs, for a law of {num_constants} constants",
             help=f"train with at least {num_constants} computes, each at least twice the last",
         )
+
+
+def sizes_and_tokens(
+    points: Sequence[TrainedPoint],
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
+    """Parameters and tokens of the points; raises ``points-sizes`` where one has none."""
+    pairs = []
+    for point in points:
+        if point.parameters is None or point.tokens is None:
+            raise error(
+                "points-sizes",
+                f"{point.name} has no {'parameters' if point.parameters is None else 'tokens'}, "
+                "and the law is one of sizes and tokens",
+                help="write both into the file of points, or fit --law compute",
+            )
+        pairs.append((point.parameters, point.tokens))
+    parameters, tokens = np.array(pairs, dtype=float).T
+    return parameters, tokens
+
+
+def require_both_ways(points: Sequence[TrainedPoint]) -> None:
+    """Raise ``points-one-way`` where the tokens of the points follow from their sizes.
+
+    Then a lower loss may come from either, and no fit tells from which.
+    """
+    parameters, tokens = sizes_and_tokens(points)
+    num_sizes = len(np.unique(np.round(np.log(parameters) / math.log(SAME_COMPUTE))))
+    line = np.polyfit(np.log(parameters), np.log(tokens), 1) if num_sizes > 1 else (0.0, 0.0)
+    rest = np.log(tokens) - np.polyval(line, np.log(parameters))
+    freedom = math.exp(float(rest.max() - rest.min()))
+    if num_sizes > 2 and freedom >= LEAST_FREEDOM:
+        return
+    raise error(
+        "points-one-way",
+        f"{len(points)} points of {num_sizes} sizes, whose tokens differ by a factor of "
+        f"{freedom:.2f} where they do not follow from the size: nothing tells the gain of tokens "
+        "from that of size",
+        help="train at least 3 sizes, each with two numbers of tokens that differ by a factor of "
+        f"{LEAST_FREEDOM:g} or more",
+    )

@@ -24,6 +24,7 @@ from openwafer.training.metrics.step_metrics import (
     ValidationPoint,
 )
 from openwafer.training.metrics.step_trace import read_trace
+from openwafer.training.metrics.token_identity import TokenIdentity, read_tokens, write_tokens
 
 __all__ = [
     "MASKS_FORMAT",
@@ -39,14 +40,17 @@ __all__ = [
     "StepLines",
     "StepMetrics",
     "StepWriter",
+    "TokenIdentity",
     "ValidationPoint",
     "compute_share",
     "load_run",
     "picture_of",
     "read_host_memory",
     "read_lines",
+    "read_tokens",
     "read_trace",
     "write_environment",
     "write_pictures",
     "write_sample",
+    "write_tokens",
 ]

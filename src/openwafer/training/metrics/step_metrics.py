@@ -54,11 +54,17 @@ def measured_peaks(metrics: Sequence[StepMetrics]) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class ValidationPoint:
-    """The loss on held-out data with the parameters that step `step` left behind."""
+    """The loss on held-out data with the parameters that step `step` left behind.
+
+    Where a scaling law judges it, what the law expects there, and whether the loss is in between.
+    """
 
     step: int
     loss: float
+    expected_low: float | None = None
+    expected_high: float | None = None
+    is_on_track: bool | None = None
 
 
 METRICS_FORMAT: Final = LineFormat("openwafer-metrics", 2, StepMetrics, oldest=1)
-VALIDATION_FORMAT: Final = LineFormat("openwafer-validation", 1, ValidationPoint)
+VALIDATION_FORMAT: Final = LineFormat("openwafer-validation", 2, ValidationPoint, oldest=1)

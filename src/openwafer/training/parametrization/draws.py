@@ -75,8 +75,7 @@ class Draws(Unguarded, TorchDispatchMode):
 
     def _draw(self, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> None:
         tensor = args[0]
-        base = tensor._base  # noqa: SLF001 - no public name
-        own = tensor if base is None else base
+        own = owner_of(tensor)
         bounds = _arguments(args, options)
         std = None
         if name == NORMAL:
@@ -92,8 +91,7 @@ class Draws(Unguarded, TorchDispatchMode):
 
     def _overwrite(self, tensor: Tensor, *, is_known: bool) -> None:
         """Forget the draws of a tensor that is filled, and distrust one that is copied to."""
-        base = tensor._base  # noqa: SLF001 - no public name
-        own = tensor if base is None else base
+        own = owner_of(tensor)
         # Rows of zeros, as of a padding token, leave the others as they were drawn.
         if is_known and tensor.numel() == own.numel():
             self._drawn.pop(id(own), None)
@@ -101,14 +99,19 @@ class Draws(Unguarded, TorchDispatchMode):
             self._drawn[id(own)] = _Drawn(weakref.ref(own), [0.0], is_known=False)
 
     def _scale(self, tensor: Tensor, factor: float) -> None:
-        base = tensor._base  # noqa: SLF001 - no public name
-        own = tensor if base is None else base
+        own = owner_of(tensor)
         drawn = self._drawn.get(id(own))
         if drawn is None or drawn.tensor() is not own:
             return
         if tensor.numel() != own.numel():
             drawn.is_known = False
         drawn.stds = [std * abs(factor) for std in drawn.stds]
+
+
+def owner_of(tensor: Tensor) -> Tensor:
+    """The tensor that a view is of; a tensor that is no view itself."""
+    base = tensor._base  # noqa: SLF001 - no public name
+    return tensor if base is None else base
 
 
 def _arguments(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[float, float]:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from openwafer.training.parametrization.draws import owner_of
+
 PRODUCTS: Final = ("matmul", "__matmul__", "mm", "bmm", "grouped_mm", "_grouped_mm")
 SUMS_WITH_PRODUCTS: Final = ("addmm", "baddbmm")
 CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
@@ -265,7 +267,7 @@ class _Watch(TorchFunctionMode):
         owner = self._name_of(weight)
         if owner is None:
             return
-        own = weight if weight._base is None else weight._base  # noqa: SLF001 - no public name
+        own = owner_of(weight)
         found = tuple(d for dim in dims for d in _same_dims(own, weight, dim))
         if len(found) == len(dims):
             contraction = Contraction(self._path[-1], found)
@@ -297,8 +299,7 @@ class _Watch(TorchFunctionMode):
     def _name_of(self, operand: object) -> str | None:
         if not isinstance(operand, Tensor):
             return None
-        base = operand._base  # noqa: SLF001 - no public name
-        return self._names.get(id(operand if base is None else base))
+        return self._names.get(id(owner_of(operand)))
 
 
 def _is_norm(module: nn.Module) -> bool:

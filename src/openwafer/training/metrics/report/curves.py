@@ -61,6 +61,7 @@ def draw_loss(metrics: Sequence[StepMetrics], validation: Sequence[ValidationPoi
     steps, losses = finite_points((row.step, row.loss) for row in metrics)
     window = min(len(losses) // 25, _WIDEST_MEAN) | 1
     held_out = finite_points((point.step, point.loss) for point in validation)
+    judged = [point for point in validation if point.is_on_track is not None]
 
     def paint(canvas: Any, size: Size) -> None:
         axes = _prepare_axes(canvas, size, Scale(1, ""))
@@ -68,6 +69,9 @@ def draw_loss(metrics: Sequence[StepMetrics], validation: Sequence[ValidationPoi
         mean = thin(steps, moving_mean(losses, window))
         axes.plot(*mean, color=Color.ACCENT.value, linewidth=2)
         axes.plot(*held_out, "o", color=Color.PUSH.value, markersize=5)
+        for point in judged:
+            bounds = (point.expected_low, point.expected_high)
+            axes.plot([point.step] * 2, bounds, color=Color.PLAN.value, linewidth=3, alpha=0.6)
 
     averaged = f"mean of {window} steps" if window > 1 else "every step"
     legend = [Key("each step", Color.FAINT, Mark.LINE)] if window > 1 else []
@@ -76,7 +80,20 @@ def draw_loss(metrics: Sequence[StepMetrics], validation: Sequence[ValidationPoi
     if validation:
         legend += [Key("validation", Color.PUSH, Mark.DOT)]
         caption += f" On held-out data it ends at {validation[-1].loss:.3f}."
+    if judged:
+        legend += [Key("expected by the law", Color.PLAN, Mark.LINE)]
+        caption += _judge(judged)
     return _draw("loss", Words("Loss", caption, tuple(legend)), paint)
+
+
+def _judge(judged: Sequence[ValidationPoint]) -> str:
+    """How the held-out losses are beside a scaling law, the last one and all."""
+    last, number = judged[-1], sum(bool(point.is_on_track) for point in judged)
+    track = "on" if last.is_on_track else "off"
+    return (
+        f" The law expects {last.expected_low:.3f} to {last.expected_high:.3f} of the last one, "
+        f"which is {track} track; {number} of {len(judged)} are on it."
+    )
 
 
 def draw_throughput(metrics: Sequence[StepMetrics]) -> Figure:

@@ -46,6 +46,8 @@ def describe_home(plan: PlanRecord) -> str:
     """Where weights and optimizer states live, by size."""
     if plan.mode is Mode.RESIDENT:
         return "The model fits: all of it stays on the device."
+    if plan.mode is Mode.PIPELINED:
+        return f"Each of {plan.systems} systems keeps a stage of the model."
     weights = _by_tier(plan.layers, lambda layer: (layer.weights_tier, layer.weights_bytes))
     states = _by_tier(plan.layers, lambda layer: (layer.states_tier, layer.states_bytes))
     return f"Weights live {weights}; optimizer states {states}."

@@ -1,0 +1,129 @@
+"""Points of scaling laws from what ``openwafer train`` leaves."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.planning.laws import CurvePoint, TrainedPoint, read_points
+from openwafer.training.metrics import RunRecord, ValidationPoint, load_run, read_tokens
+from openwafer.training.session import RunConfig, Session, StepCount, count_step, run_conditions
+
+DIVERGED = 1.05
+"""A run has diverged whose last held-out loss is so many times its least."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How runs are read: what becomes of those that are no points, and whether code is trusted."""
+
+    leaves_out: bool
+    trusts_code: bool
+
+
+def read_sources(
+    sources: Sequence[Path], reading: Reading
+) -> tuple[list[TrainedPoint], list[Diagnostic]]:
+    """The points of files and of run folders, and warnings of runs that are left out.
+
+    Raises:
+        OpenwaferError: ``runs-unfinished`` for runs that ended early or diverged, all of them,
+            unless they are to be left out; ``run-without-evaluation``; and what `read_points` and
+            `load_run` raise.
+    """
+    points: list[TrainedPoint] = []
+    unfit: list[str] = []
+    counts = _Counts()
+    for source in sources:
+        if not source.is_dir():
+            points += read_points(source)
+            continue
+        run = load_run(source)
+        config = Session(source, trusts_code=reading.trusts_code).config
+        reason = _why_unfit(run, config)
+        if reason:
+            unfit.append(f"{source} {reason}")
+        else:
+            points.append(_point(source, run, config, counts.of(config)))
+    if unfit and not reading.leaves_out:
+        raise error(
+            "runs-unfinished",
+            f"{unfit[0]}, so its loss is not one that a law can tell of",
+            notes=tuple(unfit[1:]),
+            help="go on with it: openwafer resume RUN; or leave such runs out: "
+            "--leave-out-unfinished",
+        )
+    return points, [
+        Diagnostic(Severity.WARNING, "runs-unfinished", f"{text}; it is left out") for text in unfit
+    ]
+
+
+def _why_unfit(run: RunRecord, config: RunConfig) -> str:
+    """Why the end of a run is none; empty where it is one."""
+    rows, held_out = run.metrics.rows, _held_out(run)
+    done = rows[-1].step + 1 if rows else 0
+    if rows and not math.isfinite(rows[-1].loss):
+        return f"diverged: the loss of step {rows[-1].step} is {rows[-1].loss}"
+    if done < config.steps:
+        return f"ended after {done} of {config.steps} steps"
+    if config.evaluate is None or not held_out or held_out[-1].step + 1 < config.steps:
+        raise error(
+            "run-without-evaluation",
+            f"{run.name} has no held-out loss of its last step",
+            help="train with evaluate: {every: ...}, as laws are fitted to held-out losses",
+        )
+    last, least = held_out[-1].loss, min(point.loss for point in held_out)
+    if not last <= DIVERGED * least:
+        return f"diverged: its held-out loss rose from {least:.4g} to {last:.4g}"
+    return ""
+
+
+def _held_out(run: RunRecord) -> tuple[ValidationPoint, ...]:
+    return () if run.validation is None else run.validation.rows
+
+
+class _Counts:
+    """What steps are made of, counted once for runs of one model."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[object, StepCount]] = []
+
+    def of(self, config: RunConfig) -> StepCount:
+        # The sparsity of a run may change along its steps.
+        steps = config.steps if config.sparsity is not None else 0
+        key = (config.model, config.data, config.batch.sequence_length, config.sparsity, steps)
+        for known, count in self._known:
+            if known == key:
+                return count
+        self._known.append((key, count_step(config)))
+        return self._known[-1][1]
+
+
+def _point(folder: Path, run: RunRecord, config: RunConfig, count: StepCount) -> TrainedPoint:
+    """A finished run, its FLOPs counted in its model."""
+    rows, held_out = run.metrics.rows, _held_out(run)
+    # A kill may have cost a line of a step that was done.
+    step_tokens = sum(row.tokens for row in rows) / len(rows)
+    tokens = step_tokens * config.steps
+    conditions = run_conditions(config, count.sparsity)
+    identity = read_tokens(folder / "tokens.json")
+    return TrainedPoint(
+        loss=held_out[-1].loss,
+        flops=(count.forward_flops + count.backward_flops) * tokens,
+        parameters=count.parameters,
+        tokens=tokens,
+        tokenizer=identity.tokenizer,
+        data=identity.data,
+        name=run.name,
+        precision=conditions.precision,
+        sequence_length=conditions.sequence_length,
+        sparsity=conditions.sparsity,
+        schedule=conditions.schedule,
+        held_out_tokens=conditions.held_out_tokens,
+        batch_tokens=step_tokens,
+        learning_rate=config.optimizer.learning_rate,
+        parametrization=str(config.parametrization),
+        noise_scale_tokens=rows[-1].noise_scale_tokens,
+        curve=tuple(CurvePoint((row.step + 1) * step_tokens, row.loss) for row in held_out),
+    )

@@ -1,0 +1,173 @@
+"""What ``openwafer sweep`` tells, draws and writes."""
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.table import Table
+
+from openwafer.atomic_file import write_text
+from openwafer.cli import EXIT_INTERRUPTED
+from openwafer.cli.sweep_picture import draw_sweep
+from openwafer.cli.tables import plain_console
+from openwafer.config import to_yaml
+from openwafer.diagnostics import Diagnostic, Severity, counted, error, tell
+from openwafer.training.session import load_config
+from openwafer.training.sweep import (
+    Grid,
+    Outcome,
+    Progress,
+    Setting,
+    Sweep,
+    SweptRun,
+    best_of,
+    noise_of,
+    outcomes_of,
+    parse_axis,
+    parse_widths,
+    transferred,
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a sweep is over: keys with values as written, and how many seeds."""
+
+    axes: tuple[str, ...]
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where things go; None for nothing.
+
+    Attributes:
+        folder: of the sweep.
+        picture: of losses against each key.
+        widths: of the model to transfer to, as written.
+        transfer: the config of that model.
+    """
+
+    folder: Path
+    picture: Path | None
+    widths: str | None
+    transfer: Path | None
+
+
+def sweep_config(config: Path, overrides: list[str], asked: Asked, outputs: Outputs) -> None:
+    """Run a sweep to its end, tell what it found, and write the config that follows from it."""
+    if (outputs.widths is None) != (outputs.transfer is None):
+        given, other = ("--widths", "--transfer")[:: 1 if outputs.widths else -1]
+        raise error(
+            "option-value",
+            f"{given} is given, and {other} is not",
+            help="give both: the widths of the model to transfer to, and the file of its config",
+        )
+    widths = None if outputs.widths is None else parse_widths(outputs.widths)
+    first = load_config(config, tuple(overrides)).seed
+    axes = tuple(map(parse_axis, asked.axes))
+    grid = Grid(axes, tuple(range(first, first + asked.seeds)))
+    sweep = Sweep(config, overrides, grid, outputs.folder)
+    if widths is not None:
+        # What cannot be transferred is told before the sweep, not behind it.
+        transferred(sweep.config_of(next(grid.settings)), widths)
+    _run(sweep)
+    outcomes = outcomes_of(grid, sweep.runs)
+    best = _show(outcomes, grid)
+    if outputs.picture is not None:
+        draw_sweep(outputs.picture, grid, outcomes, best)
+        print(f"wrote {outputs.picture}")
+    if widths is not None and outputs.transfer is not None:
+        overrides = [*overrides, *(f"{key}={value}" for key, value in best.setting.items())]
+        wide = transferred(load_config(config, tuple(overrides)), widths)
+        write_text(outputs.transfer, to_yaml(wide))
+        print(f"wrote {outputs.transfer}: under muP, with the best setting and base {wide.base}")
+
+
+def _run(sweep: Sweep) -> None:
+    total = len([*sweep.grid.settings]) * len(sweep.grid.seeds)
+    if sweep.num_left < total:
+        print(f"{total - sweep.num_left} of {counted(total, 'run')} have ended before")
+    interrupted_by = sweep.run(_tell_begin, _tell_end)
+    if interrupted_by:
+        print(
+            f"{interrupted_by}: ended early, {counted(sweep.num_left, 'run')} left; go on with the "
+            "same command",
+            file=sys.stderr,
+        )
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _tell_begin(progress: Progress) -> None:
+    left = progress.seconds_left
+    time = "" if left is None else f", about {_duration(left)} left"
+    print(f"run {progress.number} of {progress.total}: {progress.name}{time}", flush=True)
+
+
+def _tell_end(run: SweptRun) -> None:
+    found = f"loss {run.loss:.4f} on held-out documents"
+    if run.validation_loss is None:
+        found = f"diverged after {counted(run.steps, 'step')}"
+    print(f"  {found}, in {_duration(run.seconds)}", flush=True)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _show(outcomes: tuple[Outcome, ...], grid: Grid) -> Outcome:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for key in grid.keys:
+        table.add_column(key)
+    for title in ("loss", "over seeds +-", "diverged"):
+        table.add_column(title, justify="right")
+    for each in outcomes:
+        table.add_row(*each.setting.values(), *_told(each))
+    print()
+    plain_console().print(table)
+    best, near = best_of(outcomes)
+    noise = noise_of(outcomes)
+    print(f"\nbest: {_name(best.setting)}, loss {best.mean:.4f}")
+    if noise is None:
+        print("noise over seeds is not known: there is one of each setting; see --seeds")
+    else:
+        others = ", ".join(_name(each.setting) for each in near) or "none"
+        print(
+            f"noise over {counted(len(grid.seeds), 'seed')}: {noise:.4f} a run; settings that it "
+            f"does not tell from the best: {others}"
+        )
+    tell(_at_edge(grid, best.setting))
+    return best
+
+
+def _told(outcome: Outcome) -> tuple[str, str, str]:
+    deviation = outcome.deviation
+    return (
+        f"{outcome.mean:.4f}" if math.isfinite(outcome.mean) else "diverged",
+        "" if deviation is None else f"{deviation:.4f}",
+        f"{outcome.num_diverged} of {len(outcome.losses)}" if outcome.num_diverged else "",
+    )
+
+
+def _name(setting: Setting) -> str:
+    return " ".join(f"{key}={value}" for key, value in setting.items())
+
+
+def _at_edge(grid: Grid, best: Setting) -> list[Diagnostic]:
+    """Warnings for values at the end of a row of numbers: beyond it may be better ones."""
+    found = []
+    for axis in grid.axes:
+        try:
+            values = sorted(axis.values, key=float)
+        except ValueError:
+            continue
+        if len(values) > 1 and best[axis.key] in (values[0], values[-1]):
+            message = (
+                f"{axis.key}={best[axis.key]} is the best, and at the edge of the values tried"
+            )
+            help = "sweep further to that side, in the same folder: what has ended is not run again"
+            found.append(Diagnostic(Severity.WARNING, "sweep-edge", message, help=help))
+    return found

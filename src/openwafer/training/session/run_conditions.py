@@ -1,0 +1,45 @@
+"""What must be the same for runs whose losses are compared, beside their tokens."""
+
+from dataclasses import dataclass
+
+from openwafer.training.session.config import RunConfig, ScheduleConfig
+from openwafer.training.session.precision import Weights
+
+
+@dataclass(frozen=True)
+class RunConditions:
+    """Conditions of a run's held-out losses.
+
+    Attributes:
+        precision: number formats of forwards and of weights.
+        sequence_length: in tokens.
+        sparsity: mean share of zeros in the weights that are sparse; 0 where none are.
+        schedule: how the learning rate falls, whatever the number of steps.
+        held_out_tokens: most tokens that an evaluation takes; None where there is none.
+    """
+
+    precision: str
+    sequence_length: int
+    sparsity: float
+    schedule: str
+    held_out_tokens: int | None
+
+
+def run_conditions(config: RunConfig, sparsity: float) -> RunConditions:
+    """The conditions of a run whose sparse weights have that mean `sparsity`."""
+    batch, is_whole = config.batch, config.weights is Weights.FP32
+    samples = None if config.evaluate is None else config.evaluate.batches * batch.size
+    return RunConditions(
+        precision=f"{config.precision}" if is_whole else f"{config.precision} of {config.weights}",
+        sequence_length=batch.sequence_length,
+        sparsity=sparsity,
+        schedule=_describe(config.schedule),
+        held_out_tokens=None if samples is None else samples * batch.sequence_length,
+    )
+
+
+def _describe(schedule: ScheduleConfig) -> str:
+    """Its name and those options that do not count steps."""
+    kept = sorted(schedule.options.items())
+    shown = [f"{name} {value}" for name, value in kept if not name.startswith("num_")]
+    return ", ".join([schedule.name, *shown])

@@ -1,0 +1,257 @@
+"""Walks through the runs of a sweep, one after the other, and goes on where it ended."""
+
+import math
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+import xxhash
+from rich.console import Console
+
+from openwafer.config import parse, to_yaml
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.folder_lock import FolderInUseError, FolderLock
+from openwafer.source import SourceText
+from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
+from openwafer.training.session import RunConfig, Session, load_config
+from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.sweep.grid import Grid
+from openwafer.training.sweep.sweep_file import (
+    SweepRecord,
+    SweptRun,
+    read_sweep,
+    write_sweep,
+)
+
+DIVERGED: Final = "loss-not-finite"
+NAME_CHARS: Final = 100
+SWEEPS_OWN: Final = ("name", "folder", "seed", "log_every")
+"""Keys that say nothing of what is learned, or that a sweep gives to each run."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Before a run begins: its place among those that are left, and what is known of the time.
+
+    Attributes:
+        number: of the run, from 1 on, among all of the sweep.
+        total: runs of the sweep.
+        name: of the run.
+        seconds_left: for this run and those behind it, as long as the mean of those that this
+            process has seen; None before one has ended.
+    """
+
+    number: int
+    total: int
+    name: str
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class _Planned:
+    number: int
+    settings: Mapping[str, str]
+    config: RunConfig
+
+
+class Sweep:
+    """Runs that differ in a grid of settings.
+
+    Args:
+        config: file of what the runs have in common.
+        overrides: of it.
+        grid: what they differ in.
+        folder: of the sweep: its file, a folder for each run, and the tokens that runs share.
+
+    Raises:
+        OpenwaferError: every mistake of any of the configs; ``sweep-changed`` where the folder has
+            a sweep of another config or over other keys; ``sweep-corrupt``, ``sweep-version``.
+    """
+
+    def __init__(self, config: Path, overrides: Sequence[str], grid: Grid, folder: Path) -> None:
+        self.grid = grid
+        self.folder = folder
+        common = replace(load_config(config, tuple(overrides)), name=None)
+        pairs = [(settings, seed) for settings in grid.settings for seed in grid.seeds]
+        self._planned = [
+            _Planned(number, settings, self._proxy(config, tuple(overrides), settings, seed))
+            for number, (settings, seed) in enumerate(pairs)
+        ]
+        self._path = folder / "sweep.json"
+        self._asked = SweepRecord(to_yaml(common), grid.keys, ())
+        self._record = self._read()
+
+    @property
+    def runs(self) -> tuple[SweptRun, ...]:
+        """All that have ended, of earlier grids of this sweep too."""
+        return self._record.runs
+
+    @property
+    def num_left(self) -> int:
+        """Runs of the grid that have not ended."""
+        return len(self._left())
+
+    def config_of(self, settings: Mapping[str, str]) -> RunConfig:
+        """Of the first run with these settings."""
+        return next(each.config for each in self._planned if each.settings == settings)
+
+    def run(self, begins: Callable[[Progress], None], ended: Callable[[SweptRun], None]) -> str:
+        """Train what has not ended; the signal that ended it early, or nothing.
+
+        A run that a kill has cut off begins again.
+
+        Raises:
+            OpenwaferError: ``sweep-locked``; what training raises, but for a loss that is not
+                finite, which ends that run alone.
+        """
+        seconds: list[float] = []
+        with self._locked():
+            for planned in self._left():
+                begins(self._progress(planned, seconds))
+                start = time.monotonic()
+                signal = _train(planned.config)
+                if signal:
+                    return signal
+                seconds.append(time.monotonic() - start)
+                self._note(_ended(planned, seconds[-1]))
+                ended(self._record.runs[-1])
+        return ""
+
+    def _read(self) -> SweepRecord:
+        found = read_sweep(self._path) or self._asked
+        _require_same(self._path, found, self._asked)
+        return found
+
+    def _left(self) -> list[_Planned]:
+        return [
+            each
+            for each in self._planned
+            if not any(run.is_of(each.settings, each.config.seed) for run in self._record.runs)
+        ]
+
+    def _progress(self, planned: _Planned, seconds: Sequence[float]) -> Progress:
+        seconds_left = len(self._left()) * fmean(seconds) if seconds else None
+        name = str(planned.config.name)
+        return Progress(planned.number + 1, len(self._planned), name, seconds_left)
+
+    def _proxy(
+        self, path: Path, overrides: tuple[str, ...], settings: Mapping[str, str], seed: int
+    ) -> RunConfig:
+        """It is evaluated after its last step, saves nothing then, and shares its tokens."""
+        assigned = tuple(f"{key}={value}" for key, value in settings.items())
+        config = load_config(path, (*overrides, *assigned))
+        data = config.data
+        if data.folder is None and not any(key.split(".")[0] == "data" for key in settings):
+            data = replace(data, folder=(self.folder / "tokens").absolute())
+        return replace(
+            config,
+            data=data,
+            seed=seed,
+            name=_name((*assigned, f"seed={seed}")),
+            folder=self.folder / "runs",
+            evaluate=config.evaluate or EvaluateConfig(every=config.steps),
+            checkpoint=replace(config.checkpoint, at_end=False),
+        )
+
+    def _note(self, run: SweptRun) -> None:
+        self._record = replace(self._record, runs=(*self._record.runs, run))
+        write_sweep(self._path, self._record)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(self.folder)
+        except FolderInUseError as cause:
+            raise error(
+                "sweep-locked",
+                f"the sweep {self.folder} is {cause}",
+                help="wait until that process ends, or end it",
+            ) from cause
+        except OSError as cause:
+            raise error(
+                "sweep-folder",
+                f"cannot use the folder {self.folder}: {cause.strerror}",
+                help="give the path of a folder that may be written to",
+            ) from cause
+        try:
+            # Another process may have gone on with it meanwhile.
+            self._record = self._read()
+            write_sweep(self._path, self._record)
+            yield
+        finally:
+            lock.release()
+
+
+def _name(assigned: Sequence[str]) -> str:
+    whole = ",".join(assigned)
+    name = re.sub(r"[^A-Za-z0-9.=,+_-]+", "_", whole)
+    if name == whole and len(name) <= NAME_CHARS:
+        return name
+    return f"{name[:NAME_CHARS]}-{xxhash.xxh3_64_hexdigest(whole.encode())[:8]}"
+
+
+def _train(config: RunConfig) -> str:
+    """Train a run from its first step; the signal that ended it early, or nothing."""
+    folder = RunFolder(config.path)
+    if folder.path.exists():
+        shutil.rmtree(folder.path)
+    try:
+        result = Session(config, console=Console(quiet=True)).train()
+    except OpenwaferError as found:
+        if found.diagnostics[0].code != DIVERGED:
+            raise
+        return ""
+    return result.interrupted_by
+
+
+def _ended(planned: _Planned, seconds: float) -> SweptRun:
+    config = planned.config
+    folder = RunFolder(config.path)
+    steps = len(read_lines(folder.metrics, METRICS_FORMAT).rows)
+    evaluated = read_lines(folder.validation, VALIDATION_FORMAT).rows
+    is_last = bool(evaluated) and evaluated[-1].step == config.steps - 1
+    loss = evaluated[-1].loss if is_last else math.inf
+    kept = loss if math.isfinite(loss) else None
+    return SweptRun(str(config.name), dict(planned.settings), config.seed, kept, steps, seconds)
+
+
+def _require_same(path: Path, found: SweepRecord, asked: SweepRecord) -> None:
+    if found.keys != asked.keys:
+        raise error(
+            "sweep-changed",
+            f"the sweep in {path} is over {', '.join(found.keys)}, and {', '.join(asked.keys)} is "
+            "asked for",
+            help="give another --folder, or sweep over the same keys",
+        )
+    one, other = (_values(record) for record in (found, asked))
+    for key in sorted({*one, *other}):
+        is_swept = any(
+            key == own or key.startswith(f"{own}.") for own in (*found.keys, *SWEEPS_OWN)
+        )
+        if one.get(key) != other.get(key) and not is_swept:
+            raise error(
+                "sweep-changed",
+                f"{key} is {one.get(key)!r} in the sweep in {path}, and {other.get(key)!r} here",
+                help="give another --folder, or put the value back",
+            )
+
+
+def _values(record: SweepRecord) -> dict[str, object]:
+    config = parse(SourceText("the sweep's config", record.config), RunConfig)
+    return dict(_flat("", asdict(config)))
+
+
+def _flat(prefix: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict) and value:
+        for key, own in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), own)
+    else:
+        yield prefix, value
