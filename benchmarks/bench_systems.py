@@ -1,7 +1,10 @@
-"""One model on one and two processes, each pinned to a core: openwafer beside FSDP2 and DDP.
+"""One model on one and two processes, each pinned to a core: openwafer beside other programs.
 
 Weak scaling: each process has as many micro-batches on two as on one. Beside it, the same global
-batch on one and two: whether losses agree to the bit. Systems take turns; figures are medians.
+batch on one and two: whether losses agree to the bit. Programs take turns; figures are medians.
+``apart`` are two plain loops at once that know nothing of each other: what two cores of the machine
+take from each other, which no program can avoid. DeepSpeed has to be installed by hand; see
+``loop_of_deepspeed.py``.
 
     python benchmarks/bench_systems.py --rounds 3
 """
@@ -27,7 +30,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from openwafer.config import load
-from openwafer.training.data import prepare
+from openwafer.training.data import TokenDataset, prepare
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import build, with_vocab_size
 from openwafer.training.session import RunConfig, Session, Systems, follow
@@ -49,9 +52,10 @@ checkpoint: {{at_end: false}}
 trace_steps: []
 """
 NUM_WARM_UP = 2
-KINDS = ("openwafer", "fsdp2", "ddp")
+KINDS = ("openwafer", "fsdp2", "ddp", "apart")
+KINDS_BY_NAME = (*KINDS, "deepspeed")
 SAMPLES = 4
-PORT = "29561"
+PORT = 29561
 
 
 def config_text(options: argparse.Namespace, folder: Path, num_micro_batches: int) -> str:
@@ -68,22 +72,30 @@ def config_text(options: argparse.Namespace, folder: Path, num_micro_batches: in
 
 def run(kind: str, config: Path, size: int) -> dict[str, Any]:
     """What the first process of a run found, with the peak memory of all."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "WORLD_SIZE": str(size),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": PORT,
-    }
     command = [sys.executable, __file__, "--as", kind, "--config", str(config)]
+    if kind == "deepspeed":
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("loop_of_deepspeed.py")),
+            str(config),
+        ]
+    is_apart = kind == "apart"
     started = [
         subprocess.Popen(
-            ["taskset", "-c", str(rank), *command],
-            env={**environment, "RANK": str(rank)},
+            ["taskset", "-c", str(core), *command],
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "WORLD_SIZE": str(1 if is_apart else size),
+                "RANK": str(0 if is_apart else core),
+                "LOCAL_RANK": "0",
+                "MASTER_ADDR": "localhost",
+                "MASTER_PORT": str(PORT + core * is_apart),
+            },
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(size)
+        for core in range(size)
     ]
     found = [json.loads(process.communicate()[0].splitlines()[-1]) for process in started]
     return {**found[0], "peaks": [one["peak"] for one in found]}
@@ -100,15 +112,29 @@ def of_openwafer(config: RunConfig) -> tuple[list[float], list[float]]:
     return [row.seconds for row in rows], [row.loss for row in rows]
 
 
-def of_loop(kind: str, config: RunConfig) -> tuple[list[float], list[float]]:
-    """The same of a loop under FSDP2 or DDP."""
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo")
+def dataset_of(config: RunConfig) -> TokenDataset:
+    """The tokens of a run."""
     assert config.data.folder is not None
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
-    dataset = prepare(preparation, config.data.folder)
-    model = build(with_vocab_size(config.model, dataset.tokenizer.vocab_size), config.seed)
-    model, syncs = _distributed(kind, model)
+    return prepare(preparation, config.data.folder)
+
+
+def build_model(config: RunConfig, dataset: TokenDataset) -> nn.Module:
+    """The model of a run, in memory."""
+    return build(with_vocab_size(config.model, dataset.tokenizer.vocab_size), config.seed)
+
+
+def peak_bytes() -> int:
+    """Of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def of_loop(kind: str, config: RunConfig) -> tuple[list[float], list[float]]:
+    """The same of a loop under FSDP2, DDP or alone."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo")
+    dataset = dataset_of(config)
+    model, syncs = _distributed(kind, build_model(config, dataset))
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.optimizer.learning_rate)
     count = config.batch.num_micro_batches // size
     seconds, losses = [], []
@@ -139,6 +165,8 @@ def _distributed(kind: str, model: nn.Module) -> tuple[nn.Module, Callable[[bool
             fully_shard(layer)
         sharded: Any = fully_shard(model)
         return sharded, sharded.set_requires_gradient_sync
+    if kind == "apart":
+        return model, lambda is_last: None
     wrapped = DistributedDataParallel(model)
 
     def sync(is_last: bool) -> None:
@@ -151,15 +179,22 @@ def work(kind: str, path: Path) -> None:
     """One process of a run; prints what it found."""
     config = load(path, RunConfig)
     seconds, losses = of_openwafer(config) if kind == "openwafer" else of_loop(kind, config)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": seconds, "losses": losses, "peak": peak}))
+    print(json.dumps({"seconds": seconds, "losses": losses, "peak": peak_bytes()}))
+
+
+def sizes_of(kind: str, count: int) -> list[tuple[int, int]]:
+    """Processes and micro-batches: one process, then two, the last with twice as much work."""
+    if kind == "apart":
+        # Each has a step of its own.
+        return [(1, count), (2, count)]
+    return [(1, count), (2, count), (2, 2 * count)]
 
 
 def rounds(options: argparse.Namespace) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
     """Kind, processes, micro-batches, and what was found, in turns."""
     for _ in range(options.rounds):
         for kind in options.kinds:
-            for size, count in ((1, options.count), (2, options.count), (2, 2 * options.count)):
+            for size, count in sizes_of(kind, options.count):
                 with TemporaryDirectory() as scratch:
                     config = Path(scratch, "run.yaml")
                     text = config_text(options, Path(scratch), count)
@@ -172,7 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--as", dest="kind", choices=KINDS)
     parser.add_argument("--config", type=Path)
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS_BY_NAME)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=512)
@@ -195,18 +230,19 @@ def main() -> None:
 
 def show(kind: str, count: int, found: dict[tuple[str, int, int], list[dict[str, Any]]]) -> None:
     """Print a kind's figures."""
-    seconds = {
-        key: median(second for run in runs for second in run["seconds"][NUM_WARM_UP:])
-        for key, runs in found.items()
-    }
-    alone, halved, weak = (kind, 1, count), (kind, 2, count), (kind, 2, 2 * count)
-    peaks = [max(run["peaks"][rank] for run in found[weak]) / 2**20 for rank in range(2)]
-    losses = [run["losses"] for key in (alone, halved) for run in found[key]]
+    keys = [(kind, *size) for size in sizes_of(kind, count)]
+    seconds = [
+        median(second for run in found[key] for second in run["seconds"][NUM_WARM_UP:])
+        for key in keys
+    ]
+    peaks = [max(run["peaks"][rank] for run in found[keys[-1]]) / 2**20 for rank in range(2)]
+    # Those of one step, on one process and on two.
+    losses = {tuple(run["losses"]) for key in keys[:2] for run in found[key]}
     print(
-        f"{kind:10} 1 process {seconds[alone]:.3f} s, 2 with the same batch "
-        f"{seconds[halved]:.3f} s, 2 with twice the batch {seconds[weak]:.3f} s: weak scaling "
-        f"{seconds[alone] / seconds[weak]:.3f}; peaks {peaks[0]:.0f} and {peaks[1]:.0f} MiB; "
-        f"losses of 1 and 2 {'equal' if len(set(map(tuple, losses))) == 1 else 'differ'}"
+        f"{kind:10} 1 process {seconds[0]:.3f} s, 2 with the same batch {seconds[1]:.3f} s, "
+        f"2 with twice the work {seconds[-1]:.3f} s: weak scaling {seconds[0] / seconds[-1]:.3f}; "
+        f"peaks {peaks[0]:.0f} and {peaks[1]:.0f} MiB; "
+        f"losses of 1 and 2 {'equal' if len(losses) == 1 else 'differ'}"
     )
 
 

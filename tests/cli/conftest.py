@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from openwafer.config import to_yaml
-from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.config import EvaluateConfig, RunConfig
+from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.cli.command import EXAMPLES, Done, run_command
-from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config
+from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config, train_quietly
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +44,28 @@ def run(config_file: Path, trained: Done) -> Path:
     """The folder of the trained run."""
     assert trained.code == 0, trained.err
     return config_file.parent / "runs/tiny"
+
+
+@pytest.fixture(scope="session")
+def ladder_config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """What the runs of a ladder have in common."""
+    folder = tmp_path_factory.mktemp("ladder")
+    return replace(
+        tiny_config(make_tiny_data(folder), folder / "runs"),
+        batch=BatchConfig(size=6, sequence_length=12),
+        model=replace(GPT, dropout=0.0),
+        evaluate=EvaluateConfig(every=1, batches=2),
+    )
+
+
+@pytest.fixture(scope="session")
+def ladder(ladder_config: RunConfig) -> Path:
+    """The folder of runs of three sizes, each trained for two and for four steps."""
+    for name, width in (("small", 8), ("medium", 16), ("large", 24)):
+        for steps in (2, 4):
+            model = replace(GPT, hidden_size=width, dropout=0.0)
+            train_quietly(replace(ladder_config, model=model, steps=steps, name=f"{name}-{steps}"))
+    return ladder_config.folder
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -66,6 +66,10 @@ def test_the_config_can_be_changed() -> None:
         (("--system", "h200", "--systems", 0), r"Invalid value for '--systems'"),
         (("--system", "cs2", "--systems", 9), r"9 systems for a batch of 8 sequences"),
         (("--system", "none.yaml"), r"cannot read none\.yaml"),
+        (("--system", "cs2", "--link", "1GB"), r"joins systems like this one, and --system is cs2"),
+        (("--link", "1GB"), r"joins systems like this one, and no --system is named"),
+        (("--system", "this", "--link", "0"), r"--link is 0 bytes a second"),
+        (("--system", "this", "--link", "fast"), r"--link: 'fast' is not a byte size"),
     ],
 )
 def test_what_cannot_be_planned_is_told(arguments: tuple[object, ...], told: str) -> None:
@@ -83,6 +87,32 @@ def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
     assert figures["memory of the device"]["origin"] == "given"
     assert figures["step"]["source"] == "operators, updates and transfers timed just now"
     assert figures["time"]["value"] == pytest.approx(1000 * figures["step"]["value"])
+
+
+def test_several_systems_like_this_one_are_foretold_twice(tmp_path: Path) -> None:
+    tiny = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
+    asked = ("--system", "this", "--systems", 2, "--link", "20MB")
+    done = run_command("plan", SMALL, *tiny, *asked, "--json", tmp_path / "plan.json")
+    assert "limit    a step waits longest for links between systems\n" in done.out
+    plan = json.loads((tmp_path / "plan.json").read_text())["plan"]
+    told = {f["name"]: f["value"] for f in plan["sections"][-1]["figures"]}
+    assert told["link"] == 20e6
+    assert told["step"] == pytest.approx(told["step, by events"], rel=0.05)
+    assert told["times as fast"] == pytest.approx(told["step on one system"] / told["step"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ("reduction=fast", "gradients that the library adds (reduction: fast)"),
+        ("store_systems=all", "a store on all systems (store_systems: all)"),
+    ],
+)
+def test_a_step_that_is_not_modelled_is_not_foretold(changed: str, told: str) -> None:
+    tiny = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}", "--set", changed)
+    done = run_command("plan", SMALL, *tiny, "--system", "this", "--systems", 2)
+    assert f"the time of a step on 2 systems is not foretold for {told}" in done.err
+    assert "several systems" not in done.out
 
 
 def page_of(folder: Path, *arguments: object) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SIZES = (3, 2, 1, 2, 3, 4)
 MAX_SECONDS = 1.5
 LIMIT_SECONDS = 120.0
 
@@ -56,12 +55,12 @@ def trial(arguments: Sequence[str], chance: random.Random) -> str:
     return "" if is_told or command.returncode in (0, -signal.SIGKILL) else text
 
 
-def main(config: Path, run: Path, num_kills: int, seed: int) -> None:
+def main(config: Path, run: Path, num_kills: int, seed: int, sizes: Sequence[int]) -> None:
     """Train a config to its end, through so many kills."""
     chance = random.Random(seed)
     arguments = ["train", str(config)]
     for kill in range(num_kills):
-        size = SIZES[kill % len(SIZES)]
+        size = sizes[kill % len(sizes)]
         sys.stdout.write(trial([*arguments, "--systems", str(size)], chance))
         if (run / "config.yaml").exists():
             arguments = ["resume", str(run)]
@@ -71,4 +70,10 @@ def main(config: Path, run: Path, num_kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        int(sys.argv[3]),
+        int(sys.argv[4]),
+        tuple(map(int, sys.argv[5:])),
+    )

@@ -3,25 +3,13 @@
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from openwafer.config import to_yaml
 from openwafer.training.session import RunConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.store import list_checkpoints
-from openwafer.training.stream.plan.placement import StoreTier
 from tests.faults.hosts import Host, hosts, may_make_hosts, systems_on
-from tests.training.session.tiny_runs import (
-    GPT,
-    differing,
-    make_tiny_data,
-    saved_arrays,
-    tiny_config,
-    train_quietly,
-)
+from tests.faults.runs_of_systems import differing_from_alone, written_config
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,20 +30,7 @@ def network() -> Iterator[list[Host]]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> RunConfig:
-    return config_of(tmp_path, NUM_STEPS)
-
-
-def config_of(folder: Path, num_steps: int) -> RunConfig:
-    config = replace(
-        tiny_config(make_tiny_data(folder), folder, StoreTier.DISK),
-        model=GPT,
-        steps=num_steps,
-        log_every=1,
-        batch=BatchConfig(size=4, sequence_length=12, micro_batches=4),
-        systems_timeout=TIMEOUT_SECONDS,
-    )
-    (folder / "tiny.yaml").write_text(to_yaml(config))
-    return config
+    return written_config(tmp_path, NUM_STEPS, systems_timeout=TIMEOUT_SECONDS)
 
 
 def said(folder: Path, index: int) -> str:
@@ -94,12 +69,6 @@ def break_and_resume(
     return seconds
 
 
-def differing_from_alone(config: RunConfig) -> list[str]:
-    alone = train_quietly(replace(config, name="alone"))
-    together = replace(alone, checkpoint=list_checkpoints(config.path / "checkpoints")[-1])
-    return differing(saved_arrays(together), saved_arrays(alone))
-
-
 def test_a_host_that_is_killed_is_named_at_once(
     network: list[Host], config: RunConfig, tmp_path: Path
 ) -> None:
@@ -119,7 +88,7 @@ def test_a_host_that_is_cut_off_is_named_in_time(
 
 
 def test_a_slow_host_is_waited_for(network: list[Host], tmp_path: Path) -> None:
-    config = config_of(tmp_path, 5)
+    config = written_config(tmp_path, 5, systems_timeout=TIMEOUT_SECONDS)
     network[-1].slow_down("5mbit")
     with systems_on(network, ["train", str(tmp_path / "tiny.yaml")], tmp_path) as systems:
         wait_until(lambda: systems[0].poll() is not None)

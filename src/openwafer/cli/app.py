@@ -13,6 +13,7 @@ import openwafer
 from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.environment import restart_with_defaults
+from openwafer.loss_laws import LawKind
 
 if TYPE_CHECKING:
     from openwafer.training.session import Session, TrainResult
@@ -140,17 +141,23 @@ def plan(  # noqa: PLR0913 - a parameter is an option
         Path | None, typer.Option(help="Write the plan for a system into this file.")
     ] = None,
     page: Annotated[Path | None, typer.Option(help="The same as HTML with pictures.")] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Bytes a second between systems like this, as 12.5GB."),
+    ] = None,
 ) -> None:
     """Show where everything lives, the peak of memory and the time of a step; train nothing."""
     from rich.console import Console
 
     from openwafer.training.session import Session, show_plan
 
+    _require_this(link, system)
     if system is None:
         _require_no_file(json or page)
         asked = _with_systems(overrides, systems)
         show_plan(Session(config, asked, trusts_code=trust_code).plan(), Console())
         return
+    from openwafer.cli.joined_systems import link_of
     from openwafer.cli.places import require_places
     from openwafer.cli.system_planning import Outputs, plan_elsewhere, plan_here
 
@@ -158,7 +165,7 @@ def plan(  # noqa: PLR0913 - a parameter is an option
     outputs = Outputs(json, page)
     if system == "this":
         asked = _with_systems(overrides, systems)
-        plan_here(Session(config, asked, trusts_code=trust_code), outputs)
+        plan_here(Session(config, asked, trusts_code=trust_code), outputs, link_of(link))
         return
     session = Session(config, overrides, trusts_code=trust_code)
     plan_elsewhere(session.config, system, systems or session.config.systems, outputs)
@@ -339,6 +346,65 @@ def coord_check(
     check_widths(config, overrides, widths, (steps, seeds), picture)
 
 
+@app.command(rich_help_panel=PLAN)
+def place(  # noqa: PLR0913 - a parameter is an option
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG.yaml|RUN", help="A config, or the folder of a run.")
+    ],
+    wafer: Annotated[
+        str, typer.Option(metavar="NAME|FILE.yaml", help="wse1, wse2, wse3, or a described one.")
+    ],
+    replicas: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Of the pipeline; by default as many as are fastest."),
+    ] = None,
+    overrides: Overrides = [],  # noqa: B006
+    trust_code: TrustCode = False,
+    json: Annotated[Path | None, typer.Option(help="Write the floor plan into this file.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw it into this file, .svg or .png.")
+    ] = None,
+) -> None:
+    """Give every layer a rectangle of a wafer's cores, so that a pipeline of them is fast."""
+    from openwafer.cli.places import require_places
+    from openwafer.cli.placing import Outputs, place_layers
+    from openwafer.training.session import Session
+
+    require_places(json=json, picture=picture)
+    asked = Session(config, overrides, trusts_code=trust_code).config
+    place_layers(asked, wafer, replicas, Outputs(json, picture))
+
+
+@app.command(rich_help_panel=PLAN)
+def sweep(  # noqa: PLR0913 - a parameter is an option
+    config: ConfigFile,
+    grid: Annotated[
+        list[str],
+        typer.Option(metavar="KEY=V,V,...", help="Values to try for a key; repeatable."),
+    ],
+    folder: Annotated[Path, typer.Option(help="Of the sweep; goes on with what is there.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each setting.")] = 1,
+    overrides: Overrides = [],  # noqa: B006
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw losses against keys into this file, .png or .svg.")
+    ] = None,
+    widths: Annotated[
+        str | None,
+        typer.Option(metavar="FIELD=W,...", help="Of the large model, by its config's fields."),
+    ] = None,
+    transfer: Annotated[
+        Path | None, typer.Option(help="Write the large model's config under muP into this file.")
+    ] = None,
+) -> None:
+    """Train small runs with all combinations of some values, and pick the best of them."""
+    from openwafer.cli.places import require_places
+    from openwafer.cli.sweeping import Asked, Outputs, sweep_config
+
+    require_places(picture=picture, transfer=transfer)
+    outputs = Outputs(folder, picture, widths, transfer)
+    sweep_config(config, overrides, Asked(tuple(grid), seeds), outputs)
+
+
 @app.command(rich_help_panel=TRAIN)
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("runs"),
@@ -354,8 +420,11 @@ def demo(
 def fit(  # noqa: PLR0913 - a parameter is an option
     points: Annotated[
         list[Path],
-        typer.Argument(metavar="POINTS...", help="CSV or JSON files of trained models."),
+        typer.Argument(metavar="RUNS...", help="Folders of runs, CSV or JSON files of models."),
     ],
+    law: Annotated[
+        LawKind, typer.Option(help="What the loss follows from, and how that is found.")
+    ] = LawKind.COMPUTE,
     flops: Annotated[
         list[float], typer.Option(help="Tell the loss expected there; repeatable.")
     ] = [],  # noqa: B006
@@ -365,19 +434,45 @@ def fit(  # noqa: PLR0913 - a parameter is an option
     batch: Annotated[
         float | None, typer.Option(help="Tokens a step; by default the critical batch.")
     ] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="Propose how to spend so many hours of --system.")
+    ] = None,
+    money: Annotated[
+        float | None, typer.Option(help="Propose how to spend so much on --system, at --price.")
+    ] = None,
+    price: Annotated[float | None, typer.Option(help="Of an hour of one system.")] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE.yaml", help="wse1, cs2, cs3, h200, a100, or described."),
+    ] = None,
+    systems: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    hold_out: Annotated[
+        list[str],
+        typer.Option(metavar="GLOB", help="Points by name that are only compared; repeatable."),
+    ] = [],  # noqa: B006
+    leave_out_unfinished: Annotated[
+        bool, typer.Option("--leave-out-unfinished", help="Leave out runs without a good end.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the fit into this file.")] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Draw points and law into this file, .png or .svg.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the intervals.")] = 0,
+    replicas: Annotated[int, typer.Option(min=20, help="Fits that intervals come from.")] = 200,
+    trust_code: TrustCode = False,
 ) -> None:
     """Fit a scaling law to trained models, and tell what a budget would reach."""
-    from openwafer.cli.fitting import Outputs, Question, fit_points
+    from openwafer.cli.budgets import Budget, SystemBudget, budgets_on_systems
+    from openwafer.cli.fitting import Outputs, Question, Sources, fit_points
     from openwafer.cli.places import require_places
+    from openwafer.planning.laws import Resampling
 
     require_places(json=json, picture=picture)
-    question = Question(tuple(flops), tuple(budget), batch, seed)
-    fit_points(points, question, Outputs(json, picture))
+    sources = Sources(tuple(points), tuple(hold_out), leave_out_unfinished, trust_code)
+    budgets = budgets_on_systems(SystemBudget(hours, money, price, system, systems))
+    budgets = (*map(Budget, budget), *budgets)
+    question = Question(law, Resampling(seed, replicas), tuple(flops), budgets, batch)
+    fit_points(sources, question, Outputs(json, picture))
 
 
 @app.command(rich_help_panel=PLAN)
@@ -405,6 +500,19 @@ def _require_no_file(path: Path | None) -> None:
             "option-value",
             f"{path} is to have the plan for a system, and no --system is named",
             help="name one, as in --system cs2, or --system this",
+        )
+
+
+def _require_this(link: str | None, system: str | None) -> None:
+    """Refuse a link between systems that have one of their own, or that are not planned for."""
+    from openwafer.diagnostics import error
+
+    if link is not None and system != "this":
+        raise error(
+            "option-value",
+            f"--link {link} joins systems like this one, and "
+            + ("no --system is named" if system is None else f"--system is {system}"),
+            help="plan with --system this, or describe a system's network in a file",
         )
 
 

@@ -8,7 +8,11 @@ from openwafer.training.plan_record import Activations, PlanRecord
 from openwafer.training.plan_record import Mode as RecordedMode
 from openwafer.training.session import RunConfig
 
-MODES = {RecordedMode.RESIDENT: Mode.RESIDENT, RecordedMode.STREAMED: Mode.STREAMED}
+MODES = {
+    RecordedMode.RESIDENT: Mode.RESIDENT,
+    RecordedMode.STREAMED: Mode.STREAMED,
+    RecordedMode.PIPELINED: Mode.PIPELINED,
+}
 RUN_WITHOUT_MEMORY = "a step run on tensors without memory"
 DONE = {
     Activations.KEEP: "kept",

@@ -8,10 +8,11 @@ VERSION = 3
 
 
 class Mode(StrEnum):
-    """Whether the whole model stays on the device or streams through it."""
+    """Whether a model stays on the device, streams through it, or has its stages on several."""
 
     RESIDENT = "resident"
     STREAMED = "streamed"
+    PIPELINED = "pipelined"
 
 
 class Home(StrEnum):
@@ -141,6 +142,53 @@ class SparseUse:
 
 
 @dataclass(frozen=True)
+class PlannedStage:
+    """A stage: its layers from `first` to `last`, what it holds, and its share of a step's work.
+
+    `weights_bytes` are those it borrows, too. `activation_bytes` are of all micro-batches that are
+    in it at once, `passing_bytes` of the tensors that come from its neighbours.
+    """
+
+    first: str
+    last: str
+    weights_bytes: int
+    gradients_bytes: int
+    states_bytes: int
+    activation_bytes: int
+    passing_bytes: int
+    share: float
+
+    @property
+    def total_bytes(self) -> int:
+        """All that it holds."""
+        kept = self.weights_bytes + self.gradients_bytes + self.states_bytes
+        return kept + self.activation_bytes + self.passing_bytes
+
+
+@dataclass(frozen=True)
+class PipelineUse:
+    """The stages through which the micro-batches of a step go."""
+
+    stages: tuple[PlannedStage, ...]
+    micro_batches: int
+
+    @property
+    def bubble(self) -> float:
+        """Share of a step in which a stage waits, if all take as long."""
+        others = len(self.stages) - 1
+        return others / (self.micro_batches + others)
+
+    @property
+    def time_share(self) -> float:
+        """Time of a step, as a part of what one system would take.
+
+        A micro-batch goes through all stages, and the others follow it through the slowest.
+        """
+        slowest = max(stage.share for stage in self.stages)
+        return (1 + (self.micro_batches - 1) * slowest) / self.micro_batches
+
+
+@dataclass(frozen=True)
 class PlanRecord:
     """The plan of a run. Predictions that were not made, and limits not probed, are None.
 
@@ -149,7 +197,8 @@ class PlanRecord:
     gradients and waits `kept_step_bytes`; elsewhere there are no such steps. `step_flops` are those
     of matrix products, convolutions and attentions, recomputed ones included. `experts` is None
     where none stream one by one, `sparse` where no weight is sparse. Of several `systems`, figures
-    are those of the one that has the store.
+    are those of the one that has the store. Where each has a stage, `pipeline` says which; the
+    peak is that of the largest then, and all else is of all of them together.
     """
 
     mode: Mode
@@ -169,3 +218,4 @@ class PlanRecord:
     experts: ExpertUse | None = None
     sparse: SparseUse | None = None
     systems: int = 1
+    pipeline: PipelineUse | None = None

@@ -5,12 +5,20 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import TinyData, make_tiny_data
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> TinyData:
     return make_tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[FollowerPool]:
+    made = FollowerPool()
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,7 +21,7 @@ from openwafer.training.session.systems import Systems
 from tests.training.session.tiny_runs import quiet
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 180.0
 NUM_FOLLOWERS = 3
 
 

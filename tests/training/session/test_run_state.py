@@ -40,7 +40,7 @@ def test_a_state_comes_back_from_json_as_it_was() -> None:
         ),
         ('"shape": [1]', '"shape": [-1]', "shape.*: expected int >= 0"),
         ('"seed"', '"seat"', "missing key 'seed'"),
-        ('"version": 4', '"version": 1', "expected version 2 to 4, found 1"),
+        ('"version": 5', '"version": 1', "expected version 2 to 5, found 1"),
     ],
 )
 def test_a_state_of_another_form_is_refused_by_its_key(old: str, new: str, told: str) -> None:

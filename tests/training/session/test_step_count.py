@@ -8,6 +8,7 @@ from torch import nn
 from openwafer.training.data import DataSource, SourceKind
 from openwafer.training.models import GptConfig, TransformersModel, with_vocab_size
 from openwafer.training.models.build import build_without_weights
+from openwafer.training.noise_scale import Watched
 from openwafer.training.session import RunConfig, count_step
 from openwafer.training.session.building import expected_vocab_size
 from openwafer.training.session.config import load_config
@@ -90,3 +91,7 @@ def test_sparse_weights_are_counted_as_if_dense_with_their_mean_sparsity() -> No
     assert 0.3 < growing.sparsity < 0.9
     assert static.sparse_parameters == growing.sparse_parameters < static.parameters
     assert static.forward_flops == growing.forward_flops
+
+
+def test_a_run_that_measures_its_noise_is_counted() -> None:
+    assert count_step(replace(RUN, noise_scale=Watched.NORMS)) == count_step(RUN)

@@ -1,6 +1,5 @@
 """Runs on several systems against the plain loop on one, bit for bit."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,13 +45,6 @@ RIGL = SparsityGroup(0.75, AlgorithmName.RIGL, update=EverySteps(2))
 BATCH = BatchConfig(size=10, sequence_length=12, micro_batches=5)
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[FollowerPool]:
-    made = FollowerPool()
-    yield made
-    made.close()
-
-
 def tied_config(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
     """A clipped run with dropout and tied embeddings, whose micro-batches deal out unevenly."""
     return replace(tiny_config(data, folder, tier), model=TIED, batch=BATCH, clip_norm=0.1)
@@ -87,6 +79,7 @@ def alone_and_together(
     return alone, pool.train(replace(config, name="together"), size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", list(Weights))
 def test_bf16_equals_one_system(
     data: TinyData, tmp_path: Path, pool: FollowerPool, weights: Weights
@@ -98,6 +91,7 @@ def test_bf16_equals_one_system(
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 
+@pytest.mark.slow
 def test_mup_equals_one_system(data: TinyData, tmp_path: Path, pool: FollowerPool) -> None:
     config = replace(
         tied_config(data, tmp_path),
@@ -108,6 +102,7 @@ def test_mup_equals_one_system(data: TinyData, tmp_path: Path, pool: FollowerPoo
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts_equals_one_system(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -122,6 +117,7 @@ SPARSE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SPARSE)
 def test_sparse_weights_equal_one_system(
     data: TinyData, tmp_path: Path, pool: FollowerPool, algorithm: str
@@ -255,10 +251,8 @@ def test_a_config_of_several_systems_does_not_run_alone(data: TinyData, tmp_path
     [
         ({"streaming": StreamingConfig(mode=Mode.RESIDENT)}, "systems-resident"),
         ({"sparsity": RIGL}, "systems-rigl"),
-        (
-            {"model": UserModule("tests.training.session.tiny_model:CountingModel")},
-            "systems-share-state",
-        ),
+        ({"model": COUNTING}, "systems-share-state"),
+        ({"model": COUNTING, "batch": replace(BATCH, micro_batches=2)}, "systems-share-state"),
     ],
 )
 def test_what_several_systems_cannot_do_is_refused(

@@ -20,11 +20,11 @@ from openwafer.training.stream.assemble import (
     Planned,
     StreamOptions,
     assemble,
-    make_device,
     plan_run,
 )
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import HostBudget, StoreTier, place
 from openwafer.training.stream.records import weights_of
@@ -104,7 +104,7 @@ def plan(run: Run, options: StreamOptions, *, folder: Path | None = None) -> Pla
 def on_tier(planned: Planned, tier: StoreTier, host_memory_bytes: int) -> Planned:
     """The same plan over records that live elsewhere."""
     placement = place(planned.plan.layouts, HostBudget(tier, host_memory_bytes, has_folder=True))
-    return replace(planned, placement=placement)
+    return replace(planned, placements=(placement,))
 
 
 @dataclass
@@ -121,7 +121,7 @@ class StreamedRun:
         self.model = self.run.build()
         self.optimizer = self.run.optimize(self.model)
         self.updater = Updater(self.optimizer, self.model)
-        device = make_device(self.planned.options)
+        device = make_device(self.planned.options.chosen_device)
         fresh = replace(self.planned, updater=self.updater, device=device)
         self.execution: Execution = assemble(self.model, fresh, folder=self.folder)
         self._norms: dict[str, Tensor] = {}

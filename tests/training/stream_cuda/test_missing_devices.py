@@ -3,9 +3,10 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream.assemble import StreamOptions, make_device
+from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.plan.chosen_device import make_device
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_the_number_there_is() -> None:
     with pytest.raises(OpenwaferError, match=r"the device 'cuda:99' is not here[^$]*sees \d+ CUDA"):
-        make_device(StreamOptions(device="cuda:99"))
+        make_device(StreamOptions(device="cuda:99").chosen_device)

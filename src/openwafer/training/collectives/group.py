@@ -191,7 +191,7 @@ class Waiting:
             raise error(
                 "rank-lost",
                 f"{self.here} waited {waited:.1f} s for {self.other} {self.what}",
-                notes=(f"the connection says: {_first_sentence(failure)}",),
+                notes=(f"the connection says: {first_sentence(failure)}",),
                 help=f"see what {self.other} said last, and resume the run from its last step",
             ) from failure
 
@@ -217,7 +217,8 @@ class Pending:
         self._traffic.add(waited_seconds=time.perf_counter() - start)
 
 
-def _first_sentence(failure: RuntimeError) -> str:
+def first_sentence(failure: RuntimeError) -> str:
+    """What a connection says of its failure."""
     text = str(failure).partition(". ")[0]
     # The library's own place in its source says nothing to a user.
     return text.partition("] ")[2] if text.startswith("[/") else text

@@ -26,6 +26,7 @@ class Signal(IntEnum):
     STEP = 2
     END = 3
     MEASURE = 4
+    ASK = 5
 
 
 class Leading:
@@ -110,3 +111,20 @@ def heard(group: Group) -> tuple[Signal, object]:
     body = torch.empty(num_bytes, dtype=torch.uint8)
     group.broadcast(body, LEADER, f"the signal {Signal(number).name}").wait()
     return Signal(number), pickle.loads(body.numpy().tobytes())
+
+
+def gathered(group: Group, content: object, what: str) -> list[object]:
+    """What each rank gives, of types that pickle, in rising order; all ranks call this.
+
+    Raises:
+        OpenwaferError: ``rank-lost``.
+    """
+    own = torch.frombuffer(bytearray(pickle.dumps(content)), dtype=torch.uint8)
+    sizes = [int(size.item()) for size in group.gather(torch.tensor([len(own)]), what)]
+    padded = torch.zeros(max(sizes), dtype=torch.uint8)
+    padded[: len(own)] = own
+    tables = group.gather(padded, what)
+    return [
+        pickle.loads(table[:size].numpy().tobytes())
+        for table, size in zip(tables, sizes, strict=True)
+    ]

@@ -194,6 +194,13 @@ class TokenDataset:
         """Equal where every step sees equal batches; to compare on resume."""
         return _fingerprint(read_index(self.folder), self.split, self.sampling)
 
+    @cached_property
+    def content_fingerprint(self) -> str:
+        """Equal where the tokens of all splits are, however samples are cut and ordered."""
+        index = read_index(self.folder)
+        splits = [index.of_split(split) for split in Split]
+        return xxhash.xxh3_128_hexdigest(f"{index.tokenizer} {splits}".encode())
+
     @property
     def num_tokens(self) -> int:
         """Tokens of the split, ends of text included."""

@@ -5,10 +5,12 @@ from openwafer.training.session.coordinates import CoordinateCheck, check_coordi
 from openwafer.training.session.export import ExportFormat
 from openwafer.training.session.following import follow
 from openwafer.training.session.generation import GeneratedTexts, Sampling
+from openwafer.training.session.layer_count import LayerCount, count_layers
 from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.session.pruning.options import Calibration, Pruning, PruningMethod
 from openwafer.training.session.pruning.sparsify import PrunedModel, sparsify
+from openwafer.training.session.run_conditions import RunConditions, run_conditions
 from openwafer.training.session.session import Session
 from openwafer.training.session.step_count import StepCount, count_step
 from openwafer.training.session.systems import Systems
@@ -19,10 +21,12 @@ __all__ = [
     "CoordinateCheck",
     "ExportFormat",
     "GeneratedTexts",
+    "LayerCount",
     "Precision",
     "PrunedModel",
     "Pruning",
     "PruningMethod",
+    "RunConditions",
     "RunConfig",
     "Sampling",
     "Session",
@@ -31,9 +35,11 @@ __all__ = [
     "TrainResult",
     "Weights",
     "check_coordinates",
+    "count_layers",
     "count_step",
     "follow",
     "load_config",
+    "run_conditions",
     "show_plan",
     "sparsify",
 ]

@@ -11,7 +11,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.data import (
     Batch,
     SavedTokenizer,
@@ -33,6 +32,7 @@ from openwafer.training.models.build import build_without_weights
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import without_values
 from openwafer.training.parametrization import Draws, Mup, scale_initial_weights, take_mup
+from openwafer.training.plan_record import Mode
 from openwafer.training.session.activation_sparsity import skip_zeros_of_inputs
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
@@ -45,13 +45,14 @@ from openwafer.training.session.parameter_groups import build_optimizers, freeze
 from openwafer.training.session.precision import Weights
 from openwafer.training.session.sparse_model import make_sparse, sparse_parameters
 from openwafer.training.session.sparse_products import computes_on
-from openwafer.training.session.systems import blocks_of
+from openwafer.training.session.systems import MeasuredSystems, blocks_of
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.held_gradients import HeldGradients
+from openwafer.training.stream.replicas.ownership import fair_bytes
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
@@ -248,19 +249,23 @@ def largest_block(config: RunConfig) -> range:
 
 
 def stream_options(
-    config: RunConfig, store: StoreOptions, network: NetworkRates | None = None
+    config: RunConfig, store: StoreOptions, measured: MeasuredSystems | None = None
 ) -> StreamOptions:
-    """How the run asks to be streamed."""
+    """How the run asks to be streamed, by systems that were measured where there are several."""
     streaming = config.streaming
     chosen = streaming.activations
     by_layer = chosen if isinstance(chosen, dict) else {}
+    store_bytes: tuple[int, ...] = ()
+    if measured is not None and config.shares_store:
+        store_bytes = fair_bytes(measured.hosts, streaming.host_memory)
     return StreamOptions(
         device=streaming.device,
         device_memory_bytes=config.device_memory,
         tier=streaming.store,
         host_memory_bytes=streaming.host_memory,
         link_bytes_per_second=streaming.link_per_second,
-        mode=streaming.mode,
+        # One system has no stages.
+        mode=None if streaming.mode is Mode.PIPELINED else streaming.mode,
         activations=by_layer,
         default_activations=None if isinstance(chosen, dict) else chosen,
         prefetch_layers=streaming.prefetch_layers,
@@ -270,7 +275,9 @@ def stream_options(
         # Code of a user's own may count its calls where nobody sees it.
         may_speculate=config.keeps_gradients and not isinstance(config.model, UserModule),
         systems=config.systems,
-        network=network,
+        store_systems=config.store_systems,
+        store_bytes=store_bytes,
+        network=None if measured is None else measured.network,
         store=store,
     )
 

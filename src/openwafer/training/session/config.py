@@ -24,6 +24,7 @@ from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import WrittenSparsity, sparsity_groups
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.replicas.ownership import StoreSystems
 
 WARM_UP_SHARE = 20
 MAX_WARM_UP_STEPS = 1000
@@ -108,7 +109,7 @@ class StreamingConfig:
         device: auto, cpu, cuda or cuda:1.
         store: where the parameter store keeps its records: auto, dram or disk.
         host_memory: host memory the store may take.
-        mode: forces resident or streamed.
+        mode: forces resident or streamed; pipelined gives each of several systems a stage.
         activations: keep, recompute or offload for all layers, or for layers by name.
         prefetch_layers: how many layers ahead weights are fetched.
         layers: patterns of modules that become layers.
@@ -169,6 +170,8 @@ class RunConfig:
         streaming: how to stream; planned when left out.
         checkpoint: when to write checkpoints.
         evaluate: when to evaluate; ``null`` never does.
+        law: a file that ``openwafer fit --json`` wrote, by whose law held-out losses are judged;
+                ``null`` judges none.
         noise_scale: whether to measure the gradient noise scale, of the normalisation layers'
                 gradients (``norms``) or of ``all``; ``null`` does not.
         trace_steps: steps whose times go to trace.json, where weights stream.
@@ -176,6 +179,7 @@ class RunConfig:
                 On the CPU the bits do not depend on how many there are.
         reduction: how systems add gradients: ordered, as a loop on one device does, or fast, in an
                 order of the library's that depends on how many there are.
+        store_systems: which systems have the parameter store: all, a share each, or the first.
         systems_timeout: seconds after which a system that says nothing counts as lost; one that
                 ends is noticed at once.
     """
@@ -204,10 +208,12 @@ class RunConfig:
     streaming: StreamingConfig = field(default_factory=StreamingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluate: EvaluateConfig | None = None
+    law: Path | None = None
     noise_scale: Watched | None = None
     trace_steps: tuple[int, ...] = (3, 4, 5)
     systems: int = 1
     reduction: Reduction = Reduction.ORDERED
+    store_systems: StoreSystems = StoreSystems.FIRST
     systems_timeout: float = 600.0
 
     def __post_init__(self) -> None:
@@ -237,6 +243,12 @@ class RunConfig:
         self._check_schedule()
         self._check_length()
         self._check_noise_scale()
+        if self.law is not None and self.evaluate is None:
+            raise InvalidFieldError(
+                "law",
+                "a law judges held-out losses, and this run takes none",
+                help="set evaluate: {every: 100}, or leave law out",
+            )
 
     def _check_base(self) -> None:
         is_mup = self.parametrization is Parametrization.MUP
@@ -317,6 +329,11 @@ class RunConfig:
     def path(self) -> Path:
         """The run's folder."""
         return self.folder / (self.name or "run")
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether several systems have records in their stores."""
+        return self.systems > 1 and self.store_systems is StoreSystems.ALL
 
     @property
     def keeps_gradients(self) -> bool:

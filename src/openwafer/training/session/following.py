@@ -10,12 +10,17 @@ from openwafer.training.data import TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import build_hollow_model, stream_options, tokenizer_of
 from openwafer.training.session.forward import forward_of
+from openwafer.training.session.owned_records import OwnedRecords
+from openwafer.training.session.pipelined.following import follow_stages
+from openwafer.training.session.pipelined.messages import BegunStages
 from openwafer.training.session.seeding import seed_micro_batch
-from openwafer.training.session.step_root import NotFiniteError, StepRoot
-from openwafer.training.session.systems import BegunRun, BegunStep, Systems
+from openwafer.training.session.shared_stores import FindStores, tell_steps
+from openwafer.training.session.step_root import StepRoot
+from openwafer.training.session.systems import BegunRun, BegunStep, NotFiniteError, Systems
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import make_device
+from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.replica_execution import ReplicaExecution
+from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.dry_run import autocast
 
 
@@ -26,27 +31,39 @@ def follow(systems: Systems) -> None:
         OpenwaferError: ``rank-lost``, ``systems-data``, or whatever the model and the device meet.
     """
     return_large_blocks()
-    while (signal_and_content := heard(systems.signals))[0] is Signal.MEASURE:
-        systems.measure()
-    signal, content = signal_and_content
-    if signal is Signal.END:
+    content = _begun(systems)
+    if content is None:
+        return
+    if isinstance(content, BegunStages):
+        follow_stages(systems, content)
         return
     assert isinstance(content, BegunRun)
     follower = _Follower(systems, content)
     try:
-        while (heard_next := heard(systems.signals))[0] is Signal.STEP:
-            begun = heard_next[1]
-            assert isinstance(begun, BegunStep)
-            follower.run(begun)
-    except NotFiniteError:
-        # The leader has met it, too, and tells of it.
-        return
+        while (heard_next := heard(systems.signals))[0] is not Signal.END:
+            follower.do(heard_next[1])
     finally:
-        follower.execution.close()
+        follower.close()
+
+
+def _begun(systems: Systems) -> object:
+    """Wait for a run to begin; ``None`` where none does."""
+    while True:
+        signal, content = heard(systems.signals)
+        match signal:
+            case Signal.MEASURE:
+                systems.measure()
+            case Signal.ASK:
+                assert isinstance(content, FindStores)
+                tell_steps(systems, content)
+            case Signal.END:
+                return None
+            case _:
+                return content
 
 
 class _Follower:
-    """The model of a run on a system without its store."""
+    """The model of a run on a system that does not lead."""
 
     def __init__(self, systems: Systems, begun: BegunRun) -> None:
         self._systems = systems
@@ -55,29 +72,60 @@ class _Follower:
         with TemporaryDirectory(prefix="openwafer-") as scratch:
             vocab_size = self._dataset.tokenizer.vocab_size
             self._model = build_hollow_model(config, vocab_size, Path(scratch))
-        self._device = make_device(stream_options(config, StoreOptions()))
+        self._device = make_device(stream_options(config, StoreOptions()).chosen_device)
         casting = partial(autocast, self._device.torch_device, config.precision.autocast_dtype)
-        self.execution = ReplicaExecution(
-            self._model, begun.plan, self._device, casting, systems.replicas_by(config.reduction)
-        )
-        watch = self.execution.executor.watch
+        self._owned: OwnedRecords | None = None
+        self._execution: ReplicaExecution | StreamedExecution
+        if begun.shares:
+            self._owned = OwnedRecords(systems, begun, self._model, self._device, casting)
+            self._execution = self._owned.execution
+        else:
+            replicas = systems.replicas_by(config.reduction, {})
+            self._execution = ReplicaExecution(
+                self._model, begun.plan, self._device, casting, replicas
+            )
+        watch = self._execution.executor.watch
         watch.planned = begun.kinds
         watch.planned_peak_bytes = begun.predicted_peak_bytes
         watch.depends_on_values = begun.depends_on_values
 
-    def run(self, begun: BegunStep) -> None:
+    def do(self, told: object) -> None:
+        """Do what the leader tells."""
+        if isinstance(told, BegunStep):
+            try:
+                self._run(told)
+            except NotFiniteError:
+                # The leader has met it, too, and says what becomes of the run.
+                if self._owned is not None:
+                    self._owned.abandon_step()
+        else:
+            assert self._owned is not None
+            self._owned.answer(told)
+
+    def close(self) -> None:
+        """End the threads, and the store where there is one."""
+        if self._owned is None:
+            self._execution.close()
+        else:
+            self._owned.close()
+
+    def _run(self, begun: BegunStep) -> None:
         num = self._config.batch.num_micro_batches
         block = self._systems.block(num)
         batches = self._dataset.micro_batches(begun.step, num, block)
         device = self._device.torch_device
         forwards = [forward_of(self._model, batch, device) for batch in batches]
-        root = StepRoot(batches, num, begun.loss_scale, self._systems)
+        root = StepRoot(batches, num, begun.loss_scale, self._systems, self._device)
 
         def seed(index: int) -> None:
             seed_micro_batch(self._config.seed, begun.step, block.start + index)
 
+        if self._owned is not None:
+            self._owned.begin_step(begun)
         with self._systems.measured(begun), keeping_freed_memory():
-            self.execution.run(forwards, root, seed)
+            self._execution.run(forwards, root, seed)
+            if self._owned is not None:
+                self._owned.report()
 
 
 def _find_data(begun: BegunRun) -> TokenDataset:

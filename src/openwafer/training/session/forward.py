@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -57,10 +57,27 @@ def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
         ) from cause
 
 
+@dataclass(frozen=True)
+class ModelForward:
+    """The forward of one micro-batch, which returns the loss.
+
+    Attributes:
+        model: that is run.
+        inputs: on the device.
+    """
+
+    model: nn.Module
+    inputs: Inputs
+
+    def __call__(self) -> torch.Tensor:
+        """Run it; see :func:`forward_loss`."""
+        return forward_loss(self.model, self.inputs)
+
+
 def forward_of(model: nn.Module, batch: Batch, device: torch.device) -> Forward:
     """The forward of one micro-batch, whose tensors are on the device; it returns the loss."""
     inputs = {name: tensor.to(device) for name, tensor in model_inputs(model, batch).items()}
-    return partial(forward_loss, model, inputs)
+    return ModelForward(model, inputs)
 
 
 def require_tokens(model: nn.Module, sequence_length: int) -> None:

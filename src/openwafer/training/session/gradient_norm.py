@@ -25,6 +25,15 @@ class GradientNorm:
         norms = tensor_norms(gradients.values(), dtype=self._dtype)
         self._norms.update(zip(gradients, norms, strict=True))
 
+    def take(self, norms: Mapping[str, torch.Tensor]) -> None:
+        """Take norms that another system has found."""
+        self._norms.update(norms)
+
+    def give(self) -> dict[str, torch.Tensor]:
+        """The norms found since the last call, for another system to take."""
+        norms, self._norms = self._norms, {}
+        return norms
+
     def total(self) -> torch.Tensor:
         """The norm over all gradients since the last call, as ``clip_grad_norm_`` has it."""
         norms = [self._norms[name] for name in self._names if name in self._norms]

@@ -64,6 +64,10 @@ class LossScaler:
                 [gradient], overflow, inverse.to(device)
             )
 
+    def note_overflow(self) -> None:
+        """A gradient that another system has is not finite."""
+        self._overflows[torch.device("cpu")] = torch.ones(1)
+
     @property
     def has_overflowed(self) -> bool:
         """Whether a gradient of the step under way is not finite."""

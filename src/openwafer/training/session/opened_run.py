@@ -40,18 +40,28 @@ from openwafer.training.session.mask_updates import MaskUpdates
 from openwafer.training.session.mup import require_same_base
 from openwafer.training.session.noise_meter import NoiseMeter, noise_meter
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
+from openwafer.training.session.pipelined.leading import LeadingStage, lead_stages
+from openwafer.training.session.pipelined.plan import as_one_system, in_stages, is_pipelined
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.run_state import BufferWatch, RunState
-from openwafer.training.session.saved_run import SavedRun, restore_execution
+from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
+from openwafer.training.session.saved_run import SavedRun, on_same_stores, restore_execution
+from openwafer.training.session.shared_stores import store_options, store_set
 from openwafer.training.session.sparse_model import require_same_sparsity, sparse_parameters
 from openwafer.training.session.sparse_products import with_measured_products
 from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.systems import BegunRun, Systems
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import Planned, assemble, plan_run, split_that_fits
+from openwafer.training.stream.assemble import (
+    Planned,
+    StreamOptions,
+    assemble,
+    plan_run,
+    split_that_fits,
+)
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
+from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -73,6 +83,7 @@ class OpenedRun:
         mask_log: knows what becomes of the masks of sparse weights.
         systems: those of the run; ``None`` where there is one.
         steps_done: the number of the next step.
+        stores: what the stores of several systems commit as; ``None`` where none do.
     """
 
     config: RunConfig
@@ -86,11 +97,13 @@ class OpenedRun:
     mask_log: MaskLog
     systems: Systems | None = None
     steps_done: int = 0
+    stores: StoreSet | None = None
 
     def batches(self, step: int) -> tuple[Batch, ...]:
         """The micro-batches of a step that this system computes."""
         num = self.config.batch.num_micro_batches
-        block = None if self.systems is None else self.systems.block(num)
+        is_whole = self.systems is None or is_pipelined(self.config)
+        block = None if is_whole or self.systems is None else self.systems.block(num)
         return self.dataset.micro_batches(step, num, block)
 
     @property
@@ -117,6 +130,7 @@ class OpenedRun:
             buffers=self.buffers.changed(),
             undone=self.trainer.undone,
             noise=() if self.trainer.noise is None else self.trainer.noise.state(),
+            stores=self.stores,
         )
 
     def restore(self, state: RunState) -> None:
@@ -154,26 +168,28 @@ def opened(
     vocab_size = dataset.tokenizer.vocab_size
     require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
-    if saved is None:
-        _require_room(config, folder, vocab_size, store)
-    model, weights = _build(config, folder, vocab_size, is_saved=saved is not None)
+    model, weights = _build(config, folder, vocab_size, store, is_saved=saved is not None)
     config = with_measured_products(config, model)
     optimizers = make_optimizers(model, config, vocab_size)
     tracks, buffers = DiskTracks(), BufferWatch(model)
-    masks = _mask_updates(model, config, folder)
-    if saved is None:
-        masks.draw_first(weights)
+    masks = _mask_updates(model, config, folder, {} if saved is not None else weights)
     noise = noise_meter(config, model)
     notify("planning the step")
-    network = None if systems is None else systems.measure()
     planned = plan_run(
-        make_workload(model, config, vocab_size),
+        make_workload(model, as_one_system(config), vocab_size),
         make_updater(optimizers, model, config),
-        stream_options(config, replace(store, on_transfer=tracks.add), network),
+        _options(config, replace(store, on_transfer=tracks.add), systems),
         folder=folder.store,
         weights=weights.values(),
     )
-    execution = _execute(saved, model, planned, folder, weights, _replicas(config, systems))
+    saved = on_same_stores(saved, planned, folder)
+    stores = store_set(config, planned, saved)
+    if is_pipelined(config) and systems is not None:
+        planned = in_stages(planned, config, vocab_size)
+        execution: Execution = lead_stages(systems, planned, saved, folder, weights)
+    else:
+        replicas = _joined(systems, _begun(config, dataset, planned, saved, stores))
+        execution = _execute(saved, model, planned, folder, weights, replicas)
     weights.clear()
     tracks.recorder = execution.recorder
     try:
@@ -182,19 +198,27 @@ def opened(
         run = OpenedRun(
             config, folder, dataset, model, planned, execution, trainer, buffers, masks.log
         )
-        run.systems = trainer.systems = systems
+        run.systems, run.stores, trainer.systems = systems, stores, systems
         if saved is not None:
             run.restore(saved.state)
-        if systems is not None:
-            systems.begin(_begun(run))
         yield run
     finally:
         execution.close()
         execution.store.close()
 
 
-def _replicas(config: RunConfig, systems: Systems | None) -> Replicas | None:
-    return None if systems is None else systems.replicas_by(config.reduction)
+def _options(config: RunConfig, store: StoreOptions, systems: Systems | None) -> StreamOptions:
+    measured = None if systems is None or is_pipelined(config) else systems.measure()
+    to_disk = store_options(store, config, systems)
+    return stream_options(as_one_system(config), to_disk, measured)
+
+
+def _joined(systems: Systems | None, begun: BegunRun) -> Replicas | None:
+    """Begin the run on the other systems, if there are any; how weights and gradients pass."""
+    if systems is None:
+        return None
+    systems.begin(begun)
+    return systems.replicas_by(begun.config.reduction, begun.owners if begun.shares else {})
 
 
 def _make_trainer(
@@ -205,6 +229,8 @@ def _make_trainer(
     optimizers: Sequence[Optimizer],
     noise: NoiseMeter | None,
 ) -> Trainer:
+    if isinstance(execution, LeadingStage):
+        return execution.trainer(optimizers)
     groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
     schedule = config.schedule.build(config.steps)
     speculation = None
@@ -227,10 +253,16 @@ def _require_room(
 
 
 def _build(
-    config: RunConfig, folder: RunFolder, vocab_size: int, *, is_saved: bool
+    config: RunConfig,
+    folder: RunFolder,
+    vocab_size: int,
+    store: StoreOptions,
+    *,
+    is_saved: bool,
 ) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     """The model, and its initial weights where nothing has been saved."""
     if not is_saved:
+        _require_room(as_one_system(config), folder, vocab_size, store)
         model = build_model(config, vocab_size, folder.path)
         return model, take_weights(model, config)
     written = load_config(folder.config)
@@ -240,24 +272,53 @@ def _build(
     return model, {}
 
 
-def _mask_updates(model: nn.Module, config: RunConfig, folder: RunFolder) -> MaskUpdates:
+def _mask_updates(
+    model: nn.Module, config: RunConfig, folder: RunFolder, initial: Mapping[str, torch.Tensor]
+) -> MaskUpdates:
+    """What changes masks; of initial weights, where a run begins with them, it keeps a picture."""
     parameters = sparse_parameters(model, config)
     step = rewind_step_of(parameters, config.ema)
+    if step is not None and config.shares_store:
+        raise error(
+            "systems-rewind",
+            f"all weights go back to those of step {step}, and store_systems: all has no way to "
+            "tell the owners of records",
+            help="set store_systems to first, or leave rewind_step out",
+        )
     rewinding = None if step is None else Rewinding(step, folder.rewind, model)
-    return MaskUpdates(model, parameters, rewinding)
+    masks = MaskUpdates(model, parameters, rewinding)
+    if initial:
+        masks.draw_first(initial)
+    return masks
 
 
-def _begun(run: OpenedRun) -> BegunRun:
-    plan = run.planned.plan
+def _begun(
+    config: RunConfig,
+    dataset: TokenDataset,
+    planned: Planned,
+    saved: SavedRun | None,
+    stores: StoreSet | None,
+) -> BegunRun:
+    plan = planned.plan
+    is_reopened = saved is not None and saved.checkpoint is None and saved.state.stores is not None
+    ranks = range(config.systems) if config.shares_store else ()
     return BegunRun(
-        run.config,
-        run.dataset.folder.parent.absolute(),
-        run.dataset.fingerprint,
+        config,
+        dataset.folder.parent.absolute(),
+        dataset.fingerprint,
         # Without what was predicted, which is large.
         StepPlan(**{each.name: getattr(plan, each.name) for each in fields(StepPlan)}),
         plan.dry.kinds,
         plan.predicted_peak_bytes,
         plan.dry.depends_on_values,
+        planned.owners,
+        tuple(map(planned.share, ranks)),
+        UpdateCounts() if saved is None else saved.state.counts,
+        dataset.tokenizer.vocab_size,
+        config.path.absolute(),
+        stores,
+        saved.state.steps_done if saved is not None and is_reopened else None,
+        keeps_old=saved is not None and saved.is_chosen,
     )
 
 

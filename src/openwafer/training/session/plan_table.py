@@ -17,6 +17,7 @@ from openwafer.training.metrics.units import (
 from openwafer.training.plan_record import (
     ExpertUse,
     Limit,
+    PipelineUse,
     PlannedLayer,
     PlanRecord,
     SparseUse,
@@ -25,6 +26,17 @@ from openwafer.training.plan_record import (
 
 PLAIN_WIDTH = 140
 HEAD = ("layers", "parameters", "weights", "states", "gradients", "activations")
+STAGE_HEAD = (
+    "stage",
+    "layers",
+    "work",
+    "weights",
+    "states",
+    "gradients",
+    "activations",
+    "passing",
+    "all",
+)
 
 
 def show_plan(plan: PlanRecord, console: Console) -> None:
@@ -39,9 +51,31 @@ def show_plan(plan: PlanRecord, console: Console) -> None:
         table.add_row(*_row(list(alike)))
     console.print(table)
     console.print()
+    if plan.pipeline is not None:
+        console.print(_stages(plan.pipeline))
+        console.print()
     for name, text in _facts(plan):
         console.print(f"{name:<12} {text}", highlight=False)
     console.print()
+
+
+def _stages(pipeline: PipelineUse) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in STAGE_HEAD:
+        table.add_column(title, no_wrap=True)
+    for number, stage in enumerate(pipeline.stages):
+        table.add_row(
+            str(number),
+            stage.first if stage.first == stage.last else f"{stage.first} … {stage.last}",
+            format_share(stage.share),
+            format_bytes(stage.weights_bytes),
+            format_bytes(stage.states_bytes),
+            format_bytes(stage.gradients_bytes),
+            format_bytes(stage.activation_bytes),
+            format_bytes(stage.passing_bytes),
+            format_bytes(stage.total_bytes),
+        )
+    return table
 
 
 def _shared_by_a_row(layer: PlannedLayer) -> tuple[object, ...]:
@@ -74,7 +108,9 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         ("a step needs", f"{format_count(plan.step_flops)} floating-point operations"),
         ("a step moves", _traffic(plan.step_bytes)),
     ]
-    if plan.systems > 1:
+    if plan.pipeline is not None:
+        facts.insert(1, ("stages", _bubble(plan.pipeline)))
+    elif plan.systems > 1:
         facts.insert(
             1, ("systems", f"{plan.systems}; what follows is of the first, with the store")
         )
@@ -89,6 +125,14 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         facts.append(("products", _products(plan.sparse)))
     facts.append(("a step takes", _time(plan)))
     return facts
+
+
+def _bubble(pipeline: PipelineUse) -> str:
+    stages, micro_batches = len(pipeline.stages), pipeline.micro_batches
+    return (
+        f"{stages}, one a system, and {micro_batches} micro-batches a step: each waits "
+        f"{format_share(pipeline.bubble)} of it, ({stages} - 1) / ({micro_batches} + {stages} - 1)"
+    )
 
 
 def _host_peak(num_bytes: int) -> str:

@@ -90,7 +90,7 @@ class Rewinding:
         return self._folder / f"step-{self._step:08d}"
 
     def _keep(self, execution: Execution) -> None:
-        save_checkpoint(execution.store, self._folder, self._step, {})
+        save_checkpoint(execution.records, self._folder, self._step, {})
 
     def _require_copy(self, execution: Execution) -> None:
         if not (self._copy / INDEX_NAME).exists():
@@ -101,7 +101,7 @@ class Rewinding:
                 help="keep the rewind_step that the run began with, go on from a checkpoint of an "
                 "earlier step (--checkpoint), or begin a new run",
             )
-        require_fit(read_checkpoint(self._copy), execution.store.layouts.values())
+        require_fit(read_checkpoint(self._copy), execution.records.layouts.values())
 
 
 def rewind_step_of(parameters: Mapping[str, SparseParameter], ema: float | None) -> int | None:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -69,6 +70,10 @@ class RunFolder:
         """The parameter store's disk tier."""
         return self.path / "store"
 
+    def store_of(self, rank: int) -> Path:
+        """The same of a system, on its own host."""
+        return self.store if rank == 0 else self.path / f"store-{rank}"
+
     @property
     def checkpoints(self) -> Path:
         """Portable checkpoints, a folder each."""
@@ -88,6 +93,13 @@ class RunFolder:
     def set_aside(self) -> Path:
         """A store and checkpoints that a chosen checkpoint has replaced."""
         return self.path / "set-aside"
+
+    def put_aside(self, path: Path) -> None:
+        """Move something of the folder out of the way, if it is there; delete nothing."""
+        if path.exists():
+            self.set_aside.mkdir(exist_ok=True)
+            targets = (self.set_aside / f"{path.name}.{number}" for number in count())
+            path.rename(next(target for target in targets if not target.exists()))
 
     def create(self) -> None:
         """Make the folder for a new run.

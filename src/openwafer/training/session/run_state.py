@@ -17,9 +17,24 @@ from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
 from openwafer.training.stream.link.updates import UpdateCounts
 
-VERSION = 4
-# Without what the last steps were undone for, and the noise of gradients.
+VERSION = 5
+# Without what the last steps were undone for, the noise of gradients, and the stores of systems.
 FIRST_READ_VERSION = 2
+
+
+@dataclass(frozen=True)
+class StoreSet:
+    """Stores of several systems that commit as one.
+
+    Attributes:
+        name: of no others.
+        size: how many there are.
+        dealing: digest of which of them has which arrays.
+    """
+
+    name: str
+    size: Count
+    dealing: str
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,7 @@ class RunState:
         buffers: values of the model's buffers that its forwards have changed.
         undone: of the last steps, whether updates made at once were undone (see ``speculation``).
         noise: smoothed signal and noise of the gradients; empty where they were not measured.
+        stores: those of which a commit is one's; ``None`` where it has all, and in checkpoints.
     """
 
     steps_done: Count
@@ -45,6 +61,7 @@ class RunState:
     buffers: Mapping[str, "BufferState"]
     undone: tuple[bool, ...] = ()
     noise: tuple[float, ...] = ()
+    stores: StoreSet | None = None
 
     def to_json(self) -> Mapping[str, Json]:
         """As the store keeps it."""

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +12,7 @@ from torch import nn
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.folder_lock import standing_still
 from openwafer.training.session.run_folder import RunFolder, quoted
-from openwafer.training.session.run_state import RunState, parse_run_state
+from openwafer.training.session.run_state import RunState, StoreSet, parse_run_state
 from openwafer.training.store import (
     ParameterStore,
     RecordLayout,
@@ -24,7 +23,7 @@ from openwafer.training.store import (
 )
 from openwafer.training.store.checkpoint import NOT_WRITTEN, being_read, require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME
-from openwafer.training.store.manifest import MANIFEST_NAME, read_manifest
+from openwafer.training.store.manifest import manifests_of, read_manifest
 from openwafer.training.store.part_state import Tier
 from openwafer.training.stream.assemble import (
     Planned,
@@ -34,7 +33,8 @@ from openwafer.training.stream.assemble import (
     reopen,
 )
 from openwafer.training.stream.execute.execution import Execution
-from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.replicas.ownership import dealing_of
+from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
 
 Result = TypeVar("Result")
 
@@ -54,18 +54,59 @@ class SavedRun:
     is_chosen: bool = False
 
 
-def find_newest(folder: RunFolder, *, with_store: bool = True) -> SavedRun | None:
+def find_newest(
+    folder: RunFolder,
+    *,
+    with_store: bool = True,
+    step_of: Callable[[StoreSet], int | None] = lambda stores: None,
+) -> SavedRun | None:
     """The saved step to go on from: the store's last commit or a later checkpoint.
 
     ``None`` where the run ended before anything was saved. Without the store it is a checkpoint.
+
+    Args:
+        folder: of the run.
+        with_store: whether it may be the store's.
+        step_of: finds the step at which stores of several systems are opened, if they can be.
     """
-    found = []
-    if with_store and (folder.store / MANIFEST_NAME).exists():
-        manifest = read_manifest(folder.store)
-        found.append(SavedRun(parse_run_state(manifest.state), None))
+    found = _of_store(folder, step_of) if with_store else []
     found += [from_checkpoint(path) for path in list_checkpoints(folder.checkpoints)[-1:]]
     # Of two of the same step the first is taken: the store, which need not be written again.
     return max(found, key=lambda saved: saved.state.steps_done, default=None)
+
+
+def _of_store(folder: RunFolder, step_of: Callable[[StoreSet], int | None]) -> list[SavedRun]:
+    states = {step: parse_run_state(one.state) for step, one in manifests_of(folder.store).items()}
+    if not states:
+        return []
+    # The last is that of the last commit, if there was one.
+    *_, newest = states.values()
+    if newest.stores is None:
+        return [SavedRun(newest, None)]
+    step = step_of(newest.stores)
+    return [] if step is None else [SavedRun(states[step], None)]
+
+
+def on_same_stores(saved: SavedRun | None, planned: Planned, folder: RunFolder) -> SavedRun | None:
+    """A saved step that the stores of a plan can take up: a checkpoint, where records were dealt
+    to systems in another way.
+
+    Raises:
+        OpenwaferError: ``run-stores-dealt``, where there is no checkpoint.
+    """
+    if saved is None or saved.checkpoint is not None or saved.state.stores is None:
+        return saved
+    if saved.state.stores.dealing == dealing_of(planned.plan.layouts, planned.owners):
+        return saved
+    checkpoints = list_checkpoints(folder.checkpoints)
+    if not checkpoints:
+        raise error(
+            "run-stores-dealt",
+            f"the stores of {saved.state.stores.size} systems have records of which each system "
+            "would have others by now, and there is no checkpoint",
+            help="go on with the device_memory and streaming that the run had",
+        )
+    return from_checkpoint(checkpoints[-1])
 
 
 def read_newest(folder: RunFolder, read: Callable[[SavedRun], Result]) -> Result:
@@ -132,10 +173,7 @@ def _set_aside(folder: RunFolder, step: int) -> None:
     checkpoints = list_checkpoints(folder.checkpoints)
     later = [path for path in checkpoints if read_checkpoint(path).step > step]
     for path in (folder.store, *later):
-        if path.exists():
-            folder.set_aside.mkdir(exist_ok=True)
-            targets = (folder.set_aside / f"{path.name}.{number}" for number in count())
-            path.rename(next(target for target in targets if not target.exists()))
+        folder.put_aside(path)
 
 
 def restore_execution(
@@ -146,29 +184,44 @@ def restore_execution(
     replicas: Replicas | None = None,
 ) -> Execution:
     """Execute a plan over the saved arrays, whatever plan and tier they were saved under."""
-    if saved.checkpoint is None:
-        if planned.uses_disk and _same_records(folder.store, planned.plan.layouts):
-            execution = reopen(model, planned, folder=folder.store, replicas=replicas)
-            planned.updater.counts = saved.state.counts.copy()
-            return execution
-        saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
-    assert saved.checkpoint is not None
-    # Before anything is moved or deleted: a config may describe another model by now.
-    require_fit(read_checkpoint(saved.checkpoint), planned.plan.layouts.values())
-    if saved.is_chosen:
-        _set_aside(folder, saved.state.steps_done)
-    # What is still there is no newer than the checkpoint.
-    shutil.rmtree(folder.store, ignore_errors=True)
+    is_shared = replicas is not None and replicas.asking is not None
+    if saved.checkpoint is None and (
+        saved.state.stores is not None
+        or (planned.uses_disk and not is_shared and _has_all(folder.store, planned))
+    ):
+        step = None if saved.state.stores is None else saved.state.steps_done
+        execution = reopen(model, planned, folder=folder.store, replicas=replicas, step=step)
+        planned.updater.counts = saved.state.counts.copy()
+        return execution
+    checkpoint = to_restore(saved, planned.plan.layouts, folder)
     with closed_on_error(create_store(planned, folder.store)) as store:
-        load_checkpoint(saved.checkpoint, store)
-        if planned.uses_disk:
+        replicas = over(store, planned.plan.layouts, replicas)
+        records = records_of(store, replicas)
+        load_checkpoint(checkpoint, records)
+        # Several stores commit when training begins.
+        if planned.uses_disk and records is store:
             store.commit(saved.state.steps_done, saved.state.to_json())
         planned.updater.counts = saved.state.counts.copy()
         return execute(model, planned, store, replicas)
 
 
-def _same_records(store_folder: Path, layouts: Mapping[str, RecordLayout]) -> bool:
-    return dict(read_manifest(store_folder).catalog.layouts) == dict(layouts)
+def to_restore(saved: SavedRun, layouts: Mapping[str, RecordLayout], folder: RunFolder) -> Path:
+    """The saved arrays as a checkpoint that has all records, with no store in their way."""
+    if saved.checkpoint is None:
+        saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
+    assert saved.checkpoint is not None
+    # Before anything is moved or deleted: a config may describe another model by now.
+    require_fit(read_checkpoint(saved.checkpoint), layouts.values())
+    if saved.is_chosen:
+        _set_aside(folder, saved.state.steps_done)
+    # What is still there is no newer than the checkpoint.
+    shutil.rmtree(folder.store, ignore_errors=True)
+    return saved.checkpoint
+
+
+def _has_all(store_folder: Path, planned: Planned) -> bool:
+    """Whether a store has the records of a plan, all of them."""
+    return dict(read_manifest(store_folder).catalog.layouts) == dict(planned.plan.layouts)
 
 
 def _to_checkpoint(state: RunState, folder: RunFolder) -> Path:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from openwafer.training.session.opened_run import OpenedRun
+from openwafer.training.session.owned_records import CommitStep, Flush, gathered_counts
 from openwafer.training.session.run_state import RunState
 from openwafer.training.store import keep_last, list_checkpoints, save_checkpoint
 
@@ -18,9 +19,11 @@ class Saver:
     def __init__(self, run: OpenedRun) -> None:
         self._run = run
         self._store = run.execution.store
+        # The systems, where others than this one have records.
+        self._owners = run.systems if run.config.shares_store else None
         self._state = run.state()
         self._last_checkpoint = -1
-        run.execution.on_updates_applied = self._commit
+        run.execution.on_updates_applied = self._updates_applied
 
     @property
     def commits(self) -> bool:
@@ -31,7 +34,7 @@ class Saver:
         """Make the state the run begins with the first committed one."""
         self._state = self._run.state()
         if self.commits and self._store.step != self._state.steps_done:
-            self._commit()
+            self._commit(is_asked_for=True)
 
     def note_step(self) -> None:
         """Take the run's state at the end of a step, before its updates are applied."""
@@ -43,7 +46,7 @@ class Saver:
 
     def checkpoint(self) -> Path:
         """Write a checkpoint of the last step and delete those that are too many."""
-        self._run.execution.flush()
+        self._flush()
         path = self._write()
         keep_last(self._run.folder.checkpoints, self._run.config.checkpoint.keep)
         return path
@@ -54,7 +57,7 @@ class Saver:
         Returns:
             The checkpoint, or ``None`` where the store's commit is enough.
         """
-        self._run.execution.flush()
+        self._flush()
         if self.commits:
             self._store.commit_wait()
             return None
@@ -62,19 +65,31 @@ class Saver:
 
     def finish(self, *, is_complete: bool) -> Path | None:
         """Make the last step durable; returns its checkpoint where there is to be one."""
-        self._run.execution.flush()
+        self._flush()
         if self.commits:
             self._store.commit_wait()
-        if self.commits and not (is_complete and self._run.config.checkpoint.at_end):
+        # Stores of several systems are of use to as many alone.
+        may_move = self._owners is not None and not is_complete
+        is_wanted = may_move or (is_complete and self._run.config.checkpoint.at_end)
+        if self.commits and not is_wanted:
             return None
         return self.checkpoint()
 
+    def _flush(self) -> None:
+        """Bring the stores of all systems up to date."""
+        if self._owners is not None:
+            self._owners.ask(Flush())
+        self._run.execution.flush()
+
     def _write(self) -> Path:
         state = self._complete_state()
+        if self._owners is not None:
+            counts = gathered_counts(self._owners, state.counts)
+            state = replace(state, counts=counts, stores=None)
         if self._last_checkpoint == state.steps_done:
             return list_checkpoints(self._run.folder.checkpoints)[-1]
         path = save_checkpoint(
-            self._store,
+            self._run.execution.records,
             self._run.folder.checkpoints,
             state.steps_done,
             state.to_json(),
@@ -83,9 +98,16 @@ class Saver:
         self._last_checkpoint = state.steps_done
         return path
 
-    def _commit(self) -> None:
+    def _updates_applied(self) -> None:
+        counts = self._run.execution.updater.counts
+        self._commit(is_asked_for=self._run.execution.is_hook_due(counts.steps_applied))
+
+    def _commit(self, *, is_asked_for: bool = False) -> None:
+        """Commit, as all owners do by themselves unless they have to be asked for it."""
         if self.commits:
             state = self._complete_state()
+            if is_asked_for and self._owners is not None:
+                self._owners.ask(CommitStep(state.steps_done))
             self._store.commit_begin(state.steps_done, state.to_json())
 
     def _complete_state(self) -> RunState:

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
+from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import GeneratedSample, write_sample
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import PlanRecord
@@ -17,6 +18,7 @@ from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,
+    largest_block,
     make_optimizers,
     make_updater,
     make_workload,
@@ -28,8 +30,15 @@ from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
+from openwafer.training.session.pipelined.plan import (
+    as_one_system,
+    in_stages,
+    is_pipelined,
+    not_in_stages,
+)
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
+from openwafer.training.session.run_state import StoreSet
 from openwafer.training.session.saved_model import opened_to_read
 from openwafer.training.session.saved_run import (
     SavedRun,
@@ -38,12 +47,14 @@ from openwafer.training.session.saved_run import (
     naming_checkpoints,
     read_newest,
 )
+from openwafer.training.session.shared_stores import step_finder
 from openwafer.training.session.sparse_products import with_kept_products
 from openwafer.training.session.systems import Systems, require_alone
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import plan_run
+from openwafer.training.stream.assemble import Planned, plan_run
 from openwafer.training.stream.execute.step_hooks import StepHook, each
+from openwafer.training.stream.plan.events.measured import MeasuredStep, measure_step
 
 Result = TypeVar("Result")
 
@@ -82,7 +93,9 @@ class Session:
         self.config, self.folder = _read(source, tuple(overrides), trusts_code)
         self._console = console or Console()
         self._store = store
-        self._systems = systems
+        self._met = systems
+        # A launcher may have started one process: a step of it waits for no other.
+        self._systems = None if systems is None or systems.size == 1 else systems
         if systems is not None:
             self.config = replace(self.config, systems=systems.size)
         self._step_hooks: list[tuple[StepHook, int]] = []
@@ -93,11 +106,39 @@ class Session:
         Raises:
             OpenwaferError: it cannot fit; the text has the numbers.
         """
+        return self._planned().report
+
+    def measure(self) -> tuple[PlanRecord, MeasuredStep | Diagnostic]:
+        """The plan of one of the run's systems, and what its step takes there by layer.
+
+        A warning says why the second is not known, where a step has more to it than is modelled.
+
+        Raises:
+            OpenwaferError: see :meth:`plan`.
+        """
+        planned = self._planned()
+        more = _beyond_the_model(self.config, planned)
+        if more is not None:
+            return planned.report, Diagnostic(
+                Severity.WARNING,
+                "systems-unmodelled",
+                f"the time of a step on {self.config.systems} systems is not foretold for {more}",
+                help="train for a few steps, and see their seconds in metrics.jsonl",
+            )
+        return planned.report, measure_step(
+            planned.plan,
+            planned.updater,
+            planned.device,
+            planned.workload.allocation,
+            len(largest_block(self.config)),
+        )
+
+    def _planned(self) -> Planned:
         self.folder.require_place()
         require_held_out(self.config)
         # What a run would take is timed with its allocator.
         return_large_blocks()
-        config = self._kept_config()
+        config = as_one_system(self._kept_config())
         vocab_size = expected_vocab_size(config)
         with TemporaryDirectory(prefix="openwafer-") as scratch:
             model = build_hollow_model(config, vocab_size, Path(scratch))
@@ -108,7 +149,9 @@ class Session:
             stream_options(config, self._store),
             folder=self.folder.store,
         )
-        return planned.report
+        if is_pipelined(self.config):
+            planned = in_stages(planned, self.config, vocab_size)
+        return planned
 
     def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
         """Call ``hook`` after each ``every``-th step of training, before the step is committed.
@@ -136,7 +179,7 @@ class Session:
         self.folder.require_run()
         with self._leading(), self._held():
             if checkpoint is None:
-                return self._train(find_newest(self.folder))
+                return self._train(find_newest(self.folder, step_of=self._step_finder()))
             return self._train(from_checkpoint(checkpoint, is_chosen=True))
 
     def evaluate(self, num_batches: int | None = None) -> float:
@@ -211,10 +254,10 @@ class Session:
             yield opened
 
     def _leading(self) -> AbstractContextManager[None]:
-        if self._systems is None:
+        if self._met is None:
             require_alone(self.config)
             return nullcontext()
-        return self._systems.leading()
+        return self._met.leading()
 
     @contextmanager
     def _opened(self, saved: SavedRun | None) -> Iterator[OpenedRun]:
@@ -233,8 +276,18 @@ class Session:
                 )
             yield run
 
+    def _step_finder(self) -> Callable[[StoreSet], int | None]:
+        def say(warning: Diagnostic) -> None:
+            text = render(warning)
+            RunLog(self.folder.log).write(text)
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+        return step_finder(self.config, self.folder, self._systems, say)
+
     def _train(self, saved: SavedRun | None) -> TrainResult:
         with self._opened(saved) as run:
+            if self._step_hooks and is_pipelined(self.config):
+                raise not_in_stages("a hook between steps", "it would see one stage's weights")
             for hook, every in self._step_hooks:
                 run.execution.between_steps(hook, each(every))
             return train(run, self._console, RunLog(self.folder.log))
@@ -281,3 +334,14 @@ def _require_place(folder: RunFolder, config: RunConfig) -> None:
                 f"{key} is set to {str(asked)!r}, but the run is the folder {folder.path}",
                 help=f"leave {key} out; to rename or move a run, rename or move its folder",
             )
+
+
+def _beyond_the_model(config: RunConfig, planned: Planned) -> str | None:
+    """What the systems of a run do that those of the events do not."""
+    if is_pipelined(config):
+        return "stages of a pipeline"
+    if config.shares_store:
+        return "a store on all systems (store_systems: all)"
+    if config.reduction is not Reduction.ORDERED:
+        return "gradients that the library adds (reduction: fast)"
+    return "a store on disk" if planned.uses_disk else None

@@ -79,12 +79,12 @@ def count_step(config: RunConfig) -> StepCount:
     Raises:
         OpenwaferError: the model cannot be built, or takes no such tokens.
     """
-    dense = _in_16_bit(config)
+    dense = in_16_bit(config)
     vocab_size = expected_vocab_size(dense)
     with TemporaryDirectory(prefix="openwafer-") as scratch:
         model = build_hollow_model(dense, vocab_size, Path(scratch))
     workload = make_workload(model, dense, vocab_size)
-    names = _repeated_layers(model)
+    names = repeated_layers(model)
     walk = faked(partial(_walk, workload, names))
     num_tokens = dense.batch.sequence_length
     sparse = _sparse_shares(model, config)
@@ -102,7 +102,8 @@ def count_step(config: RunConfig) -> StepCount:
     )
 
 
-def _in_16_bit(config: RunConfig) -> RunConfig:
+def in_16_bit(config: RunConfig) -> RunConfig:
+    """One sample of a run on one system, in 16-bit and without zeros."""
     return replace(
         config,
         batch=BatchConfig(size=1, sequence_length=config.batch.sequence_length),
@@ -110,11 +111,12 @@ def _in_16_bit(config: RunConfig) -> RunConfig:
         weights=Weights.BF16,
         sparsity=None,
         activation_sparsity=None,
+        noise_scale=None,
         systems=1,
     )
 
 
-def _repeated_layers(model: nn.Module) -> list[str]:
+def repeated_layers(model: nn.Module) -> list[str]:
     """The layers of the kind that holds most parameters, of module lists where there are any."""
     outer = [layer for layer in partition(model).modules if layer.parent is None]
     listed = [layer for layer in outer if _is_listed(model, layer.name)]

@@ -1,4 +1,4 @@
-"""The systems of a run: one leads and has the store, the others compute their share of each step.
+"""The systems of a run: one leads, and all compute their share of each step.
 
 All of them run the same steps: the leader tells each one when it begins. The micro-batches of a
 step are dealt in blocks of neighbours, in the order of the ranks, so that gradients can be summed
@@ -7,13 +7,14 @@ micro-batches are known on all systems, which so refuse a step together.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import psutil
 import torch
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -21,13 +22,48 @@ from openwafer.training.collectives.group import Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.reduced_sums import Reduction
-from openwafer.training.collectives.signals import LEADER, TICK_SECONDS, Leading, Signal
+from openwafer.training.collectives.signals import (
+    LEADER,
+    TICK_SECONDS,
+    Leading,
+    Signal,
+    gathered,
+)
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.run_state import StoreSet
 from openwafer.training.stream.execute.call_kinds import CallKind
+from openwafer.training.stream.link.updates import UpdateCounts
+from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare
 from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.replicas.run_store import Asking
 from openwafer.training.stream.step_plan import StepPlan
 
-GROUPS: Final = ("signals", "losses", "weights", "gradients")
+GROUPS: Final = ("signals", "losses", "weights", "gradients", "records", "commits")
+
+
+class NotFiniteError(Exception):
+    """A loss or a gradient norm is NaN or infinite; nothing of its step was applied.
+
+    Attributes:
+        what: the loss of which micro-batch, or the norm, with its value.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+@dataclass(frozen=True)
+class MeasuredSystems:
+    """What systems have found out of themselves.
+
+    Attributes:
+        network: how fast weights and gradients pass.
+        hosts: what the host of each has.
+    """
+
+    network: NetworkRates
+    hosts: tuple[HostMemory, ...]
 
 
 @dataclass(frozen=True)
@@ -42,6 +78,14 @@ class BegunRun:
         kinds: of calls that it has room for.
         predicted_peak_bytes: see :class:`StreamPlan`.
         depends_on_values: whether passes of one kind may take different memory.
+        owners: the system in whose store a record is.
+        shares: what the store of each system holds; empty where the leader has all.
+        counts: of the updates applied before.
+        vocab_size: of the tokenizer.
+        folder: of the run, where each system's own disk has its store.
+        stores: what the stores commit as; ``None`` where they do not.
+        store_step: at which the stores are opened; ``None`` makes new ones.
+        keeps_old: whether stores that are there are set aside, and not deleted.
     """
 
     config: RunConfig
@@ -51,6 +95,14 @@ class BegunRun:
     kinds: tuple[CallKind, ...]
     predicted_peak_bytes: int
     depends_on_values: bool
+    owners: Mapping[str, int]
+    shares: tuple[StoreShare, ...]
+    counts: UpdateCounts
+    vocab_size: int
+    folder: Path
+    stores: StoreSet | None
+    store_step: int | None
+    keeps_old: bool
 
 
 @dataclass(frozen=True)
@@ -97,9 +149,11 @@ class Systems:
         meeting: where they meet.
 
     Attributes:
+        meeting: where they met.
         rank, size: this system's index, and how many there are.
         replicas: how weights and gradients pass, which are added in the order of a loop.
         signals: what the leader tells.
+        records: the systems as parts of records pass between the leader and their owners.
         last_step: what the last step cost each of them; empty before.
 
     Raises:
@@ -107,8 +161,10 @@ class Systems:
     """
 
     def __init__(self, meeting: Meeting) -> None:
+        self.meeting = meeting
         self.rank, self.size = meeting.rank, meeting.size
-        self.signals, self._losses, weights, gradients = meeting.groups(GROUPS)
+        self.signals, self._losses, weights, gradients, *others = meeting.groups(GROUPS)
+        self.records, self._commits = others
         self.replicas = Replicas(weights, gradients)
         self.last_step: list[SystemStep] = []
         ticks = min(TICK_SECONDS, meeting.timeout_seconds / 4)
@@ -153,31 +209,83 @@ class Systems:
             with suppress(OpenwaferError):
                 self._leading.end()
 
-    def replicas_by(self, reduction: Reduction) -> Replicas:
-        """How weights and gradients pass where these are added in that way."""
-        return replace(self.replicas, reduction=reduction)
+    def replicas_by(self, reduction: Reduction, owners: Mapping[str, int]) -> Replicas:
+        """How weights and gradients pass where these are added in that way.
 
-    def measure(self) -> NetworkRates:
-        """How fast weights and gradients pass; on the leader, which tells the others to help."""
+        Args:
+            reduction: see :class:`Replicas`.
+            owners: of records; empty where the leader has all.
+        """
+        asking = Asking(self.records, self.ask) if owners and self.is_leader else None
+        return replace(self.replicas, reduction=reduction, owners=owners, asking=asking)
+
+    def ask(self, content: object) -> None:
+        """Tell the others what an owner of records is to do; on the leader, between two steps."""
+        assert self._leading is not None
+        self._leading.tell(Signal.ASK, content)
+        self._leading.go_on()
+
+    def gathered(self, own: object, what: str) -> list[object]:
+        """What each system gives, in the order of their ranks; all of them call this."""
+        return gathered(self._losses, own, what)
+
+    def agree(self, step: int) -> None:
+        """Return when all systems are ready to commit a step.
+
+        Raises:
+            OpenwaferError: ``rank-lost``, ``ranks-differ``.
+        """
+        found = self._commits.gather(torch.tensor([step]), f"its commit of step {step}")
+        steps = [int(one.item()) for one in found]
+        if len(set(steps)) > 1:
+            raise error(
+                "ranks-differ",
+                f"systems are about to commit different steps: {steps}, in the order of ranks",
+                help="report this; the run goes on from its last step",
+            )
+
+    def measure(self) -> MeasuredSystems:
+        """What the systems are able to; on the leader, which tells the others to help."""
         if self._leading is not None:
             self._leading.tell(Signal.MEASURE)
         passing = self.replicas
-        found = measure_network(passing.weights, passing.gradients, self._losses)
+        network = measure_network(passing.weights, passing.gradients, self._losses)
+        own = torch.tensor([psutil.virtual_memory().available])
+        free = self._losses.gather(own, "how much memory its host has")
         if self._leading is not None:
             self._leading.go_on()
-        return found
+        hosts = [
+            HostMemory(rank.host, int(bytes_of.item()))
+            for rank, bytes_of in zip(self.ranks, free, strict=True)
+        ]
+        return MeasuredSystems(network, tuple(hosts))
 
-    def begin(self, run: BegunRun) -> None:
+    def begin(self, run: object) -> None:
         """Tell the others of a run."""
-        self._tell(Signal.BEGIN, run)
+        assert self._leading is not None
+        self._leading.tell(Signal.BEGIN, run)
+        self._leading.go_on()
 
     @contextmanager
     def step(self, begun: BegunStep) -> Iterator[None]:
         """Context of a step on all systems."""
         assert self._leading is not None
         self._leading.tell(Signal.STEP, begun)
-        with self.measured(begun):
-            yield
+        try:
+            with self.measured(begun):
+                yield
+        except NotFiniteError:
+            # All systems have met it, and listen again.
+            self._leading.go_on()
+            raise
+        self._leading.go_on()
+
+    @contextmanager
+    def doing(self, content: object) -> Iterator[None]:
+        """Context in which the others do, between two steps, what they are told."""
+        assert self._leading is not None
+        self._leading.tell(Signal.STEP, content)
+        yield
         self._leading.go_on()
 
     @contextmanager
@@ -224,11 +332,6 @@ class Systems:
             sum(one.waited_seconds for one in waiting),
             float(sum(group.traffic.received_bytes for group in passing)),
         )
-
-    def _tell(self, signal: Signal, content: object) -> None:
-        assert self._leading is not None
-        self._leading.tell(signal, content)
-        self._leading.go_on()
 
     def block(self, num_micro_batches: int) -> range:
         """Indices of this system's micro-batches.

@@ -18,11 +18,12 @@ from openwafer.training.session.forward import forward_of
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.noise_meter import NoiseMeter
+from openwafer.training.session.owned_records import ApplyStep, GradientReport, gathered_reports
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome, Speculation, require_same
-from openwafer.training.session.step_root import NotFiniteError, StepRoot
-from openwafer.training.session.systems import BegunStep, Systems
+from openwafer.training.session.step_root import StepRoot
+from openwafer.training.session.systems import BegunStep, NotFiniteError, Systems
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.execute.execution import Execution
 
@@ -100,23 +101,26 @@ class Trainer:
         Raises:
             NotFiniteError: a loss is; the store is as it was before the step.
         """
-        factor = self._schedule(step)
-        for group, peak in zip(self._groups, self._peaks, strict=True):
-            group["lr"] = peak * factor
+        self._set_rates(step)
         if self._speculation is not None:
             self._speculation.begin_step()
         self._pass = partial(self._run, step, batches)
         self._outcome = self._pass()
         return self._loss
 
+    def _set_rates(self, step: int) -> None:
+        factor = self._schedule(step)
+        for group, peak in zip(self._groups, self._peaks, strict=True):
+            group["lr"] = peak * factor
+
     def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
-        device = self._execution.device.torch_device
-        forwards = [forward_of(self._model, batch, device) for batch in batches]
+        device = self._execution.device
+        forwards = [forward_of(self._model, batch, device.torch_device) for batch in batches]
         if self.noise is not None:
             forwards = self.noise.begin_pass(forwards)
         scale = self._scale
         num_micro_batches = self._config.batch.num_micro_batches
-        root = StepRoot(batches, num_micro_batches, scale, self.systems)
+        root = StepRoot(batches, num_micro_batches, scale, self.systems, device)
         seed = partial(seed_micro_batch, self._config.seed, step)
         begun: AbstractContextManager[None] = nullcontext()
         if self.systems is not None:
@@ -124,12 +128,21 @@ class Trainer:
         with begun, keeping_freed_memory():
             # The leader has the first block: its micro-batches count from 0.
             self._execution.run(forwards, root, seed)
-        self.num_tokens = root.num_tokens
-        pairs = zip(root.losses, root.shares, strict=True)
-        self._loss = math.fsum(loss * share for loss, share in pairs)
+            self._take_reports()
+        self.num_tokens = sum(report.num_tokens for report in root.reports)
+        self._loss = root.loss
         self._total = None if self._config.clip_norm is None else self._norm.total()
         norm = None if self._total is None else self._total.item()
         return Outcome(root.losses, norm)
+
+    def _take_reports(self) -> None:
+        """Take what other systems know of the gradients of their records."""
+        if self.systems is None or not self._config.shares_store:
+            return
+        for report in gathered_reports(self.systems, GradientReport()):
+            self._norm.take(report.norms)
+            if report.has_overflowed and self.scaler is not None:
+                self.scaler.note_overflow()
 
     def decide(self) -> Decision:
         """Decide about the gradients, which are complete, and move the loss scale.
@@ -193,7 +206,11 @@ class Trainer:
             self._speculation.undone = undone
 
     def apply(self, decision: Decision) -> None:
-        """Apply or discard the gradients."""
+        """Apply or discard the gradients, on all systems."""
+        if self.systems is not None and self._config.shares_store:
+            steps_applied = self._execution.updater.counts.steps_applied + 1
+            is_hooked = self._execution.is_hook_due(steps_applied)
+            self.systems.ask(ApplyStep(decision.coefficient, is_hooked=is_hooked))
         if decision.coefficient is None:
             self._execution.discard_gradients()
         else:

@@ -24,6 +24,7 @@ from openwafer.training.metrics import (
     StepWriter,
     ValidationPoint,
     write_environment,
+    write_tokens,
 )
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.activation_sparsity import describe_activations
@@ -31,6 +32,7 @@ from openwafer.training.session.allocator import returning_holes
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
+from openwafer.training.session.law_watch import LawWatch, token_identity, watch_by_law
 from openwafer.training.session.mup import remark_on_widths
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.plan_table import show_plan
@@ -39,7 +41,7 @@ from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.sparse_products import describe_products
 from openwafer.training.session.step_meter import StepMeter
-from openwafer.training.session.step_root import NotFiniteError
+from openwafer.training.session.systems import NotFiniteError
 from openwafer.training.store import list_checkpoints
 from openwafer.training.store.checkpoint import NOT_WRITTEN
 from openwafer.training.stream.plan.report import to_json
@@ -86,6 +88,9 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
             console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
     # Asked for before there is a run in the folder, as there may be no such documents.
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)
+    law = watch_by_law(run.config, run.dataset)
+    for warning in () if law is None else law.warnings():
+        console.print(render(warning), markup=False, highlight=False, soft_wrap=True)
     _describe(run)
     with ExitStack() as stack:
         stack.enter_context(returning_holes(run.planned.report.predicted_host_bytes))
@@ -100,6 +105,7 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
             ),
             stack.enter_context(_progress(run, console)),
         )
+        loop.judge_by(law, log)
         interruption = stack.enter_context(Interruption())
         result = loop.run(interruption)
     for line in describe_activations(run.model):
@@ -113,6 +119,7 @@ def _describe(run: OpenedRun) -> None:
     """Write what the run folder says of the run before its first step."""
     folder = run.folder
     run.dataset.tokenizer.save(folder.path)
+    write_tokens(folder.path, token_identity(run.dataset))
     write_environment(folder.path, device=str(run.execution.device.torch_device))
     atomic_file.write_text(folder.plan, to_json(run.planned.report))
     run.mask_log.write_pictures(folder.path)
@@ -197,6 +204,11 @@ class _Loop:
         self._meter = StepMeter(run.execution, run.trainer.noise)
         self._trace = Trace()
         self._loss = math.nan
+        self._law: LawWatch | None = None
+
+    def judge_by(self, law: LawWatch | None, log: RunLog) -> None:
+        """Tell, from now on, whether held-out losses are those that a law expects."""
+        self._law, self._log = law, log
 
     def run(self, interruption: Interruption) -> TrainResult:
         run = self._run
@@ -301,8 +313,13 @@ class _Loop:
             return
         loss = evaluate(self._run.opened_model, self._held_out, num_batches)
         step = self._run.steps_done - 1
-        self._lines.validation.append(ValidationPoint(step, loss))
-        self._progress.note(f"step {step + 1}: validation loss {loss:.4f}")
+        point, text = ValidationPoint(step, loss), f"step {step + 1}: validation loss {loss:.4f}"
+        if self._law is not None:
+            point = self._law.judged(step, loss)
+            text += f"; {self._law.tell(point)}"
+            self._log.write(text)
+        self._lines.validation.append(point)
+        self._progress.note(text)
 
     def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:
         run = self._run

@@ -20,7 +20,7 @@ from openwafer.training.store.checkpoint_shards import ShardReader, write_shards
 from openwafer.training.store.dtype_names import dtype_name
 from openwafer.training.store.json_state import Json, json_copy
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout
-from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import offset_in_whole, whole_name, whole_specs
 
 SHARD_BYTES = 1 << 30
@@ -29,7 +29,7 @@ NOT_WRITTEN = "checkpoint-not-written"
 
 
 def save_checkpoint(
-    store: ParameterStore,
+    store: Records,
     folder: Path,
     step: int,
     state: Mapping[str, Json],
@@ -67,7 +67,7 @@ def save_checkpoint(
     return final
 
 
-def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
+def load_checkpoint(folder: Path, store: Records) -> Checkpoint:
     """Fill the weights and states of a store, wherever they are placed, from a checkpoint.
 
     Commit afterwards to make a store with a folder durable. Before anything is changed, raises
@@ -75,7 +75,13 @@ def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
     """
     head = read_checkpoint(folder)
     require_fit(head, store.layouts.values())
-    shards = ShardReader(folder)
+    fill_from(head, store)
+    return head
+
+
+def fill_from(head: Checkpoint, store: Records) -> None:
+    """Fill the weights and states of a store from a checkpoint, which has all its arrays."""
+    shards = ShardReader(head.folder)
     for part in KEPT_PARTS:
         for layout in store.layouts.values():
             with store.lent(layout.name, (part,), fresh=(part,)) as loan:
@@ -86,7 +92,6 @@ def load_checkpoint(folder: Path, store: ParameterStore) -> Checkpoint:
                         shards.read(stored, view, offset_in_whole(place.spec))
                     else:
                         loan.tensor(place.spec.name, part).copy_(shards.read_whole(stored))
-    return head
 
 
 def list_checkpoints(folder: Path) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ from openwafer.atomic_file import sync_path
 from openwafer.json_files import path_named
 from openwafer.training.store.checkpoint_index import INDEX_NAME, StoredArray, broken
 from openwafer.training.store.layout import ArrayPlace, ArraySpec, Part
-from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.record_access import Records
 from openwafer.training.store.safetensors_file import (
     cut_into_shards,
     read_header,
@@ -24,7 +24,7 @@ from openwafer.training.store.slices import offset_in_whole, whole_name, whole_s
 
 
 def write_shards(
-    store: ParameterStore, folder: Path, part: Part, shard_bytes: int
+    store: Records, folder: Path, part: Part, shard_bytes: int
 ) -> dict[str, StoredArray]:
     """Write all arrays of one part of all records, and say where each went. Raises OSError.
 
@@ -155,9 +155,7 @@ class ShardReader:
         return self._headers[path.name][name]
 
 
-def _stream(
-    store: ParameterStore, part: Part
-) -> Generator[tuple[ArraySpec, memoryview], None, None]:
+def _stream(store: Records, part: Part) -> Generator[tuple[ArraySpec, memoryview], None, None]:
     layouts = [layout for layout in store.layouts.values() if layout.parts[part]]
     loans = deque(store.borrow(layout.name, (part,), read_only=True) for layout in layouts[:1])
     try:

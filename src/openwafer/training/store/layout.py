@@ -100,6 +100,11 @@ class RecordLayout:
         return round_up(places[-1].end_bytes, PAGE_BYTES) if places else 0
 
     @property
+    def num_bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(map(self.part_bytes, Part))
+
+    @property
     def kept_parts(self) -> tuple[Part, ...]:
         """The parts with bytes that outlive the process."""
         return tuple(part for part in KEPT_PARTS if self.part_bytes(part))

@@ -22,6 +22,8 @@ from openwafer.training.store.slots import NUM_SLOTS, Version
 from openwafer.training.store.store_file import FILE_NAME, FilePlan, PartKey
 
 MANIFEST_NAME = "manifest.json"
+READY_NAME = "manifest-ready.json"
+"""Of a step that may be committed once other stores are ready, too."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,18 @@ class Manifest:
         )
 
 
-def read_manifest(folder: Path) -> Manifest:
+def manifests_of(folder: Path) -> dict[int, Manifest]:
+    """By their steps, what a store can be opened at: its last commit, and one that was ready.
+
+    Raises `store-manifest-broken`, `store-format`.
+    """
+    there = [name for name in (READY_NAME, MANIFEST_NAME) if (folder / name).exists()]
+    return {found.step: found for found in (read_manifest(folder, name) for name in there)}
+
+
+def read_manifest(folder: Path, name: str = MANIFEST_NAME) -> Manifest:
     """Read the manifest of a store. Raises `store-never-committed`, `store-manifest-broken`..."""
-    path = folder / MANIFEST_NAME
+    path = folder / name
     try:
         data = path.read_bytes()
     except FileNotFoundError as cause:

@@ -50,9 +50,11 @@ class Traffic:
 class StoreOptions:
     """How the store talks to the disk.
 
-    `io_unit_bytes`, the size of one read or write, is a multiple of 4096. A wait that sees no
-    transfer end for `stall_seconds` is reported as stuck. `on_transfer` is called from the I/O
-    threads; it must return at once and raise nothing.
+    `agree`, given a step that is ready to be committed, returns when it may be: for several stores
+    that commit as one, each of which can then be opened at that step or the one before. It is
+    called from an I/O thread. `io_unit_bytes`, the size of one read or write, is a multiple of
+    4096. A wait that sees no transfer end for `stall_seconds` is reported as stuck. `on_transfer`
+    is called from the I/O threads; it must return at once and raise nothing.
     """
 
     io_unit_bytes: int = 8 << 20
@@ -61,3 +63,4 @@ class StoreOptions:
     stall_seconds: float = 120.0
     file_io: FileIo = field(default_factory=FileIo)
     on_transfer: TransferListener | None = None
+    agree: Callable[[int], None] | None = None

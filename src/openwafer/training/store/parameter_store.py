@@ -90,17 +90,22 @@ class ParameterStore:
         ring_bytes: int,
         options: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
         read_only: bool = False,
+        step: int | None = None,
     ) -> "ParameterStore":
         """Open a store at its last committed step; parts in DRAM are read and verified now.
+
+        With `step`, at that one, which is the last committed or was ready to be.
 
         `placement` None keeps the one it was made with. With `read_only` nothing is locked and
         nothing written, nor can be; the caller sees to it that no process writes.
 
         Raises `store-missing`, `store-locked`, `store-never-committed`, `store-manifest-broken`,
-        `store-format`, `store-file-size`, `store-corrupt`, `store-placement`.
+        `store-format`, `store-step`, `store-file-size`, `store-corrupt`, `store-placement`.
         """
-        open_folder = StoreFolder.open_read_only if read_only else StoreFolder.open
-        opened, manifest = open_folder(folder, options.file_io)
+        if read_only:
+            opened, manifest = StoreFolder.open_read_only(folder, options.file_io)
+        else:
+            opened, manifest = StoreFolder.open(folder, options.file_io, step)
         catalog = manifest.catalog
         try:
             if placement is not None:
@@ -360,7 +365,11 @@ class ParameterStore:
 
     def _publish(self, pending: PendingCommit, versions: Mapping[PartKey, Version]) -> None:
         manifest = Manifest(pending.step, pending.state, self._catalog, versions)
-        self._require_folder().publish(manifest)
+        folder = self._require_folder()
+        if self._options.agree is not None:
+            folder.prepare(manifest)
+            self._options.agree(pending.step)
+        folder.publish(manifest)
 
     def _require_folder(self) -> StoreFolder:
         if self._folder is None:

@@ -8,7 +8,13 @@ from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 from openwafer.training.store.direct_io import FileIo
-from openwafer.training.store.manifest import MANIFEST_NAME, Manifest, read_manifest
+from openwafer.training.store.manifest import (
+    MANIFEST_NAME,
+    READY_NAME,
+    Manifest,
+    manifests_of,
+    read_manifest,
+)
 from openwafer.training.store.store_file import FILE_NAME, StoreFile
 
 
@@ -47,12 +53,17 @@ class StoreFolder:
         return cls(path, lock, file)
 
     @classmethod
-    def open(cls, path: Path, file_io: FileIo) -> tuple["StoreFolder", Manifest]:
-        """Lock a folder, read its manifest and open its file."""
+    def open(cls, path: Path, file_io: FileIo, step: int | None) -> tuple["StoreFolder", Manifest]:
+        """Lock a folder, read its manifest and open its file.
+
+        With a step, that is the one committed from here on, be it so far or ready to be.
+        """
         if not path.is_dir():
             raise error("store-missing", f"there is no folder {path}", help="check the path")
         lock = _locked(path)
         try:
+            if step is not None:
+                _settle_on(path, step)
             manifest = read_manifest(path)
             num_bytes = manifest.catalog.file_plan.num_bytes
             file = StoreFile.open(path / FILE_NAME, num_bytes, file_io)
@@ -71,6 +82,10 @@ class StoreFolder:
         num_bytes = manifest.catalog.file_plan.num_bytes
         file = StoreFile.open(path / FILE_NAME, num_bytes, file_io, os.O_RDONLY)
         return cls(path, None, file), manifest
+
+    def prepare(self, manifest: Manifest) -> None:
+        """Let the store be opened at a manifest's step, too. Raises OSError."""
+        self.file.file_io.replace(self.path / READY_NAME, manifest.encode())
 
     def publish(self, manifest: Manifest) -> None:
         """Make a manifest the committed one. Raises OSError."""
@@ -92,6 +107,27 @@ def _locked(path: Path) -> FolderLock:
             f"the parameter store {path} is {cause}",
             help="wait until that process ends, end it, or use another folder",
         ) from cause
+
+
+def _settle_on(path: Path, step: int) -> None:
+    """Make a step the committed one, and the only one.
+
+    Bytes of another step that was ready are overwritten from here on.
+    """
+    found, ready = manifests_of(path), path / READY_NAME
+    if step not in found:
+        steps = ", ".join(map(str, sorted(found))) or "none"
+        raise error(
+            "store-step",
+            f"the parameter store {path} does not hold step {step}, but {steps}",
+            help="go on from a checkpoint",
+        )
+    is_committed = (path / MANIFEST_NAME).exists() and read_manifest(path).step == step
+    if is_committed:
+        ready.unlink(missing_ok=True)
+    else:
+        ready.replace(path / MANIFEST_NAME)
+    sync_path(path)
 
 
 def _refuse_committed_store(path: Path) -> None:

@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final
 
 import psutil
 import torch
@@ -18,9 +17,7 @@ from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier
-from openwafer.training.stream.device.cuda import CudaDevice
-from openwafer.training.stream.device.device import CpuDevice, Device
-from openwafer.training.stream.device.weights import refuse_write
+from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.call_kinds import Members, call_kind
 from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execute.execution import (
@@ -33,6 +30,11 @@ from openwafer.training.stream.execute.pass_watch import ROOT
 from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
+from openwafer.training.stream.plan.chosen_device import (
+    ChosenDevice,
+    has_own_memory,
+    make_device,
+)
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import (
@@ -42,7 +44,14 @@ from openwafer.training.stream.plan.host_peak import (
     resident_beside,
     resident_now,
 )
-from openwafer.training.stream.plan.placement import HostBudget, StorePlacement, StoreTier, place
+from openwafer.training.stream.plan.placement import (
+    HostBudget,
+    StorePlacement,
+    StoreTier,
+    merged,
+    place_shares,
+)
+from openwafer.training.stream.plan.refused_models import check_gradients_are_dense, refuse_uses
 from openwafer.training.stream.plan.refused_systems import refuse_systems
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
@@ -53,10 +62,18 @@ from openwafer.training.stream.plan.step_time import Beside, Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
-from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.replicas.ownership import (
+    FIRST_RANK,
+    HostMemory,
+    StoreShare,
+    StoreSystems,
+    fair_bytes,
+    fullest_share,
+    owners_of,
+    share_of,
+)
+from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
 from openwafer.training.stream.schedule import UpdateTiming
-
-HOST_SHARE: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -82,7 +99,13 @@ class StreamOptions:
             arrive instead, where a disk tier can undo them; the caller runs a step again that
             turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
         by_expert: whether the experts of one weight may stream one by one.
-        systems: ranks that run a step together; one of them has the store.
+        systems: ranks that run a step together.
+        systems_timeout_seconds: after which a silent rank of a user's own loop counts as lost; rank
+            0, which may wait for another one, after twice as long.
+        averages_gradients: whether gradients of such a loop are the ranks' mean, not their sum.
+        store_systems: which of them have records in their stores.
+        store_bytes: host memory for the store of each of those ranks, where it is known what they
+            have; empty where all are on this host.
         network: how fast weights and gradients pass between them, where that is known.
         store: options of the store.
     """
@@ -103,8 +126,18 @@ class StreamOptions:
     may_speculate: bool = False
     by_expert: bool = True
     systems: int = 1
+    systems_timeout_seconds: float = 600.0
+    averages_gradients: bool = False
+    store_systems: StoreSystems = StoreSystems.FIRST
+    store_bytes: tuple[int, ...] = ()
     network: NetworkRates | None = None
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
+
+    @property
+    def chosen_device(self) -> ChosenDevice:
+        """Where the model is to run."""
+        cap, rate = self.device_memory_bytes, self.link_bytes_per_second
+        return ChosenDevice(self.device, cap, rate, self.systems)
 
     @property
     def timing(self) -> UpdateTiming:
@@ -118,7 +151,8 @@ class Planned:
 
     Attributes:
         plan: the step on the device.
-        placement: the records on the host.
+        owners: the rank in whose store a record is.
+        placements: where the records of each rank that has any live on its host.
         updater: update rules and counts.
         device: where the model will run.
         options: what was asked for.
@@ -130,7 +164,8 @@ class Planned:
     """
 
     plan: StreamPlan
-    placement: StorePlacement
+    owners: Mapping[str, int]
+    placements: tuple[StorePlacement, ...]
     updater: Updater
     device: Device
     options: StreamOptions
@@ -138,6 +173,18 @@ class Planned:
     folder: Path | None
     request: PlanRequest
     beside_bytes: int | None
+
+    @property
+    def placement(self) -> StorePlacement:
+        """Where all records live, on the hosts of their owners."""
+        return merged(self.placements)
+
+    def share(self, rank: int) -> StoreShare:
+        """What the store of a rank holds."""
+        layouts = share_of(self.plan.layouts, self.owners, rank)
+        placement = self.placements[rank]
+        ring_bytes = placement.ring_bytes + self._lent_bytes
+        return StoreShare(layouts, placement.tiers, ring_bytes, self.uses_disk)
 
     @cached_property
     def report(self) -> PlanRecord:
@@ -198,7 +245,7 @@ class Planned:
             if self.plan.mode is Mode.RESIDENT and self.device.torch_device.type == "cpu":
                 of_gradients += held.while_resident
             beside = self.beside_bytes + grown_bytes + of_experts + of_gradients
-            peak = host_peak(beside, self.plan, self.placement, self.ring_bytes)
+            peak = host_peak(beside, self.plan, self.share(FIRST_RANK))
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
         return replace(described, sparse=self._sparse(), systems=self.options.systems)
@@ -235,9 +282,13 @@ class Planned:
 
     @property
     def ring_bytes(self) -> int:
-        """Bytes of the store's ring, in which lie the weights of a device that is host memory."""
+        """Bytes of the stores' rings, in which lie the weights of a device that is host memory."""
+        return self.placement.ring_bytes + len(self.placements) * self._lent_bytes
+
+    @cached_property
+    def _lent_bytes(self) -> int:
         is_shared = self.uses_disk and not self.device.is_asynchronous
-        return self.placement.ring_bytes + (lent_bytes(self.plan) if is_shared else 0)
+        return lent_bytes(self.plan) if is_shared else 0
 
 
 def plan_run(
@@ -264,14 +315,40 @@ def plan_run(
             ``sparse-gradient`` for embeddings that make sparse gradients.
     """
     options = _for_systems(options)
-    device, model = make_device(options), workload.model
-    _check_gradients_are_dense(model)
-    lay_out = _lay_out(model, updater, options)
+    workload = replace(workload, meets_others=options.systems > 1)
+    device, model = make_device(options.chosen_device), workload.model
+    check_gradients_are_dense(model)
     host = _host_budget(options, folder)
     split_at = split_that_fits(model, updater, options, folder=folder)
-    split = split_at()
+    request = _request(workload, updater, options, device, split_at(), folder)
+    with unseen(workload):
+        plan = make_plan(request, split_at)
+    if options.systems > 1:
+        refuse_systems(plan)
+    refuse_uses(model, plan)
+    speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
+    owners = owners_of(plan.layouts, options.systems, options.store_systems)
+    placements = _place(plan, owners, options, host, speculates=speculates)
+    if Tier.DISK not in merged(placements).tiers.values():
+        # What is in DRAM alone cannot be undone.
+        plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
+    again = replace(request, workload=replace(workload, model=bare_copy(model)))
+    beside_bytes = resident_beside((*model.parameters(), *weights))
+    what = plan, owners, placements, updater, device, options, workload
+    return Planned(*what, folder, again, beside_bytes)
+
+
+def _request(
+    workload: Workload,
+    updater: Updater,
+    options: StreamOptions,
+    device: Device,
+    split: Partition,
+    folder: Path | None,
+) -> PlanRequest:
+    lay_out = _lay_out(workload.model, updater, options)
     layouts: Mapping[str, RecordLayout] = lay_out(split)
-    request = PlanRequest(
+    return PlanRequest(
         workload=workload,
         split=split,
         lay_out=lay_out,
@@ -287,17 +364,21 @@ def plan_run(
         default_activations=options.default_activations,
         prefetch_layers=options.prefetch_layers,
     )
-    with unseen(workload):
-        plan = make_plan(request, split_at)
-    _refuse_uses(model, plan, options)
-    speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
-    placement = place(plan.layouts, _for_mode(host, plan.mode), speculates=speculates)
-    if Tier.DISK not in placement.tiers.values():
-        # What is in DRAM alone cannot be undone.
-        plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
-    again = replace(request, workload=replace(workload, model=bare_copy(model)))
-    beside_bytes = resident_beside((*model.parameters(), *weights))
-    return Planned(plan, placement, updater, device, options, workload, folder, again, beside_bytes)
+
+
+def _place(
+    plan: StreamPlan,
+    owners: Mapping[str, int],
+    options: StreamOptions,
+    host: HostBudget,
+    *,
+    speculates: bool,
+) -> tuple[StorePlacement, ...]:
+    """Where the records of each rank that has any live."""
+    budgets = [
+        _for_mode(replace(host, budget_bytes=each), plan.mode) for each in _store_bytes(options)
+    ]
+    return place_shares(plan.layouts, owners, budgets, speculates=speculates)
 
 
 def split_that_fits(
@@ -313,7 +394,12 @@ def split_that_fits(
     sliced = expert_weights(model, updater) if may_slice else {}
     any_split = _any_split(model, options, sliced)
     host = _for_mode(_host_budget(options, folder), options.mode)
-    return split_for_host(model, any_split, _lay_out(model, updater, options), host)
+    lay_out = _lay_out(model, updater, options)
+
+    def fullest(split: Partition) -> Mapping[str, RecordLayout]:
+        return fullest_share(lay_out(split), options.systems, options.store_systems)
+
+    return split_for_host(model, any_split, fullest, host)
 
 
 def _for_systems(options: StreamOptions) -> StreamOptions:
@@ -322,6 +408,12 @@ def _for_systems(options: StreamOptions) -> StreamOptions:
     Which experts a rank uses depends on its tokens, and all ranks fetch the same. No rank undoes
     what another one has seen.
     """
+    if options.mode is Mode.PIPELINED:
+        raise error(
+            "pipelined-loop",
+            "mode is pipelined, and a loop of your own runs on one system, which has no stages",
+            help="leave mode out, or train by openwafer.Session and openwafer train",
+        )
     if options.systems == 1:
         return options
     if options.mode is Mode.RESIDENT:
@@ -340,7 +432,7 @@ def _overlaps(device: Device, options: StreamOptions) -> bool:
 
 
 def _host_budget(options: StreamOptions, folder: Path | None) -> HostBudget:
-    return HostBudget(options.tier, _host_bytes(options), folder is not None)
+    return HostBudget(options.tier, min(_store_bytes(options)), folder is not None)
 
 
 def _lay_out(
@@ -352,47 +444,6 @@ def _lay_out(
         state_arrays=updater.state_arrays,
         keeps_gradients=options.keeps_gradients,
     )
-
-
-def _check_gradients_are_dense(model: nn.Module) -> None:
-    for path, module in model.named_modules():
-        is_embedding = isinstance(module, nn.Embedding | nn.EmbeddingBag)
-        if is_embedding and module.sparse and module.weight.requires_grad:
-            raise error(
-                "sparse-gradient",
-                f"{path or 'the model'} has sparse=True, and the parameter store keeps gradients "
-                "whole",
-                help="build it with sparse=False; an optimizer then moves the rows that got no "
-                "gradient, too, if it has a momentum or a weight decay",
-            )
-
-
-def _refuse_uses(model: nn.Module, plan: StreamPlan, options: StreamOptions) -> None:
-    if options.systems > 1:
-        refuse_systems(plan)
-    if plan.mode is Mode.STREAMED:
-        _check_max_norms(model)
-        for name in plan.dry.written:
-            refuse_write(name)
-        for name in plan.dry.offset:
-            raise error(
-                "weight-by-offset",
-                f"the model's forward reads {name!r} by as_strided with a storage_offset, and "
-                "weights that are streamed share their storage",
-                help="leave storage_offset out, which then is the tensor's own, and take a part of "
-                "the weight first: weight[2:].as_strided(size, stride)",
-            )
-
-
-def _check_max_norms(model: nn.Module) -> None:
-    for path, module in model.named_modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
-            raise error(
-                "weights-written",
-                f"{path or 'the model'} scales its weights to max_norm={module.max_norm} in every "
-                "forward, and weights that are streamed are only written by the optimizer",
-                help="scale what the embedding returns instead, or let the model be resident",
-            )
 
 
 def assemble(
@@ -417,8 +468,10 @@ def assemble(
     if weights is None:
         check_own_memory(model)
     with closed_on_error(create_store(planned, folder)) as store:
-        write_weights(store, dict(model.named_parameters()) if weights is None else weights)
-        planned.updater.initialise(store)
+        replicas = over(store, planned.plan.layouts, replicas)
+        records = records_of(store, replicas)
+        write_weights(records, dict(model.named_parameters()) if weights is None else weights)
+        planned.updater.initialise(records)
         return execute(model, planned, store, replicas)
 
 
@@ -431,32 +484,26 @@ def closed_on_error(store: ParameterStore) -> Iterator[ParameterStore]:
 
 
 def create_store(planned: Planned, folder: Path | None) -> ParameterStore:
-    """The store of a planned run, all zero. ``folder`` is used only by a plan that uses disk."""
-    return ParameterStore.create(
-        planned.plan.layouts.values(),
-        planned.placement.tiers,
-        folder=folder if planned.uses_disk else None,
-        ring_bytes=planned.ring_bytes,
-        options=planned.options.store,
-    )
+    """The first rank's store, all zero. ``folder`` is used only by a plan that uses disk."""
+    return planned.share(FIRST_RANK).create(folder, planned.options.store)
 
 
 def reopen(
-    model: nn.Module, planned: Planned, *, folder: Path, replicas: Replicas | None = None
+    model: nn.Module,
+    planned: Planned,
+    *,
+    folder: Path,
+    replicas: Replicas | None = None,
+    step: int | None = None,
 ) -> Execution:
-    """Open the store of an earlier run at its last commit, under the plan's placement.
+    """Open the store of an earlier run at its last commit, or at a step of it, as planned.
 
     The records must be those of the plan (``planned.plan.layouts``); a run planned with others
-    takes the checkpoint's way. The caller restores ``planned.updater.counts`` from the
-    store's state.
+    takes the checkpoint's way. The caller restores ``planned.updater.counts`` from the state.
     """
-    store = ParameterStore.open(
-        folder,
-        placement=planned.placement.tiers,
-        ring_bytes=planned.ring_bytes,
-        options=planned.options.store,
-    )
-    with closed_on_error(store):
+    share = planned.share(FIRST_RANK)
+    with closed_on_error(share.open(folder, planned.options.store, step)) as store:
+        replicas = over(store, planned.plan.layouts, replicas)
         return execute(model, planned, store, replicas)
 
 
@@ -466,7 +513,7 @@ def execute(
     """Execute a plan over a store that holds the model's records."""
     casting = partial(autocast, planned.device.torch_device, planned.workload.autocast_dtype)
     context = StepContext(planned.timing, casting, replicas)
-    if _has_own_memory(planned.device):
+    if has_own_memory(planned.device):
         for buffer in model.buffers():
             # The same tensor object, so that whoever holds it sees the values of training.
             buffer.data = buffer.to(planned.device.torch_device)
@@ -485,16 +532,12 @@ def execute(
         adopt(planned.plan)
         watch.admit = Admission(copied, planned.request, planned.plan, adopt)
         return execution
-    kind = DeviceResidentExecution if _has_own_memory(planned.device) else ResidentExecution
+    kind = DeviceResidentExecution if has_own_memory(planned.device) else ResidentExecution
     return kind(model, store, planned.updater, planned.device, context)
 
 
-def _has_own_memory(device: Device) -> bool:
-    return device.torch_device.type != "cpu"
-
-
 def _mode(options: StreamOptions, updater: Updater, device: Device) -> Mode | None:
-    if not (updater.keeps_masters and _has_own_memory(device)):
+    if not (updater.keeps_masters and has_own_memory(device)):
         return options.mode
     if options.mode is Mode.RESIDENT:
         raise error(
@@ -508,43 +551,7 @@ def _mode(options: StreamOptions, updater: Updater, device: Device) -> Mode | No
 
 def _resident_state_bytes(layouts: Iterable[RecordLayout], updater: Updater, device: Device) -> int:
     states = sum(layout.part_bytes(Part.STATES) for layout in layouts)
-    return states + (foreach_bytes(updater.optimizers) if _has_own_memory(device) else 0)
-
-
-def make_device(options: StreamOptions) -> Device:
-    """The device of the options.
-
-    Raises:
-        OpenwaferError: ``device-unknown`` when there is no such name, ``device-missing`` when
-            it is not there, ``systems-device``.
-    """
-    name = options.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch_device = torch.device(name)
-    except RuntimeError as cause:
-        raise error(
-            "device-unknown",
-            f"torch knows no device {options.device!r}",
-            help="write auto, cpu, cuda or cuda:1",
-        ) from cause
-    if options.systems > 1 and torch_device.type != "cpu":
-        raise error(
-            "systems-device",
-            f"{options.systems} systems train on the CPU, and the device is {torch_device}",
-            help="set streaming.device to cpu, or train on one system",
-        )
-    if torch_device.type == "cpu":
-        return CpuDevice(options.device_memory_bytes, options.link_bytes_per_second)
-    if torch_device.type == "cuda" and (torch_device.index or 0) < torch.cuda.device_count():
-        return CudaDevice(torch_device, options.device_memory_bytes)
-    raise error(
-        "device-missing",
-        f"the device {options.device!r} is not here",
-        notes=(f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices",),
-        help="use device: cpu, or install a torch build for this accelerator",
-    )
+    return states + (foreach_bytes(updater.optimizers) if has_own_memory(device) else 0)
 
 
 def _timing(
@@ -557,20 +564,24 @@ def _timing(
 
     What is undone is run again, so a step has to repeat its bits, as it does on the CPU.
     """
-    repeats = not _has_own_memory(device) or torch.are_deterministic_algorithms_enabled()
+    repeats = not has_own_memory(device) or torch.are_deterministic_algorithms_enabled()
     if not (options.may_speculate and repeats and folder is not None):
         return options.timing
     num_bytes = sum(layout.part_bytes(part) for layout in layouts for part in Part)
     uses_disk = options.tier is StoreTier.DISK or (
-        options.tier is StoreTier.AUTO and num_bytes > _host_bytes(options)
+        options.tier is StoreTier.AUTO and num_bytes > sum(_store_bytes(options))
     )
     return UpdateTiming.ON_PUSH if uses_disk else options.timing
 
 
-def _host_bytes(options: StreamOptions) -> int:
-    if options.host_memory_bytes is not None:
-        return options.host_memory_bytes
-    return int(psutil.virtual_memory().available * HOST_SHARE)
+def _store_bytes(options: StreamOptions) -> tuple[int, ...]:
+    """Host memory for the store of each rank that has one."""
+    if options.store_bytes:
+        return options.store_bytes
+    free_bytes = psutil.virtual_memory().available
+    num_stores = options.systems if options.store_systems is StoreSystems.ALL else 1
+    hosts = [HostMemory("here", free_bytes)] * num_stores
+    return fair_bytes(hosts, options.host_memory_bytes)
 
 
 def _any_split(model: nn.Module, options: StreamOptions, sliced: Mapping[str, int]) -> SplitAt:

@@ -17,6 +17,7 @@ from openwafer.training.store.layout import (
 )
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import array_named, slice_of, wholes
 from openwafer.training.store.update_rules import (
     LOW_BITS,
@@ -97,7 +98,7 @@ def array_of(name: str, parameter: torch.Tensor) -> ArraySpec:
     return ArraySpec(name, parameter.dtype, tuple(parameter.shape), strides)
 
 
-def write_weights(store: ParameterStore, parameters: Mapping[str, torch.Tensor]) -> None:
+def write_weights(store: Records, parameters: Mapping[str, torch.Tensor]) -> None:
     """Write initial weights into a new store, record by record.
 
     Weights that lie in a file leave the memory again once they are written.

@@ -15,11 +15,12 @@ from torch import nn
 
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.record_access import Records
 from openwafer.training.stream.device.device import ALWAYS_METERED, Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.followed_schedule import is_checking
+from openwafer.training.stream.execute.followed_schedule import check_followed, is_checking
 from openwafer.training.stream.execute.gradient_watchers import (
     GradientWatchers,
     MicroBatchWatcher,
@@ -29,12 +30,13 @@ from openwafer.training.stream.execute.micro_batches import (
     run_forward,
     run_in_rotation,
 )
+from openwafer.training.stream.execute.pushes_in_turn import push_in_turn
 from openwafer.training.stream.execute.step_hooks import IsDue, StepEnd, StepHook, StepHooks
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import Arrays
-from openwafer.training.stream.replicas.replica_link import Replicas, replica_link
+from openwafer.training.stream.replicas.replica_link import Replicas, records_of, replica_link
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -65,7 +67,8 @@ class Execution(Protocol):
     A step is :meth:`run`, then :meth:`complete_step` or :meth:`discard_gradients`.
 
     Attributes:
-        store: home of weights and states.
+        store: home of weights and states, on this rank.
+        records: those of all ranks of the run; may be asked for between two steps.
         updater: the update rules and the update counts.
         recorder: times and device memory.
         device: where the model runs.
@@ -74,6 +77,7 @@ class Execution(Protocol):
     """
 
     store: ParameterStore
+    records: Records
     updater: Updater
     recorder: Recorder
     device: Device
@@ -109,6 +113,9 @@ class Execution(Protocol):
         The store is brought up to date for it, which a step otherwise leaves to the next. What the
         hook writes is a part of the step: it is committed with it.
         """
+
+    def is_hook_due(self, steps_applied: int) -> bool:
+        """Whether some hook is called after so many steps."""
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """Run forward and backward of all micro-batches; their gradients are summed.
@@ -164,6 +171,8 @@ class StreamedExecution:
         context: StepContext,
     ) -> None:
         self.store = store
+        replicas = context.replicas
+        self.records = records_of(store, replicas)
         self.updater = updater
         self.device = device
         self.on_updates_applied: Callable[[], None] = lambda: None
@@ -177,11 +186,15 @@ class StreamedExecution:
             weights.unbind(record)
         self._autocast = context.autocast
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
-        self._replica_link = replica_link(context.replicas, weights, plan.split, self.link)
+        self._replica_link = replica_link(replicas, weights, plan.split, self.link)
         link = self._replica_link or self.link
         self.executor = Executor(model, plan.split, weights, link, device, self.recorder)
-        self.executor.checks_schedule = is_checking()
+        if is_checking():
+            elsewhere = plan.layouts.keys() - store.layouts.keys()
+            self.executor.check = partial(check_followed, elsewhere=elsewhere)
         self.executor.casts.is_checking = True
+        if self._replica_link is not None and replicas is not None:
+            push_in_turn(self.executor, self._replica_link, replicas)
         self.adopt(plan)
         # Gradients that arrive are of the next step, so those of the last must be gone by then.
         self.executor.on_backward = self.flush
@@ -190,6 +203,11 @@ class StreamedExecution:
         """Run by a plan from the next pass on."""
         self._plan = plan
         self.executor.follow(plan.timed(self.link.timing))
+
+    @property
+    def plan(self) -> StepPlan:
+        """What passes go by."""
+        return self._plan
 
     def update_on(self, timing: UpdateTiming, coefficient: float = 1.0) -> None:
         """Say when the next step is updated, whose plan is of updates on push.
@@ -236,6 +254,10 @@ class StreamedExecution:
         """See :class:`Execution`."""
         self._step_hooks.add(hook, is_due)
 
+    def is_hook_due(self, steps_applied: int) -> bool:
+        """See :class:`Execution`."""
+        return self._step_hooks.is_any_due(steps_applied)
+
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
         try:
@@ -276,10 +298,10 @@ class StreamedExecution:
             self._end_step()
 
     def _end_step(self) -> None:
-        lent = partial(self.store.lent, parts=KEPT_PARTS)
+        lent = partial(self.records.lent, parts=KEPT_PARTS)
         with self.device.host_section(), torch.no_grad():
             steps_applied = self.updater.counts.steps_applied
-            self._step_hooks.call(StepEnd(steps_applied, self.store.layouts, lent))
+            self._step_hooks.call(StepEnd(steps_applied, self.records.layouts, lent))
         self.on_updates_applied()
 
     def end_open_pass(self) -> None:
@@ -329,6 +351,7 @@ class ResidentExecution:
     ) -> None:
         self._autocast = context.autocast
         self.store = store
+        self.records: Records = store
         self.updater = updater
         self.device = device
         self.on_updates_applied: Callable[[], None] = lambda: None
@@ -373,6 +396,10 @@ class ResidentExecution:
     def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
         """See :class:`Execution`."""
         self._step_hooks.add(hook, is_due)
+
+    def is_hook_due(self, steps_applied: int) -> bool:
+        """See :class:`Execution`."""
+        return self._step_hooks.is_any_due(steps_applied)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""

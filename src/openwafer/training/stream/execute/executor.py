@@ -34,7 +34,7 @@ from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
 from openwafer.training.stream.execute.attachment import attach
 from openwafer.training.stream.execute.expert_pass import ExpertPass
-from openwafer.training.stream.execute.followed_schedule import check_followed
+from openwafer.training.stream.execute.followed_schedule import Check
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.micro_batch_order import MicroBatchOrder
 from openwafer.training.stream.execute.nested_records import NestedRecords
@@ -80,7 +80,7 @@ class Executor:
         order: of micro-batches.
         on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
             ended, when a backward begins.
-        checks_schedule: whether every pass is compared with its schedule.
+        check: compares every pass with its schedule; ``None`` without.
         pause: what happens where a layer begins; the rotation of micro-batches replaces it.
         push: takes a record's gradients to the host side.
     """
@@ -116,7 +116,7 @@ class Executor:
         self.calling: Callable[[str, Function, Any, Any], Any] = _call
         self.pause: Callable[[Layer], int] | None = None
         self.push: Callable[[str], None] = self._push
-        self.checks_schedule = False
+        self.check: Check | None = None
         self._phase = Phase.IDLE
         self._walk = Walk()
         self._layers = {layer.name: layer for layer in split.layers}
@@ -246,12 +246,12 @@ class Executor:
     def _check_schedule(self) -> None:
         schedule, log = self.schedule, self.log
         was_followed = bool(self._walk.actions) and not log.unplanned
-        if schedule is None or not was_followed or not self.checks_schedule:
+        if schedule is None or not was_followed or self.check is None:
             return
         num_backwards = sum(action.kind is Kind.BACKWARD for action in schedule.actions)
         if len(log.backward) == num_backwards and not self.nested:
             records_of = {name: layer.records for name, layer in self._layers.items()}
-            check_followed(schedule, log.executed, records_of)
+            self.check(schedule, log.executed, records_of)
 
     def _leave_pass(self) -> None:
         self._phase = Phase.IDLE

@@ -6,7 +6,7 @@ environment variable ``OPENWAFER_CHECK_SCHEDULE=1`` does the same in any process
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -25,8 +25,16 @@ def is_checking() -> bool:
     return os.environ.get("OPENWAFER_CHECK_SCHEDULE") == "1"
 
 
+Check: TypeAlias = Callable[[Schedule, Sequence[Entry], Mapping[str, Sequence[str]]], None]
+"""See :func:`check_followed`."""
+
+
 def check_followed(
-    schedule: Schedule, executed: Sequence[Entry], records_of: Mapping[str, Sequence[str]]
+    schedule: Schedule,
+    executed: Sequence[Entry],
+    records_of: Mapping[str, Sequence[str]],
+    *,
+    elsewhere: Collection[str] = (),
 ) -> None:
     """Compare what a pass did with its schedule.
 
@@ -39,12 +47,15 @@ def check_followed(
         schedule: of a pass that met no layer beside it, and whose backward came to its end.
         executed: kind and target of everything done.
         records_of: records that a layer needs, by its name.
+        elsewhere: records that another rank updates.
 
     Raises:
         OpenwaferError: ``schedule-not-followed``, with the layer at which the two part.
     """
     planned = [(action.kind, action.target) for action in schedule.actions]
-    problems = [*_parting(planned, executed), *_updates(schedule.timing, executed, records_of)]
+    problems = [*_parting(planned, executed)]
+    own = [one for one in executed if one[0] in COMPUTE or one[1] not in elsewhere]
+    problems += _updates(schedule.timing, own, records_of)
     if problems:
         raise error(
             "schedule-not-followed",

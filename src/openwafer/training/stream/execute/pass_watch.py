@@ -22,6 +22,8 @@ from openwafer.training.stream.execute.call_kinds import CallKind, Members, call
 
 Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[CallKind]], None]
 """Makes room for a call, given the kinds of earlier ones whose graphs live, or refuses it."""
+Agree: TypeAlias = Callable[[CallKind, Any, Any, Sequence[CallKind] | None], None]
+"""Lets all systems begin a call, given those kinds, or ``None`` where there is room for it."""
 
 ROOT: Final = "forward"
 MAX_KINDS: Final = 10_000
@@ -40,6 +42,7 @@ class PassWatch:
         planned_peak_bytes: device bytes at the peak of a planned step.
         depends_on_values: whether passes of one kind may differ, so that every one is metered.
         admit: asked before a call of the model that is not within the planned ones.
+        agree: asked before every call, where other systems make it, too; it makes room.
         met: kinds of the calls of the pass under way, or of the last one.
     """
 
@@ -48,6 +51,7 @@ class PassWatch:
         self.planned_peak_bytes = 0
         self.depends_on_values = False
         self.admit: Admit | None = None
+        self.agree: Agree | None = None
         self.met: list[CallKind] = []
         self._members = Members.of(model)
         self._device = device
@@ -70,10 +74,14 @@ class PassWatch:
         """
         kind = call_kind(self._members, function, args, kwargs, self._device.torch_device)
         self._note_living()
-        if function == ROOT and self.admit is not None and self._device.budget_bytes is not None:
-            living = [kind for kind, _ in self._living]
-            if living or not (self._is_planned(kind) or self._is_metered_only(kind)):
-                self.admit(kind, args, kwargs, living)
+        lacks_room, living = False, [kind for kind, _ in self._living]
+        if function == ROOT and self._device.budget_bytes is not None:
+            has_room = self._is_planned(kind) or self._is_metered_only(kind)
+            lacks_room = bool(living) or not has_room
+        if self.agree is not None:
+            self.agree(kind, args, kwargs, living if lacks_room else None)
+        elif self.admit is not None and lacks_room:
+            self.admit(kind, args, kwargs, living)
         return kind
 
     def _note_living(self) -> None:

@@ -6,16 +6,15 @@ from contextlib import AbstractContextManager
 import torch
 from torch import nn
 
-from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.execution import Root, Seed
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
+from openwafer.training.stream.execute.pushes_in_turn import push_in_turn
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.replicas.replica_link import Replicas, replica_link
-from openwafer.training.stream.schedule import Kind
 from openwafer.training.stream.step_plan import StepPlan
 
 
@@ -53,14 +52,8 @@ class ReplicaExecution:
         self._link = link
         self.executor = Executor(model, plan.split, weights, link, device, self.recorder)
         self.executor.casts.is_checking = True
-        if replicas.reduction is Reduction.ORDERED:
-            self.executor.gradients.keeps_parts = True
-            self.executor.push = self._push_parts
+        push_in_turn(self.executor, link, replicas)
         self.executor.follow(plan)
-
-    def _push_parts(self, record: str) -> None:
-        self.executor.log.executed.append((Kind.PUSH, record))
-        self._link.push_parts(record, self.executor.gradients.take_parts(record))
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed) -> None:
         """Run forward and backward of this rank's micro-batches; see :class:`Execution`."""

@@ -11,7 +11,7 @@ three apply it by :class:`RecordUpdates`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -188,6 +188,10 @@ class StoreLink:
             self._watch(gradients)
             self._pushes.take(record, Arrived(gradients))
 
+    def host_section(self) -> AbstractContextManager[object]:
+        """Context in which tensors made, and sums that have come, belong to the host."""
+        return self._device.host_section()
+
     def push_zeros(self, records: Sequence[str]) -> None:
         """See :class:`HostLink`."""
         if self.watchers:
@@ -268,6 +272,18 @@ class StoreLink:
         with self.lent(record, Part.GRADIENTS, changes=True) as loan, torch.no_grad():
             loan.tensor(name, Part.GRADIENTS).copy_(gradient)
         self.kept.add(record, name)
+
+    def take_kept(self, record: str) -> dict[str, torch.Tensor]:
+        """Copies of the gradients of a record that wait for their step, and are kept no more."""
+        layout = self.store.layouts[record].parts[Part.GRADIENTS]
+        names = [p.spec.name for p in layout if self.kept.is_waiting(record, p.spec.name)]
+        if not names:
+            return {}
+        self._pushes.finish()
+        with self.lent(record, Part.GRADIENTS) as loan:
+            found = {name: loan.tensor(name, Part.GRADIENTS).clone() for name in names}
+        self.kept.discard(names)
+        return found
 
     @contextmanager
     def lent(self, record: str, part: Part, *, changes: bool = False) -> Iterator[Loan]:

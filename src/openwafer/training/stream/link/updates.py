@@ -16,7 +16,8 @@ from openwafer.training.store.layout import (
     RecordLayout,
     laid_out_like,
 )
-from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.parameter_store import Loan
+from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.store.update_rules import (
     LOW_BITS,
@@ -247,7 +248,7 @@ class Updater:
             keeps_average=self.average_decay is not None,
         )
 
-    def initialise(self, store: ParameterStore) -> None:
+    def initialise(self, store: Records) -> None:
         """Fill the states of a new store that do not start at zero."""
         for record, layout in store.layouts.items():
             fills = dict(self._fills(layout))
@@ -279,9 +280,13 @@ class Updater:
                 gradient_scale=step.coefficient,
                 averaging=self.averaging(name, step.steps_before),
             )
-            self.counts.num_updates[name] = count + 1
-            if self.average_decay is not None:
-                self.counts.num_averaged[name] = step.steps_before + 1
+            self.count(name, step.steps_before)
+
+    def count(self, name: str, steps_before: int) -> None:
+        """Count an update of a parameter, in the step after so many."""
+        self.counts.num_updates[name] = self.counts.updates_of(name) + 1
+        if self.average_decay is not None:
+            self.counts.num_averaged[name] = steps_before + 1
 
     def averaging(self, name: str, steps_before: int) -> Averaging | None:
         """How the average of a parameter moves in the step after so many, if averages are kept."""

@@ -2,8 +2,8 @@
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
+from openwafer.training.stream.loop.loop_systems import LoopSystems, refuse_other_gradient
 from openwafer.training.stream.loop.model_checks import check_in_place, check_transforms
 from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
 from openwafer.training.stream.loop.stored_states import StoredStates
@@ -22,7 +23,7 @@ from openwafer.training.stream.loop.stored_values import StoredValues
 from openwafer.training.stream.records import weights_of
 
 
-class _NoStates(defaultdict[Any, Any]):
+class NoStates(defaultdict[Any, Any]):
     """What an optimizer's own step finds, which has no gradients to use states with."""
 
 
@@ -32,25 +33,31 @@ class LoopHooks:
     Args:
         model: its parameters are released, their weights in the store.
         execution: streams them.
+        systems: those that run the loop, where there are several; this one leads.
 
     Attributes:
         ledger: follows the gradients.
     """
 
-    def __init__(self, model: nn.Module, execution: StreamedExecution) -> None:
+    def __init__(
+        self, model: nn.Module, execution: StreamedExecution, systems: LoopSystems | None = None
+    ) -> None:
         self._model = model
+        self._systems = systems
         self._execution = execution
         self._parameters = dict(model.named_parameters())
         self._name_of = {id(parameter): name for name, parameter in self._parameters.items()}
-        self._frozen = [name for name, p in self._parameters.items() if not p.requires_grad]
+        self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
         self._saving: nn.Module | None = None
         self._undo = ExitStack()
         self._names = {
-            optimizer: [self._name_of[id(parameter)] for parameter in _parameters_of(optimizer)]
+            optimizer: [self._name_of[id(parameter)] for parameter in parameters_of(optimizer)]
             for optimizer in execution.updater.optimizers
         }
         self.ledger = GradientLedger(execution, self._names)
         self._values = StoredValues(execution, self._parameters, self.ledger)
+        if systems is not None:
+            self._values.shown = systems.shown
         self._states = {
             optimizer: StoredStates(execution, {name: self._parameters[name] for name in held})
             for optimizer, held in self._names.items()
@@ -70,6 +77,8 @@ class LoopHooks:
         self._release_parameters()
         self._execution.executor.on_begin_pass = self._begin_pass
         self._execution.executor.on_backward = self.ledger.begin_backward
+        if self._systems is not None:
+            self._systems.lead(self._execution, self.ledger)
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise copied(self._model)
@@ -121,13 +130,17 @@ class LoopHooks:
                 self._values.write_weights,
                 self._values.replace_weights,
                 self._values.gradient,
-                self._values.set_gradient,
+                self._values.set_gradient if self._systems is None else self._set_gradient,
                 self._note_differentiated,
                 lambda: self._saving is not None,
                 partial(copied, self._model),
             )
             home_of(parameter, home)
         self._execution.executor.weights.release_as(ReleasedParameter)
+
+    def _set_gradient(self, name: str, gradient: torch.Tensor | None) -> None:
+        refuse_other_gradient(name, gradient)
+        self._values.set_gradient(name, gradient)
 
     # The model.
 
@@ -140,33 +153,16 @@ class LoopHooks:
                 module.register_state_dict_pre_hook(self._begin_saving),
                 # torch marks this hook with an attribute, which a bound method does not take.
                 module.register_state_dict_post_hook(partial(self._fill_state_dict)),
-                module.register_load_state_dict_pre_hook(_refuse_assignment),
+                module.register_load_state_dict_pre_hook(refuse_assignment),
             ):
                 self._undo.callback(handle.remove)
 
     def _check_frozen(self, _model: nn.Module, _args: object) -> None:
-        for name in self._frozen:
-            if self._parameters[name].requires_grad:
-                raise error(
-                    "parameter-unfrozen",
-                    f"{name!r} requires a gradient now and did not when the run was planned, so "
-                    "that there is no room for one",
-                    help="call streamed.close(), unfreeze, and stream the model anew",
-                )
+        check_frozen(self._frozen)
 
     def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """``model.to(...)`` and the like; refused before it has changed anything."""
-        model = self._model
-        for dtype, device in {(p.dtype, p.device) for p in self._parameters.values()}:
-            made = function(torch.empty(0, dtype=dtype, device=device))
-            if (made.dtype, made.device) != (dtype, device):
-                raise error(
-                    "streamed-model-moved",
-                    f"this {type(model).__name__} is streamed with {dtype} weights on {device}, "
-                    f"and is to have {made.dtype} ones on {made.device}",
-                    help="call streamed.close(), change the model, and stream it anew",
-                )
-        return type(model)._apply(model, function, recurse)  # noqa: SLF001 - what it stands in for
+        return apply_in_place(self._model, function, recurse=recurse)
 
     def _begin_saving(self, module: nn.Module, _prefix: str, _keeps_vars: bool) -> None:
         if self._saving is None or module is self._model:
@@ -200,7 +196,7 @@ class LoopHooks:
         ):
             self._undo.callback(handle.remove)
         self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
-        self._replace(optimizer, "add_param_group", partial(_refuse_group, optimizer))
+        self._replace(optimizer, "add_param_group", partial(refuse_group, optimizer))
 
     def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(owner, name, function)
@@ -220,9 +216,10 @@ class LoopHooks:
 
     def begin_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
-        self._execution.end_open_pass()
-        self._check_in_place()
-        self._execution.updater.read(optimizer)
+        with nullcontext() if self._systems is None else self._systems.stepping():
+            self._execution.end_open_pass()
+            self._check_in_place()
+            self._execution.updater.read(optimizer)
         self._take_states(optimizer)
         self._values.take_weights()
         self._values.take_gradients()
@@ -231,7 +228,7 @@ class LoopHooks:
             self.ledger.step(optimizer)
             self._values.give_weights()
         self.ledger.looks_empty = True
-        optimizer.state = _NoStates(dict)
+        optimizer.state = NoStates(dict)
 
     def _is_overflown(self, optimizer: Optimizer) -> bool:
         """Whether a ``GradScaler`` has told a fused optimizer to leave this step out."""
@@ -264,9 +261,45 @@ class LoopHooks:
         """Let the optimizer's states be in the store, if the loop has given it others, those."""
         given = optimizer.state
         if not isinstance(given, StoredStates):
-            if not isinstance(given, _NoStates):
+            if not isinstance(given, NoStates):
                 self._states[optimizer].take_all(given)
             optimizer.state = self._states[optimizer]  # type: ignore[assignment]
+
+
+def apply_in_place(
+    model: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], *, recurse: bool
+) -> Any:
+    """``model.to(...)`` and the like of a model that is streamed.
+
+    Raises:
+        OpenwaferError: ``streamed-model-moved``, before anything has changed.
+    """
+    for dtype, device in {(p.dtype, p.device) for p in model.parameters()}:
+        made = function(torch.empty(0, dtype=dtype, device=device))
+        if (made.dtype, made.device) != (dtype, device):
+            raise error(
+                "streamed-model-moved",
+                f"this {type(model).__name__} is streamed with {dtype} weights on {device}, "
+                f"and is to have {made.dtype} ones on {made.device}",
+                help="call streamed.close(), change the model, and stream it anew",
+            )
+    return type(model)._apply(model, function, recurse)  # noqa: SLF001 - what it stands in for
+
+
+def check_frozen(parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
+    """Refuse a forward where one of these requires a gradient now.
+
+    Raises:
+        OpenwaferError: ``parameter-unfrozen``.
+    """
+    for name, parameter in parameters:
+        if parameter.requires_grad:
+            raise error(
+                "parameter-unfrozen",
+                f"{name!r} requires a gradient now and did not when the run was planned, so "
+                "that there is no room for one",
+                help="call streamed.close(), unfreeze, and stream the model anew",
+            )
 
 
 def is_in_own_step(optimizer: Optimizer) -> bool:
@@ -299,12 +332,12 @@ def _number(optimizer: Optimizer, name: str, default: float) -> float:
     return default if value is None else float(value)
 
 
-def _parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
+def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
 
 
-def _refuse_group(optimizer: Optimizer, param_group: Mapping[str, Any]) -> NoReturn:
-    added, held = param_group["params"], len(_parameters_of(optimizer))
+def refuse_group(optimizer: Optimizer, param_group: Mapping[str, Any]) -> NoReturn:
+    added, held = param_group["params"], len(parameters_of(optimizer))
     num_added = 1 if isinstance(added, torch.Tensor) else len(list(added))
     raise error(
         "optimizer-groups-changed",
@@ -314,7 +347,7 @@ def _refuse_group(optimizer: Optimizer, param_group: Mapping[str, Any]) -> NoRet
     )
 
 
-def _refuse_assignment(
+def refuse_assignment(
     _module: nn.Module,
     _state: object,
     _prefix: str,

@@ -13,8 +13,8 @@
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from types import MethodType, TracebackType
@@ -31,13 +31,23 @@ from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.stand_ins import Function, Run
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.loop.followed_hooks import FollowedHooks
 from openwafer.training.stream.loop.hooks import LoopHooks, copied, is_in_own_step
+from openwafer.training.stream.loop.loop_systems import (
+    BegunLoop,
+    LoopSystems,
+    OneOrAll,
+    ToldPlan,
+    joined,
+)
 from openwafer.training.stream.loop.model_checks import (
     check_gradient_hooks,
     check_streamable,
+    check_unwrapped,
     is_streamed,
     refuse_tracing,
 )
@@ -46,13 +56,14 @@ from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
 
 
-def stream_weights(
+def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     model: nn.Module,
     optimizer: Optimizer | Sequence[Optimizer],
     *,
     device_memory: str | int,
     folder: Path | None = None,
     keeps_masters: bool = False,
+    systems: OneOrAll | None = None,
     options: StreamOptions | None = None,
 ) -> "StreamedLoop":
     """Stream the weights of a model through a device that cannot hold it.
@@ -72,11 +83,18 @@ def stream_weights(
         keeps_masters: updates fp32 masters of bf16 weights, which begin as the weights and stay in
             the store; the weights are the masters rounded. They stream then whether they fit or
             not.
+        systems: ``"all"`` trains one model on all processes of a launcher, each of which calls
+            this, and backward on its own batches; the gradients of all are summed. 1 trains a
+            model in this process, whatever others do.
         options: everything else.
 
     Returns:
         A handle with the plan, gradient clipping and the way back; leaving it as a context closes
         it.
+
+    Raises:
+        OpenwaferError: what :func:`check_streamable` and :func:`joined` raise;
+            ``model-streamed-already``, ``systems-models``, ``rank-missing``.
     """
     check_streamable(model)
     chosen = replace(
@@ -84,16 +102,25 @@ def stream_weights(
         device_memory_bytes=_num_bytes(device_memory),
         keeps_gradients=True,
     )
+    _check_not_streamed(model)
+    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+    if keeps_masters:
+        chosen = _with_masters(model, chosen)
+    ranks = joined(systems, chosen)
+    if ranks is not None:
+        chosen = replace(chosen, systems=ranks.size)
+        ranks.begin(model, optimizers)
+    home = LoopHome(chosen, folder, keeps_masters=keeps_masters)
+    return StreamedLoop(model, optimizers, home, ranks)
+
+
+def _check_not_streamed(model: nn.Module) -> None:
     if is_streamed(model):
         raise error(
             "model-streamed-already",
             f"this {type(model).__name__} is streamed already",
             help="close the first handle before the model is streamed anew",
         )
-    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
-    if keeps_masters:
-        chosen = _with_masters(model, chosen)
-    return StreamedLoop(model, optimizers, chosen, folder, keeps_masters=keeps_masters)
 
 
 def _num_bytes(device_memory: str | int) -> int:
@@ -122,23 +149,40 @@ def _with_masters(model: nn.Module, options: StreamOptions) -> StreamOptions:
     return replace(options, mode=Mode.STREAMED)
 
 
+@dataclass(frozen=True)
+class LoopHome:
+    """Where a loop's weights are, and how; see :func:`stream_weights`."""
+
+    options: StreamOptions
+    folder: Path | None
+    keeps_masters: bool = False
+
+
 class StreamedLoop:
-    """A model and its optimizers whose weights stream; made by :func:`stream_weights`."""
+    """A model and its optimizers whose weights stream; made by :func:`stream_weights`.
+
+    Attributes:
+        rank: of this process, among those that train the model; rank 0 has the weights.
+        num_systems: how many train it.
+    """
 
     def __init__(
         self,
         model: nn.Module,
         optimizers: Sequence[Optimizer],
-        options: StreamOptions,
-        folder: Path | None,
-        *,
-        keeps_masters: bool = False,
+        home: LoopHome,
+        systems: LoopSystems | None = None,
     ) -> None:
+        self.rank, self.num_systems = (0, 1) if systems is None else (systems.rank, systems.size)
+        self._systems = systems
+        self._followed: FollowedHooks | None = None
+        self._outline: PlanRecord | None = None
+        options, keeps_masters = home.options, home.keeps_masters
         self._planned: Planned | None = None
         self._model = model
         self._optimizers = optimizers
         self._options = options
-        self._folder = folder
+        self._folder = home.folder
         self._keeps_masters = keeps_masters
         self._execution: StreamedExecution | None = None
         self._hooks: LoopHooks | None = None
@@ -166,7 +210,11 @@ class StreamedLoop:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+        else:
+            # The others may never come.
+            self._close()
 
     def _run_forward(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -192,11 +240,18 @@ class StreamedLoop:
             # changes until then. A plan that fails by itself is told.
             function(*args, **kwargs)
             raise
-        self._is_waiting = self._execution is None
-        if self._execution is None:
+        executor = self._executor
+        self._is_waiting = executor is None
+        if executor is None:
             return function(*args, **kwargs)
         run = partial(function, self._model)
-        return self._execution.executor.run_root(run, args[1:], kwargs)
+        return executor.run_root(run, args[1:], kwargs)
+
+    @property
+    def _executor(self) -> Executor | None:
+        if self._followed is not None:
+            return self._followed.executor
+        return None if self._execution is None else self._execution.executor
 
     @contextmanager
     def _unwrapped(self) -> Iterator[None]:
@@ -221,6 +276,36 @@ class StreamedLoop:
             self._model.forward = self._own_forward
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._systems is None:
+            self._plan(args, kwargs)
+            return
+        agreement = self._systems.agreement
+        with agreement.reaching("the first forward with gradients"):
+            check_unwrapped()
+        if self._systems.is_leader:
+            self._outline = agreement.share(partial(self._lead, args, kwargs)).outline
+        else:
+            self._follow(self._systems, agreement.share())
+
+    def _lead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BegunLoop:
+        self._plan(args, kwargs)
+        assert self._execution is not None
+        assert self._planned is not None
+        told = ToldPlan.of(self._execution.plan, self._execution.executor.watch)
+        return BegunLoop(told, self._planned.outline)
+
+    def _follow(self, systems: LoopSystems, begun: BegunLoop) -> None:
+        self._outline = begun.outline
+        self._followed = FollowedHooks(
+            self._model,
+            self._optimizers,
+            systems,
+            begun.told,
+            self._options,
+            keeps_masters=self._keeps_masters,
+        )
+
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         workload = Workload(self._model, [(args, kwargs)], loss_of_call)
         with self._unwrapped():
             updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
@@ -229,9 +314,10 @@ class StreamedLoop:
             planned = plan_run(workload, updater, options, folder=self._folder)
         if planned.plan.mode is Mode.STREAMED:
             check_gradient_hooks(dict(self._model.named_parameters()))
-            execution = assemble(self._model, planned, folder=self._folder)
+            replicas = None if self._systems is None else self._systems.replicas
+            execution = assemble(self._model, planned, folder=self._folder, replicas=replicas)
             assert isinstance(execution, StreamedExecution)
-            hooks = LoopHooks(self._model, execution)
+            hooks = LoopHooks(self._model, execution, self._systems)
             try:
                 hooks.attach()
             except OpenwaferError:
@@ -257,7 +343,7 @@ class StreamedLoop:
 
         The time of a step is not in it, for :meth:`predict` has to measure it.
         """
-        return None if self._planned is None else self._planned.outline
+        return self._outline if self._planned is None else self._planned.outline
 
     def predict(self) -> PlanRecord | None:
         """What was planned, with the time that a step will take.
@@ -265,7 +351,7 @@ class StreamedLoop:
         It takes some seconds when it is called for the first time: operators are timed and, where
         records are on disk, up to 256 MiB are written beside them and read.
         """
-        return None if self._planned is None else self._planned.report
+        return self._outline if self._planned is None else self._planned.report
 
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -277,12 +363,17 @@ class StreamedLoop:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._hooks is not None:
-            self._hooks.begin_step(optimizer)
+        hooks = self._followed or self._hooks
+        if hooks is not None:
+            hooks.begin_step(optimizer)
         return None if closure is None else ((args[0], lambda: loss), {})
 
     def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names and gradients of the step under way, copied record by record from the store."""
+        """Names and gradients of the step under way, copied record by record from the store.
+
+        Of several systems, rank 0 has them, and the others raise ``systems-elsewhere``.
+        """
+        self._check_here("streamed.gradients()")
         if self._execution is None:
             for name, parameter in self._model.named_parameters():
                 if parameter.grad is not None:
@@ -293,7 +384,11 @@ class StreamedLoop:
         yield from self._hooks.ledger.gradients()
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names and copies of the weights after the last step, record by record."""
+        """Names and copies of the weights after the last step, record by record.
+
+        See :meth:`gradients`.
+        """
+        self._check_here("streamed.weights()")
         if self._execution is None:
             for name, parameter in self._model.named_parameters():
                 yield name, parameter.detach().clone()
@@ -306,11 +401,24 @@ class StreamedLoop:
         """Names and copies of the fp32 masters after the last step, record by record.
 
         Before the first forward and after :meth:`close` they are the states ``"master"`` of the
-        optimizers.
+        optimizers. See :meth:`gradients`.
         """
+        self._check_here("streamed.masters()")
         if self._execution is not None:
             self._execution.settle()
             yield from masters_of(self._execution.store)
+
+    def _check_here(self, what: str) -> None:
+        if self._followed is not None and self._systems is not None:
+            raise self._systems.elsewhere(what)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Context in which rank 0 calls the model, and reads gradients, without the others.
+
+        Raises:
+            OpenwaferError: ``systems-elsewhere`` on another rank.
+        """
+        return nullcontext() if self._systems is None else self._systems.alone()
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
@@ -328,11 +436,20 @@ class StreamedLoop:
         Raises:
             OpenwaferError: ``clipped-twice`` in one step.
         """
-        if self._hooks is None:
+        if self._executor is None:
             return nn.utils.clip_grad_norm_(
                 self._model.parameters(), max_norm, norm_type, error_if_nonfinite
             )
+        clip = partial(self._clip, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
+        if self._systems is None:
+            return clip()
+        agreement = self._systems.agreement
+        agreement.reach("streamed.clip_grad_norm_")
+        return agreement.share(clip if self._systems.is_leader else None)
+
+    def _clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
         assert self._execution is not None
+        assert self._hooks is not None
         ledger, updater = self._hooks.ledger, self._execution.updater
         if updater.keeps_masters and ledger.is_clipped:
             raise error(
@@ -356,13 +473,21 @@ class StreamedLoop:
     def close(self) -> None:
         """Give model and optimizers their weights and states back, and end the store.
 
-        Training may go on as a plain loop, or be streamed anew.
+        Training may go on as a plain loop, or be streamed anew. Of several systems, rank 0 gets
+        them, and the models of the others stay without weights.
         """
+        self._close()
+        if self._systems is not None and not self._systems.agreement.is_broken:
+            self._systems.agreement.reach("streamed.close()")
+
+    def _close(self) -> None:
         for handle in self._own_hooks:
             handle.remove()
         execution, self._execution = self._execution, None
         hooks, self._hooks = self._hooks, None
         try:
+            if self._followed is not None:
+                self._followed.close()
             if execution is not None and hooks is not None:
                 _give_back(execution, hooks)
         finally:

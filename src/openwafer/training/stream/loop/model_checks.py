@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -84,6 +85,22 @@ def gradient_hook(name: str) -> OpenwaferError:
         "goes to the parameter store layer by layer",
         help="use parameter.register_hook, which sees each gradient, and update after backward",
     )
+
+
+def check_unwrapped() -> None:
+    """Refuse a forward of several systems inside a wrapper that has several ranks of its own.
+
+    Raises:
+        OpenwaferError: ``systems-wrapped``.
+    """
+    if DistributedDataParallel._get_active_ddp_module() is not None:  # noqa: SLF001 - no public name
+        raise error(
+            "systems-wrapped",
+            "the model runs inside DistributedDataParallel, which would add the gradients of all "
+            "systems by itself",
+            help="leave the wrapper out; with accelerate and its Trainer, call "
+            "accelerator.prepare_model(model, evaluation_mode=True) first",
+        )
 
 
 def check_transforms() -> None:

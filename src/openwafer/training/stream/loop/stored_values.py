@@ -1,6 +1,6 @@
 """What a loop would find in its parameters, as backings in the parameter store."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -26,6 +26,9 @@ class StoredValues:
         execution: streams the weights.
         parameters: by name.
         ledger: knows the gradients.
+
+    Attributes:
+        shown: given the name and the values of a gradient that the loop reads.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class StoredValues:
         self._execution = execution
         self._parameters = parameters
         self._ledger = ledger
+        self.shown: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, gradient: gradient
         self._record_of = execution.executor.split.record_of
         # What somebody holds.
         self._weights: WeakValueDictionary[str, Backing] = WeakValueDictionary()
@@ -142,7 +146,7 @@ class StoredValues:
 
     def _read_gradient(self, name: str) -> torch.Tensor:
         alias = self._gradient_aliases.get(name)
-        return self._ledger.read(name) if alias is None else alias
+        return self.shown(name, self._ledger.read(name)) if alias is None else alias
 
     def _write_gradient(self, name: str, value: torch.Tensor) -> None:
         alias = self._gradient_aliases.get(name)
@@ -174,7 +178,7 @@ class StoredValues:
 
     def leave_gradients(self, names: Iterable[str], *, as_zeros: bool = False) -> None:
         """Gradients are about to be forgotten: who holds one keeps it, or finds zeros in it."""
-        for name in names:
+        for name in sorted(names):
             backing = self._gradients.get(name)
             if backing is not None:
                 backing.leave(torch.zeros_like(backing.tensor()) if as_zeros else None)

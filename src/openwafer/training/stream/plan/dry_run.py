@@ -73,6 +73,7 @@ class Workload:
         allocation: makes the context in which it allocates.
         is_graded: whether backward follows, or the batches are only evaluated.
         held_gradients: what some steps hold beside what this one shows.
+        meets_others: whether micro-batches that are not shown come between two of these.
     """
 
     model: nn.Module
@@ -82,6 +83,7 @@ class Workload:
     allocation: Allocation = nullcontext
     is_graded: bool = True
     held_gradients: HeldGradients = HeldGradients()  # noqa: RUF009 - frozen
+    meets_others: bool = False
 
 
 @dataclass(frozen=True)
@@ -469,7 +471,8 @@ class _Stage:
     def _run_forwards(self) -> list[torch.Tensor]:
         """Losses, or none where nothing is graded and each forward is a pass by itself."""
         forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
-        if self.workload.is_graded and len(forwards) > 1:
+        meets_others = self.workload.meets_others and self.watch is not None
+        if self.workload.is_graded and (len(forwards) > 1 or meets_others):
             return self._run_beside_others(forwards)
         if self.workload.is_graded:
             return run_forward(self.executor, forwards)

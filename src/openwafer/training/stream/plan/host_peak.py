@@ -15,8 +15,8 @@ from openwafer.training.plan_record import Mode
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.paging import PAGE_MAP, resident_bytes
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
+from openwafer.training.stream.replicas.ownership import StoreShare
 
 
 def resident_now() -> int | None:
@@ -36,25 +36,23 @@ def resident_beside(weights: Iterable[torch.Tensor]) -> int | None:
     return read_host_memory().resident_bytes - sum(map(resident_bytes, storages.values()))
 
 
-def host_peak(
-    beside_bytes: int, plan: StreamPlan, placement: StorePlacement, ring_bytes: int
-) -> int:
+def host_peak(beside_bytes: int, plan: StreamPlan, share: StoreShare) -> int:
     """The most host memory that the process will hold, planning included.
 
     Args:
         beside_bytes: the resident set without store and step.
-        plan, placement: the step, and where its records live.
-        ring_bytes: of the store.
+        plan: the step.
+        share: what the store holds.
     """
     sizes = {
         (record, part): layout.part_bytes(part)
-        for record, layout in plan.layouts.items()
+        for record, layout in share.layouts.items()
         for part in (KEPT_PARTS if plan.mode is Mode.RESIDENT else Part)
     }
     on_disk = sum(
-        num_bytes for key, num_bytes in sizes.items() if placement.tiers.get(key) is Tier.DISK
+        num_bytes for key, num_bytes in sizes.items() if share.tiers.get(key) is Tier.DISK
     )
-    store_bytes = sum(sizes.values()) - on_disk + min(on_disk, ring_bytes)
+    store_bytes = sum(sizes.values()) - on_disk + min(on_disk, share.ring_bytes)
     return max(beside_bytes + store_bytes + plan.dry.host_bytes, read_host_memory().peak_bytes)
 
 

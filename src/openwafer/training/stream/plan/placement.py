@@ -1,12 +1,13 @@
 """Decides which parts of which records live in DRAM and which on disk."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import Tier
+from openwafer.training.stream.replicas.ownership import share_of
 
 
 class StoreTier(StrEnum):
@@ -70,12 +71,42 @@ def place(
         for part in Part
         if layout.part_bytes(part)
     }
-    if not _wants_disk(layouts.values(), host):
+    if not sizes or not _wants_disk(layouts.values(), host):
         return StorePlacement(dict.fromkeys(sizes, Tier.DRAM), 0, sum(sizes.values()))
     too_large = record_without_room(layouts, host)
     if too_large is not None:
         raise too_large_to_update(too_large, host)
     return _on_disk(sizes, layouts, host, speculates=speculates)
+
+
+def place_shares(
+    layouts: Mapping[str, RecordLayout],
+    owners: Mapping[str, int],
+    hosts: Sequence[HostBudget],
+    *,
+    speculates: bool,
+) -> tuple[StorePlacement, ...]:
+    """Place the records of each rank that has any; see :func:`place`.
+
+    Args:
+        layouts: all records.
+        owners: the rank that has a record.
+        hosts: what the store of each rank may use.
+        speculates: see :func:`place`.
+    """
+    return tuple(
+        place(share_of(layouts, owners, rank), host, speculates=speculates)
+        for rank, host in enumerate(hosts)
+    )
+
+
+def merged(placements: Sequence[StorePlacement]) -> StorePlacement:
+    """Where every part of a run lives whose records are dealt to several stores."""
+    return StorePlacement(
+        {key: tier for one in placements for key, tier in one.tiers.items()},
+        sum(one.ring_bytes for one in placements),
+        sum(one.dram_bytes for one in placements),
+    )
 
 
 def _wants_disk(layouts: Iterable[RecordLayout], host: HostBudget) -> bool:
@@ -110,7 +141,7 @@ def record_without_room(
 
 def update_bytes(layout: RecordLayout) -> int:
     """Host memory that a record takes while it is updated: that of all its parts."""
-    return sum(map(layout.part_bytes, Part))
+    return layout.num_bytes
 
 
 def too_large_to_update(record: RecordLayout, host: HostBudget) -> OpenwaferError:

@@ -130,7 +130,7 @@ def predict(
         operators_seconds(calls, device.torch_device, allocation=allocation)
         for calls in (plan.calls.forward, plan.calls.backward)
     ]
-    optimizing = _optimizer_seconds(plan, updater, traffic.timing, device)
+    optimizing = optimizer_seconds(plan, updater, traffic.timing, device)
     time = time_of(plan, traffic, computing, optimizing, device, Rates(disk, beside.network))
     return Prediction(time, disk)
 
@@ -189,7 +189,7 @@ def _host_seconds(moved: StepBytes, disk: DiskRates) -> float:
     return (moved.disk_read + moved.disk_write) * disk.host_seconds_per_byte
 
 
-def _optimizer_seconds(
+def optimizer_seconds(
     plan: StreamPlan, updater: Updater, timing: UpdateTiming, device: Device
 ) -> tuple[float, float]:
     """Seconds for updates, and for gradients that are kept until then, by pass.

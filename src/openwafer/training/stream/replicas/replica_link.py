@@ -1,17 +1,18 @@
 """The host side of one rank among several.
 
-The owner's store is the only one. A fetch is the owner's own, and a broadcast of what it brought;
-a push gives a rank's gradients to the sum over all ranks, and the sum is pushed to the store when
-it is complete. So everything that stands on a push, norms and updates above all, sees the gradient
-of the whole step, once.
+Each record has one owner, in whose store it is. A fetch is the owner's own, and a broadcast of what
+it brought; a push gives a rank's gradients to the sum over all ranks, and the sum is pushed to the
+owner's store when it is complete. So everything that stands on a push, norms and updates above all,
+sees the gradient of the whole step, once.
 
 Fetches of a pass with gradients are made by all ranks in one order, that of their common schedule.
-A pass without gradients belongs to the rank that makes it: only the owner can.
+A pass without gradients belongs to the rank that leads, to which owners send what it asks for.
 """
 
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,16 +20,20 @@ from torch import Tensor
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.broadcasts import Broadcasts
-from openwafer.training.collectives.group import Group, Traffic
+from openwafer.training.collectives.group import Group, Pending, Traffic
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
 from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
+from openwafer.training.store.layout import RecordLayout
+from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.record_access import Records
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.store_link import StoreLink
+from openwafer.training.stream.replicas.ownership import FIRST_RANK
+from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import Action, Kind
 
 FORESEEN = frozenset({Kind.FETCH, Kind.UPDATE})
-OWNER = 0
 
 
 @dataclass
@@ -54,6 +59,10 @@ class Replicas:
         waits: of compute's own thread for gradients.
         digests: of the weights that went out; see :class:`Digests`.
         reduction: how gradients are added.
+        link: makes the host side of a rank; ``None`` makes a :class:`ReplicaLink`.
+        owners: the rank that has a record; of records that are not named it is the first.
+        asking: how the rank that leads reaches records of others; ``None`` where there are none.
+        run_store: all records, where that rank reaches them.
     """
 
     weights: Group
@@ -61,6 +70,35 @@ class Replicas:
     waits: Traffic = field(default_factory=Traffic)
     digests: Digests = field(default_factory=Digests)
     reduction: Reduction = Reduction.ORDERED
+    link: "Callable[..., ReplicaLink] | None" = None
+    owners: Mapping[str, int] = field(default_factory=dict)
+    asking: Asking | None = None
+    run_store: RunStore | None = None
+
+    @property
+    def rank(self) -> int:
+        """This rank's index."""
+        return self.weights.rank
+
+    @property
+    def adds_in_turn(self) -> bool:
+        """Whether this rank's gradients wait, micro-batch by micro-batch, for a running sum."""
+        return self.reduction is Reduction.ORDERED and self.rank != FIRST_RANK
+
+
+def over(
+    own: ParameterStore, layouts: Mapping[str, RecordLayout], replicas: Replicas | None
+) -> Replicas | None:
+    """Ranks of which the one that leads reaches all records; `own` has its share of them."""
+    if replicas is None or replicas.asking is None:
+        return replicas
+    run_store = RunStore(own, layouts, replicas.owners, replicas.asking)
+    return replace(replicas, run_store=run_store)
+
+
+def records_of(own: ParameterStore, replicas: Replicas | None) -> Records:
+    """The records of a run, as the rank that has `own` reaches them between two steps."""
+    return own if replicas is None or replicas.run_store is None else replicas.run_store
 
 
 @dataclass(frozen=True)
@@ -76,7 +114,7 @@ class ReplicaLink:
         replicas: the ranks.
         records: by name, the parameters of each record that get a gradient, of which shapes and
             dtypes count; equal on all ranks, in the same order.
-        own: of the rank that has the store; ``None`` on the others.
+        own: over this rank's own records; ``None`` where it has no store.
     """
 
     # A broadcast needs memory that is there on every rank.
@@ -85,8 +123,10 @@ class ReplicaLink:
     def __init__(
         self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink | None
     ) -> None:
-        owners = dict.fromkeys(records, OWNER)
+        owners = {record: replicas.owners.get(record, FIRST_RANK) for record in records}
         self._own, self._digests = own, replicas.digests
+        self._owned = frozenset(r for r, owner in owners.items() if owner == replicas.rank)
+        self._run_store = replicas.run_store
         self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners)
         trained = {record: tensors for record, tensors in records.items() if tensors}
         kind = OrderedSums if replicas.reduction is Reduction.ORDERED else ReducedSums
@@ -94,6 +134,8 @@ class ReplicaLink:
         self._on_update: Callable[[str], None] = lambda record: None
         # Fetches of this pass whose broadcast has not begun.
         self._waiting: deque[_Fetch] = deque()
+        # Weights that come for a pass of this rank alone.
+        self._coming: dict[str, Pending] = {}
         # Positions of what the store is told of the pass.
         self._foreseen: list[int] = []
         self._is_open = self._is_joint = False
@@ -116,7 +158,11 @@ class ReplicaLink:
         self._open()
         if self._own is not None:
             # When a sum is complete is nothing that the schedule knows.
-            self._foreseen = [n for n, one in enumerate(actions) if one.kind in FORESEEN]
+            self._foreseen = [
+                position
+                for position, one in enumerate(actions)
+                if one.kind in FORESEEN and one.target in self._owned
+            ]
             self._own.begin_pass([replace(actions[n], keeps_loan=False) for n in self._foreseen])
 
     def _open(self) -> None:
@@ -142,20 +188,33 @@ class ReplicaLink:
         assert slot is not None
         # The pinned weights come before a pass begins.
         self._open()
-        if self._own is not None:
-            self._own.fetch(record, slot, keeps_loan=False)
+        own = self._own_with(record)
+        if own is not None:
+            own.fetch(record, slot, keeps_loan=False)
         if self._is_joint:
             self._waiting.append(_Fetch(record, slot))
             self._begin_broadcasts()
+        elif own is None:
+            assert self._run_store is not None
+            self._coming[record] = self._run_store.read_weights(record, slot)
+
+    def _own_with(self, record: str) -> StoreLink | None:
+        """This rank's own link, if the record is in its store."""
+        return self._own if record in self._owned else None
 
     def complete(self, record: str) -> Tensor | None:
         """See :class:`HostLink`."""
+        if record in self._coming:
+            self._coming.pop(record).wait()
+            return None
         if not self._is_joint:
             assert self._own is not None
             return self._own.complete(record)
         while any(fetch.record == record for fetch in self._waiting):
-            if self._own is not None:
-                self._own.complete(self._waiting[0].record)
+            first = self._waiting[0].record
+            own = self._own_with(first)
+            if own is not None:
+                own.complete(first)
             self._begin_broadcasts()
         self._broadcasts.wait(record)
         return None
@@ -164,15 +223,18 @@ class ReplicaLink:
         """Begin those whose weights are there, in the order of the fetches."""
         while self._waiting and not self._is_coming(self._waiting[0].record):
             fetch = self._waiting.popleft()
-            self._broadcasts.begin(fetch.record, fetch.slot)
+            with nullcontext() if self._own is None else self._own.host_section():
+                self._broadcasts.begin(fetch.record, fetch.slot)
 
     def _is_coming(self, record: str) -> bool:
-        return self._own is not None and self._own.is_fetching(record)
+        own = self._own_with(record)
+        return own is not None and own.is_fetching(record)
 
     def release(self, record: str) -> None:
         """See :class:`HostLink`."""
-        if self._own is not None:
-            self._own.release(record)
+        own = self._own_with(record)
+        if own is not None:
+            own.release(record)
 
     # Gradients.
 
@@ -196,8 +258,9 @@ class ReplicaLink:
             )
         self._pushed.add(record)
         self._begin_sums()
-        if self._own is not None:
-            self._own.expect_pushes((record,))
+        own = self._own_with(record)
+        if own is not None:
+            own.expect_pushes((record,))
         self._sums.add(record, parts)
         self._take_all(self._sums.ready())
 
@@ -209,7 +272,8 @@ class ReplicaLink:
     def _take_all(self, sums: Iterable[Sum]) -> None:
         for one in sums:
             if self._own is not None and one.tensors:
-                self._own.push(one.record, one.tensors)
+                with self._own.host_section():
+                    self._own.push(one.record, one.tensors)
 
     def push_zeros(self, records: Sequence[str]) -> None:
         """See :class:`HostLink`. No expert streams by itself here."""
@@ -233,6 +297,9 @@ class ReplicaLink:
     def abandon(self) -> None:
         """See :class:`HostLink`. The sums under way are lost, and the ranks with them."""
         self._waiting.clear()
+        for one in self._coming.values():
+            one.wait()
+        self._coming.clear()
         self._is_open = False
         if self._own is not None:
             self._own.abandon()
@@ -251,7 +318,7 @@ def replica_link(
         replicas: the ranks.
         weights: the model's, as the device has them.
         split: the model's records.
-        own: of the rank that has the store.
+        own: over this rank's own records, if it has a store.
     """
     if replicas is None:
         return None
@@ -259,7 +326,8 @@ def replica_link(
         record: {name: weights.parameters[name] for name in names}
         for record, names in split.records.items()
     }
-    return ReplicaLink(replicas, {r: _trained(named) for r, named in records.items()}, own)
+    kind = replicas.link or ReplicaLink
+    return kind(replicas, {r: _trained(named) for r, named in records.items()}, own)
 
 
 def _trained(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,163 @@
+"""What ``openwafer plan --system this`` foretells of several systems like this machine."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from openwafer.config import parse_bytes
+from openwafer.diagnostics import error
+from openwafer.planning.figures import Figure, Origin
+from openwafer.planning.system_plan import Section, SystemPlan, TrainingTask
+from openwafer.planning.systems.published import usual_hop
+from openwafer.planning.throughput import (
+    Joined,
+    LayerWork,
+    ReplicaStep,
+    StreamedStep,
+    critical_batch_tokens,
+    replica_step,
+)
+from openwafer.training.collectives.ordered_sums import CHUNK_BYTES
+from openwafer.training.stream.plan.events.event_run import run_events
+from openwafer.training.stream.plan.events.measured import MeasuredStep
+from openwafer.training.stream.schedule import Kind, UpdateTiming
+
+USUAL_LINK = 12.5e9
+MOST_SYSTEMS = 192
+MOST_CHUNKS = 200_000
+"""That pass from system to system in a run of events; more of them take minutes."""
+TITLE = "several systems"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A measured step, and several systems that make it.
+
+    Attributes:
+        measured: on one of them.
+        blocks: micro-batches of each.
+        link: bytes a second between them, each way; ``None`` where nobody says.
+    """
+
+    measured: MeasuredStep
+    blocks: Sequence[int]
+    link: float | None
+
+    @property
+    def joined(self) -> Joined:
+        """The systems as the formula takes them."""
+        hop = usual_hop().value
+        rates = self.measured.rates(self.link or USUAL_LINK, hop, CHUNK_BYTES)
+        return Joined(
+            len(self.blocks), rates.link, hop, rates.store, rates.adding, rates.chunk_bytes
+        )
+
+    def step_on(self, num_systems: int) -> ReplicaStep:
+        """The formula's step."""
+        micro_batches = sum(self.blocks)
+        joined = replace(self.joined, num_systems=num_systems)
+        return replica_step(streamed(self.measured, micro_batches), joined)
+
+    @property
+    def event_seconds(self) -> float | None:
+        """Seconds of the events of the step; ``None`` where there are too many of them."""
+        num_bytes = sum(size.weights + size.gradients for size in self.measured.sizes.values())
+        if len(self.blocks) * num_bytes / CHUNK_BYTES > MOST_CHUNKS:
+            return None
+        rates = self.measured.rates(self.joined.link, self.joined.hop_seconds, CHUNK_BYTES)
+        return run_events(self.measured.on(rates, self.blocks))
+
+
+def link_of(text: str | None) -> float | None:
+    """Bytes a second that ``--link`` names.
+
+    Raises:
+        OpenwaferError: ``option-value``.
+    """
+    if text is None:
+        return None
+    try:
+        rate = parse_bytes(text)
+    except ValueError as cause:
+        raise error("option-value", f"--link: {cause}", help="such as 12.5GB, a second") from cause
+    if not rate:
+        raise error("option-value", "--link is 0 bytes a second", help="such as 12.5GB, a second")
+    return float(rate)
+
+
+def streamed(measured: MeasuredStep, micro_batches: int) -> StreamedStep:
+    """The step as the formula takes it: gradients of shared weights leave with their first use."""
+    layers, seen = [], set[str]()
+    forward, backward = _fetched(measured)
+    for visit in measured.visits:
+        new = [record for record in visit.records if record not in seen]
+        seen.update(new)
+        takes = measured.layers[visit.layer]
+        layers.append(
+            LayerWork(
+                takes.forward,
+                takes.backward,
+                sum(measured.sizes[record].weights for record in visit.records),
+                sum(measured.sizes[record].gradients for record in new),
+                sum(measured.updates.get(record, 0.0) for record in new),
+                (forward[visit.layer], backward[visit.layer]),
+            )
+        )
+    schedule = measured.schedule
+    is_on_fetch = schedule.timing is UpdateTiming.ON_FETCH
+    return StreamedStep(layers, micro_batches, schedule.capacity_bytes, is_on_fetch)
+
+
+def _fetched(measured: MeasuredStep) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Bytes that each layer is the next to use, fetched for its forward and for its backward."""
+    records_of = {visit.layer: visit.records for visit in measured.visits}
+    by_pass: dict[Kind, Counter[str]] = {Kind.FORWARD: Counter(), Kind.BACKWARD: Counter()}
+    waiting: Counter[str] = Counter()
+    for action in measured.schedule.actions:
+        if action.kind is Kind.FETCH:
+            waiting[action.target] += action.num_bytes
+        elif action.kind in by_pass:
+            used = records_of[action.target]
+            by_pass[action.kind][action.target] += sum(waiting.pop(one, 0) for one in used)
+    return by_pass[Kind.FORWARD], by_pass[Kind.BACKWARD]
+
+
+def with_forecast(plan: SystemPlan, task: TrainingTask, forecast: Forecast) -> SystemPlan:
+    """A plan of this machine that tells of several, too."""
+    section = Section(TITLE, tuple(_figures(task, forecast)))
+    limit = str(forecast.step_on(len(forecast.blocks)).limit)
+    return replace(plan, limit=limit, sections=(*plan.sections, section))
+
+
+def _figures(task: TrainingTask, forecast: Forecast) -> Iterator[Figure]:
+    num_systems, memory = len(forecast.blocks), forecast.measured.memory_bytes_per_second
+    link = "taken for granted: 100 Gb/s" if forecast.link is None else "--link"
+    yield Figure("link", forecast.joined.link, "B/s", Origin.GIVEN, f"{link}, each way")
+    yield usual_hop()
+    yield Figure("memory rate", memory, "B/s", Origin.MEASURED, "read and written just now")
+    one, all_of_them = forecast.step_on(1).seconds, forecast.step_on(num_systems).seconds
+    formula = "openwafer.planning.throughput.replica_step"
+    yield _inferred("micro-batches of a system", max(forecast.blocks), "", "of the one with most")
+    yield _inferred("step on one system", one, "s", f"{formula}, operators timed just now")
+    yield _inferred("step", all_of_them, "s", formula)
+    if (seconds := forecast.event_seconds) is not None:
+        yield _inferred("step, by events", seconds, "s", "the schedule on modelled systems")
+    yield _inferred("times as fast", one / all_of_them, "", "as one system, with the same batch")
+    critical = critical_batch_tokens(task.model.parameters)
+    source = "beyond it a larger batch saves few steps; Kaplan et al. 2020, arXiv 2001.08361"
+    yield _inferred("critical batch", critical, "tokens", source)
+
+
+def _inferred(name: str, value: float, unit: str, source: str) -> Figure:
+    return Figure(name, value, unit, Origin.INFERRED, source)
+
+
+def draw_forecast(axes: Any, forecast: Forecast) -> None:
+    """The same batch on 1, 2, 3 systems and so on, as many as it has micro-batches for."""
+    numbers = range(1, min(sum(forecast.blocks), MOST_SYSTEMS) + 1)
+    seconds = [forecast.step_on(number).seconds for number in numbers]
+    axes.plot(numbers, numbers, color="#999999", linestyle="--", label="linear")
+    axes.plot(numbers, [seconds[0] / each for each in seconds], color="#1f5fa8", label="a step")
+    axes.set(xlabel="systems like this one", ylabel="times as fast")
+    axes.legend(frameon=False)

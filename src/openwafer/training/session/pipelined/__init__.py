@@ -1,0 +1,1 @@
+"""Runs whose systems have a stage of the model each."""

@@ -1,0 +1,69 @@
+"""What a system does that has a stage and does not lead."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from openwafer.training.collectives.signals import LEADER, Signal, heard
+from openwafer.training.session.building import (
+    build_hollow_model,
+    make_optimizers,
+    make_updater,
+    make_workload,
+    stream_options,
+)
+from openwafer.training.session.pipelined.flows import Flows
+from openwafer.training.session.pipelined.leading import StageOfSystem, StageParts
+from openwafer.training.session.pipelined.messages import (
+    BegunEvaluation,
+    BegunPass,
+    BegunStages,
+    Settled,
+    Wanted,
+)
+from openwafer.training.session.pipelined.plan import as_one_system
+from openwafer.training.session.pipelined.records import show, take_dealt
+from openwafer.training.session.pipelined.stage_trainer import StageTrainer
+from openwafer.training.session.systems import Systems
+from openwafer.training.store import StoreOptions
+from openwafer.training.stream.assemble import closed_on_error
+from openwafer.training.stream.plan.chosen_device import make_device
+
+
+def follow_stages(systems: Systems, begun: BegunStages) -> None:
+    """Do what the system that leads tells, until it ends the run.
+
+    Raises:
+        OpenwaferError: ``rank-lost``, or whatever the model and the device meet.
+    """
+    config, alone = begun.config, as_one_system(begun.config)
+    with TemporaryDirectory(prefix="openwafer-") as scratch:
+        model = build_hollow_model(alone, begun.vocab_size, Path(scratch))
+    optimizers = make_optimizers(model, alone, begun.vocab_size)
+    updater = make_updater(optimizers, model, alone)
+    updater.counts = begun.counts
+    workload = make_workload(model, alone, begun.vocab_size)
+    device = make_device(stream_options(config, StoreOptions()).chosen_device)
+    flows = Flows(workload, begun.stages.layers)
+    parts = StageParts(config, workload, updater, device, begun.stages, flows)
+    group = systems.replicas.weights
+    with closed_on_error(take_dealt(begun.stages, LEADER, group)) as store:
+        execution = StageOfSystem(parts, store, systems)
+    try:
+        _obey(systems, execution, execution.trainer(optimizers))
+    finally:
+        execution.close()
+        store.close()
+
+
+def _obey(systems: Systems, execution: StageOfSystem, trainer: StageTrainer) -> None:
+    while (told := heard(systems.signals))[0] is Signal.STEP:
+        match told[1]:
+            case BegunPass() as begun:
+                trainer.follow(begun)
+            case Settled() as settled:
+                trainer.settle(settled)
+            case BegunEvaluation() as evaluation:
+                execution.share_evaluation(evaluation)
+            case wanted:
+                assert isinstance(wanted, Wanted)
+                show(execution.store, wanted, LEADER, systems.replicas.weights)

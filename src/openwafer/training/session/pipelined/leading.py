@@ -1,0 +1,151 @@
+"""The system that leads a run in stages: it has the first stage, the tokens and the checkpoints."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import torch
+from torch.optim import Optimizer
+
+from openwafer.training.collectives.stage_group import default_group
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.forward import ModelForward
+from openwafer.training.session.pipelined.flows import Flows
+from openwafer.training.session.pipelined.messages import BegunEvaluation, BegunStages
+from openwafer.training.session.pipelined.plan import PlannedStages
+from openwafer.training.session.pipelined.records import (
+    CollectedRecords,
+    deal_out,
+    initial,
+    saved,
+)
+from openwafer.training.session.pipelined.stage_trainer import StageTrainer
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.saved_run import SavedRun, to_restore
+from openwafer.training.session.systems import Systems
+from openwafer.training.store import ParameterStore
+from openwafer.training.stream.assemble import closed_on_error
+from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.execute.execution import StepContext
+from openwafer.training.stream.execute.micro_batches import Forward
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.stages.stage_execution import JoinedStages, StageExecution
+from openwafer.training.stream.stages.stage_plan import StagePlan
+
+
+@dataclass(frozen=True)
+class StageParts:
+    """What a stage is made of.
+
+    Attributes:
+        config: of the run.
+        workload: of a step, with the model.
+        updater: of all weights.
+        device: where the stage runs.
+        stages: who has what.
+        flows: of forwards.
+    """
+
+    config: RunConfig
+    workload: Workload
+    updater: Updater
+    device: Device
+    stages: StagePlan
+    flows: Flows
+
+    def context(self) -> StepContext:
+        """What steps run under."""
+        casting = partial(autocast, self.device.torch_device, self.workload.autocast_dtype)
+        return StepContext(UpdateTiming.ON_FETCH, casting)
+
+
+class StageOfSystem(StageExecution):
+    """The stage of one system, while it is in the run."""
+
+    def __init__(self, parts: StageParts, store: ParameterStore, systems: Systems) -> None:
+        self._joined = ExitStack()
+        self._joined.enter_context(default_group(systems.meeting))
+        self._systems, self._config = systems, parts.config
+        super().__init__(
+            parts.workload.model,
+            store,
+            parts.updater,
+            parts.device,
+            parts.context(),
+            JoinedStages(parts.stages, systems.replicas.weights, parts.flows),
+        )
+
+    def trainer(self, optimizers: Sequence[Optimizer]) -> StageTrainer:
+        """What runs the steps."""
+        groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
+        schedule = self._config.schedule.build(self._config.steps)
+        return StageTrainer(self._model, self, groups, schedule, self._config, self._systems)
+
+    def share_evaluation(self, begun: BegunEvaluation) -> list[torch.Tensor]:
+        """Run this stage of forwards without gradients; returns the losses."""
+        model, was_training = self._model, self._model.training
+        model.train(begun.is_training)
+        losses = super().evaluate([ModelForward(model, inputs) for inputs in begun.inputs])
+        model.train(was_training)
+        found = self._systems.gathered(losses, "the losses of an evaluation")[-1]
+        assert isinstance(found, list)
+        return found
+
+    def close(self) -> None:
+        """See :class:`Execution`."""
+        super().close()
+        self._joined.close()
+
+
+class LeadingStage(StageOfSystem):
+    """The first stage, which tells the others; see :class:`Execution`."""
+
+    def __init__(self, parts: StageParts, store: ParameterStore, systems: Systems) -> None:
+        super().__init__(parts, store, systems)
+        self.records = CollectedRecords(store, parts.stages, self._group, systems.doing)
+
+    def evaluate(
+        self, forwards: Sequence[Forward], *, may_repeat: bool = True
+    ) -> list[torch.Tensor]:
+        """See :class:`Execution`."""
+        inputs = [one.inputs for one in forwards if isinstance(one, ModelForward)]
+        assert len(inputs) == len(forwards)
+        begun = BegunEvaluation(inputs, self._model.training)
+        with self._systems.doing(begun):
+            return self.share_evaluation(begun)
+
+
+def lead_stages(
+    systems: Systems,
+    planned: PlannedStages,
+    saved_run: SavedRun | None,
+    folder: RunFolder,
+    weights: Mapping[str, torch.Tensor],
+) -> LeadingStage:
+    """Begin a run in stages, or go on with it.
+
+    Args:
+        systems: those of the run, which this one leads.
+        planned: the run.
+        saved_run: where to go on; ``None`` begins with the weights.
+        folder: of the run.
+        weights: initial ones, by name.
+    """
+    config, updater, stages = planned.config, planned.updater, planned.stages
+    if saved_run is not None:
+        fill = saved(to_restore(saved_run, stages.all_layouts, folder))
+        updater.counts = saved_run.state.counts.copy()
+    else:
+        # Nothing was saved, so what lies in the store's place was never promised to anyone.
+        shutil.rmtree(folder.store, ignore_errors=True)
+        fill = initial(weights, updater)
+    systems.begin(BegunStages(config, planned.vocab_size, stages, updater.counts.copy()))
+    group = systems.replicas.weights
+    parts = StageParts(config, planned.workload, updater, planned.device, stages, planned.flows)
+    with closed_on_error(deal_out(stages, fill, group)) as store:
+        return LeadingStage(parts, store, systems)

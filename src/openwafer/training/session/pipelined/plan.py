@@ -1,0 +1,211 @@
+"""Plans the stages of a run, on the plan of one system that has all of it."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import psutil
+import torch
+
+from openwafer.config import Bytes
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.plan_record import (
+    Activations,
+    Mode,
+    PipelineUse,
+    PlannedStage,
+    PlanRecord,
+)
+from openwafer.training.session.building import stream_options
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.pipelined.flows import Flows, outer_layers
+from openwafer.training.session.systems import blocks_of
+from openwafer.training.store import StoreOptions
+from openwafer.training.stream.assemble import Planned
+from openwafer.training.stream.layers import PINNED, Partition, partition
+from openwafer.training.stream.plan.chosen_device import make_device
+from openwafer.training.stream.plan.machine import operators_seconds
+from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.records import lay_out_records
+from openwafer.training.stream.replicas.ownership import HOST_SHARE
+from openwafer.training.stream.stages.flow import Flow
+from openwafer.training.stream.stages.stage_module import passed_forms
+from openwafer.training.stream.stages.stage_plan import (
+    StagePlan,
+    StageRequest,
+    plan_stages,
+)
+
+
+def is_pipelined(config: RunConfig) -> bool:
+    """Whether the systems of a run have a stage each; one alone has no stages."""
+    return config.streaming.mode is Mode.PIPELINED and config.systems > 1
+
+
+def as_one_system(config: RunConfig) -> RunConfig:
+    """The run on one system with the memory of all, by which its stages are planned."""
+    if not is_pipelined(config):
+        return config
+    streaming = config.streaming
+    here = streaming.host_memory or int(HOST_SHARE * psutil.virtual_memory().available)
+    streaming = replace(
+        streaming,
+        mode=Mode.RESIDENT,
+        store=StoreTier.DRAM,
+        host_memory=Bytes(config.systems * here),
+    )
+    return replace(config, systems=1, device_memory=None, streaming=streaming)
+
+
+@dataclass(frozen=True)
+class PlannedStages(Planned):
+    """A run in stages; what is of one system is of all of them together.
+
+    Attributes:
+        stages: who has what.
+        asked: for them.
+        flows: of forwards.
+        config: of the run.
+        vocab_size: token ids of its tokenizer.
+    """
+
+    stages: StagePlan
+    asked: StageRequest
+    flows: Flows
+    config: RunConfig
+    vocab_size: int
+
+    @cached_property
+    def report(self) -> PlanRecord:
+        """See :class:`Planned`."""
+        whole = Planned(*(getattr(self, one.name) for one in fields(Planned))).report
+        stages, asked = self.stages, self.asked
+        needs = [asked.needs(number, span) for number, span in enumerate(stages.spans)]
+        seconds = [sum(asked.seconds[call] for call in span) for span in stages.spans]
+        calls = asked.flow.calls
+        told = [
+            PlannedStage(
+                first=calls[span.start].layer,
+                last=calls[span.stop - 1].layer,
+                share=took / sum(seconds),
+                **vars(need),
+            )
+            for span, need, took in zip(stages.spans, needs, seconds, strict=True)
+        ]
+        pipeline = PipelineUse(tuple(told), asked.num_micro_batches)
+        alone = whole.predicted_step_seconds
+        return replace(
+            whole,
+            mode=Mode.PIPELINED,
+            systems=len(stages.spans),
+            device_budget_bytes=asked.budget_bytes or whole.device_budget_bytes,
+            predicted_peak_bytes=max(need.total_bytes for need in needs),
+            predicted_host_bytes=None,
+            predicted_step_seconds=None if alone is None else alone * pipeline.time_share,
+            pipeline=pipeline,
+        )
+
+
+def in_stages(planned: Planned, config: RunConfig, vocab_size: int) -> PlannedStages:
+    """Cut the model of a plan, which is that of :func:`as_one_system`, into the run's stages.
+
+    Raises:
+        OpenwaferError: what stages cannot do, by name, and what :func:`plan_stages` raises.
+    """
+    num_micro_batches = config.batch.num_micro_batches
+    blocks_of(num_micro_batches, config.systems)
+    refuse(planned, config)
+    model, device = planned.workload.model, planned.device.torch_device
+    split = partition(model, patterns=config.streaming.layers, min_layer_bytes=0)
+    flows = Flows(planned.workload, outer_layers(split))
+    [inputs, *_] = planned.workload.batches
+    assert isinstance(inputs, dict)
+    flow = flows.of(inputs)
+    split = _one_by_one(split)
+    seconds = [
+        operators_seconds(one.calls, device, allocation=planned.workload.allocation)
+        for one in flow.segments
+    ]
+    asked = StageRequest(
+        flow=flow,
+        split=split,
+        layouts=lay_out_records(
+            split,
+            parameters=dict(model.named_parameters()),
+            state_arrays=planned.updater.state_arrays,
+            keeps_gradients=False,
+        ),
+        seconds=seconds,
+        passing_bytes=[_passing_bytes(flow, cut) for cut in range(len(flow.calls))],
+        num_stages=config.systems,
+        num_micro_batches=num_micro_batches,
+        received=frozenset(planned.plan.dry.received),
+        budget_bytes=config.device_memory,
+    )
+    of_whole = {one.name: getattr(planned, one.name) for one in fields(Planned)}
+    stages = plan_stages(asked)
+    return PlannedStages(
+        **of_whole, stages=stages, asked=asked, flows=flows, config=config, vocab_size=vocab_size
+    )
+
+
+def _one_by_one(split: Partition) -> Partition:
+    """The same layers with a record for each weight that is in none, as stages may share them."""
+    records: dict[str, tuple[str, ...]] = {}
+    for record, names in split.records.items():
+        if record == PINNED:
+            records |= {name: (name,) for name in names}
+        else:
+            records[record] = names
+    return Partition(split.layers, records)
+
+
+def _passing_bytes(flow: Flow, cut: int) -> int:
+    return sum(
+        torch.Size(form.shape).numel() * form.dtype.itemsize for form in passed_forms(flow, cut)
+    )
+
+
+def refuse(planned: Planned, config: RunConfig) -> None:
+    """Refuse what a run in stages cannot do."""
+    make_device(stream_options(config, StoreOptions()).chosen_device)
+    if planned.plan.is_changed:
+        raise error(
+            "systems-share-state",
+            "the model's forward changes what the next forward sees, such as running statistics, "
+            "and each stage would see what its own layers change",
+            help="leave streaming.mode out, or replace such layers: LayerNorm and GroupNorm for "
+            "BatchNorm",
+        )
+    streaming = config.streaming
+    asked = (
+        (config.shares_store, "store_systems", "each stage has the records of its layers"),
+        (config.reduction is Reduction.FAST, "reduction", "no gradients are added over stages"),
+        (config.sparsity is not None, "sparsity", "masks are updated where all weights are"),
+        (
+            config.activation_sparsity is not None,
+            "activation_sparsity",
+            "it is measured as a whole",
+        ),
+        (config.noise_scale is not None, "noise_scale", "no stage has the gradients of a sample"),
+        (streaming.store is StoreTier.DISK, "streaming.store", "weights and states stay in memory"),
+        (_recomputes(config), "streaming.activations", "stages keep their activations"),
+    )
+    for is_asked, key, reason in asked:
+        if is_asked:
+            raise not_in_stages(key, reason)
+
+
+def _recomputes(config: RunConfig) -> bool:
+    chosen = config.streaming.activations
+    policies = chosen.values() if isinstance(chosen, dict) else (chosen,)
+    return any(one not in (None, Activations.KEEP) for one in policies)
+
+
+def not_in_stages(key: str, reason: str) -> OpenwaferError:
+    """What refuses something that stages cannot do."""
+    return error(
+        "pipelined-option",
+        f"{key} is set and streaming.mode is pipelined: {reason}",
+        help=f"leave {key} out, or streaming.mode",
+    )

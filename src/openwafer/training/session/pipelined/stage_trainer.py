@@ -1,0 +1,152 @@
+"""A training step of which each system computes one stage."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from openwafer.training.data import Batch
+from openwafer.training.lr_schedules import Schedule
+from openwafer.training.session.allocator import keeping_freed_memory
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.forward import ModelForward, model_inputs
+from openwafer.training.session.pipelined.messages import BegunPass, Settled
+from openwafer.training.session.seeding import seed_micro_batch
+from openwafer.training.session.speculation import Outcome
+from openwafer.training.session.step_root import weigh
+from openwafer.training.session.systems import NotFiniteError, Systems
+from openwafer.training.session.trainer import Decision, Trainer
+from openwafer.training.stream.stages.stage_execution import StageExecution
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What one system knows of a pass, as the others get it.
+
+    Attributes:
+        has_overflowed: whether a gradient of its weights is not finite, in an fp16 run.
+        losses: of the micro-batches, in the last stage.
+        gradients: names of weights that have one here.
+        norms: theirs, where a run clips.
+    """
+
+    has_overflowed: bool
+    losses: Sequence[float]
+    gradients: Sequence[str]
+    norms: Mapping[str, torch.Tensor]
+
+
+class StageTrainer(Trainer):
+    """Runs the steps of one stage; see :class:`Trainer`.
+
+    The system that leads calls it as any trainer. The others call :meth:`follow` and :meth:`settle`
+    when they are told.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        execution: StageExecution,
+        groups: Sequence[dict[str, object]],
+        schedule: Schedule,
+        config: RunConfig,
+        systems: Systems,
+    ) -> None:
+        super().__init__(model, execution, groups, schedule, config)
+        self.systems = systems
+        # Weights of other systems that have a gradient in the step under way.
+        self._elsewhere: list[str] = []
+
+    def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
+        systems = self._joined
+        begun = BegunPass(
+            step,
+            self._scale,
+            inputs=tuple(model_inputs(self._model, batch) for batch in batches),
+            num_targets=tuple(batch.num_targets for batch in batches),
+        )
+        self.num_tokens = sum(batch.num_tokens for batch in batches)
+        with systems.step(begun):
+            losses = self._compute(begun)
+        for index, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                raise NotFiniteError(f"the loss of micro-batch {index} is {loss}")
+        pairs = zip(losses, begun.shares, strict=True)
+        self._loss = math.fsum(loss * share for loss, share in pairs)
+        self._total = None if self._config.clip_norm is None else self._norm.total()
+        return Outcome(tuple(losses), None if self._total is None else self._total.item())
+
+    def follow(self, begun: BegunPass) -> None:
+        """Compute this system's stage of a step."""
+        self._set_rates(begun.step)
+        if self.scaler is not None:
+            self.scaler.restore({"scale": begun.loss_scale, "num_good_steps": 0})
+        with self._joined.measured(begun):
+            self._compute(begun)
+        self._norm.give()
+        self._elsewhere.clear()
+
+    def settle(self, settled: Settled) -> None:
+        """Apply or forget what :meth:`follow` has computed."""
+        super().apply(Decision(None, settled.coefficient))
+        if self.scaler is not None:
+            self.scaler.abandon_step()
+
+    @property
+    def _joined(self) -> Systems:
+        assert self.systems is not None
+        return self.systems
+
+    def _compute(self, begun: BegunPass) -> Sequence[float]:
+        """Run the pass, and let all systems know of it; returns the losses."""
+        forwards = [ModelForward(self._model, inputs) for inputs in begun.inputs]
+        numbered = iter(begun.shares)
+
+        def root(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            return [weigh(loss, next(numbered), begun.loss_scale) for loss in losses]
+
+        seed = partial(seed_micro_batch, self._config.seed, begun.step)
+        with keeping_freed_memory():
+            losses = self._execution.run(forwards, root, seed)
+        return self._exchange(losses)
+
+    def _exchange(self, losses: Sequence[float]) -> Sequence[float]:
+        own = _Report(
+            self.scaler is not None and self.scaler.has_overflowed,
+            losses,
+            [name for name, one in self._model.named_parameters() if one.grad is not None],
+            self._norm.give(),
+        )
+        reports = self._joined.gathered(own, "what it knows of its pass")
+        for rank, report in enumerate(reports):
+            assert isinstance(report, _Report)
+            self._norm.take(report.norms)
+            if rank != self._joined.rank:
+                self._elsewhere += report.gradients
+                if self.scaler is not None and report.has_overflowed:
+                    self.scaler.note_overflow()
+            losses = report.losses
+        return losses
+
+    def apply(self, decision: Decision) -> None:
+        """See :class:`Trainer`."""
+        with self._joined.doing(Settled(decision.coefficient)):
+            super().apply(decision)
+        if decision.coefficient is not None:
+            self._count(self._elsewhere)
+        self._elsewhere.clear()
+
+    def _count(self, elsewhere: Sequence[str]) -> None:
+        """Know how often the weights of others have been updated, as checkpoints tell."""
+        updater = self._execution.updater
+        for name in filter(updater.trains, elsewhere):
+            updater.count(name, updater.counts.steps_applied - 1)
+
+    def abandon_step(self) -> None:
+        """See :class:`Trainer`."""
+        self._elsewhere.clear()
+        with self._joined.doing(Settled(None)):
+            super().abandon_step()

@@ -1,0 +1,53 @@
+"""What a home of records offers to whoever reads and writes them between two steps."""
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import torch
+
+from openwafer.training.store.layout import Part, RecordLayout
+
+
+class LentParts(Protocol):
+    """Parts of one record; see :class:`~openwafer.training.store.loan.Loan`."""
+
+    def wait(self) -> None:
+        """Return when the bytes are in memory."""
+
+    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
+        """View of one array, of its dtype and shape, on host memory, valid until the release."""
+
+    def part_bytes_view(self, part: Part) -> torch.Tensor:
+        """View of all bytes of a part: uint8, one dim of `part_bytes`, valid until the release."""
+
+    def release(self, *, dirty: Collection[Part] = ()) -> None:
+        """Give the parts back; those in `dirty`, and the fresh ones, were changed."""
+
+
+class Records(Protocol):
+    """A parameter store, or the stores of all ranks of a run as one."""
+
+    @property
+    def layouts(self) -> Mapping[str, RecordLayout]:
+        """The records by name."""
+
+    def borrow(
+        self,
+        record: str,
+        parts: Collection[Part],
+        *,
+        read_only: bool = False,
+        fresh: Collection[Part] = (),
+    ) -> LentParts:
+        """Ask for parts of a record; those in `fresh` are to be overwritten whole."""
+
+    def lent(
+        self,
+        record: str,
+        parts: Collection[Part],
+        *,
+        read_only: bool = False,
+        fresh: Collection[Part] = (),
+    ) -> AbstractContextManager[LentParts]:
+        """Context in which parts of a record are in memory; see :meth:`borrow`."""

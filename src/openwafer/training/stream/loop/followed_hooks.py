@@ -1,0 +1,289 @@
+"""Ties a loop's model and optimizers to a store that another system has.
+
+Forward and backward are a rank's own, with weights that come and gradients that go. What the loop
+reads of gradients comes from rank 0, when all systems read it. The update is made there, and so are
+the writes: those of this rank's program are dropped, as it is the same program.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from typing import Any, NoReturn
+from weakref import WeakValueDictionary
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.store.layout import Part
+from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.execute.replica_execution import ReplicaExecution
+from openwafer.training.stream.loop.hooks import (
+    NoStates,
+    apply_in_place,
+    check_frozen,
+    copied,
+    is_in_own_step,
+    parameters_of,
+    refuse_assignment,
+    refuse_group,
+)
+from openwafer.training.stream.loop.loop_systems import (
+    LoopSystems,
+    ToldPlan,
+    refuse_other_gradient,
+)
+from openwafer.training.stream.loop.model_checks import (
+    check_gradient_hooks,
+    check_in_place,
+    check_transforms,
+)
+from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
+from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
+from openwafer.training.stream.plan.chosen_device import make_device
+from openwafer.training.stream.replicas.loop_link import LoopLink
+
+
+class StatesElsewhere(defaultdict[Any, Any]):
+    """``optimizer.state`` of a system that has none.
+
+    Args:
+        elsewhere: the error of who asks for one.
+    """
+
+    def __init__(self, elsewhere: Callable[[], OpenwaferError]) -> None:
+        super().__init__()
+        self._elsewhere = elsewhere
+
+    def __missing__(self, _key: object) -> NoReturn:
+        raise self._elsewhere()
+
+
+class FollowedGradients:
+    """What a loop finds in ``parameter.grad`` on a system without the store.
+
+    Args:
+        systems: those of the loop.
+        likes: of the weights by name, on the meta device.
+        keeps_masters: whether the store updates fp32 masters, so that no factor can wait.
+
+    Attributes:
+        names: parameters that have a gradient.
+        looks_empty: whether code runs that is to find none, as an optimizer's step.
+    """
+
+    def __init__(
+        self, systems: LoopSystems, likes: Mapping[str, torch.Tensor], *, keeps_masters: bool
+    ) -> None:
+        self.names: set[str] = set()
+        self.looks_empty = False
+        self._systems = systems
+        self._likes = likes
+        self._keeps_masters = keeps_masters
+        # What somebody holds.
+        self._held: WeakValueDictionary[str, Backing] = WeakValueDictionary()
+
+    def get(self, name: str) -> StoredTensor | None:
+        """``parameter.grad``."""
+        if torch._C._current_graph_task_id() != -1:  # noqa: SLF001 - no public name
+            raise self._systems.elsewhere(f"the gradient of {name!r}, while backward runs,")
+        if self.looks_empty or name not in self.names:
+            return None
+        backing = self._held.get(name)
+        if backing is None:
+            values = Values(
+                partial(self._read, name),
+                lambda value: None,
+                lambda factor: not self._keeps_masters,
+            )
+            what, like = f"the gradient of {name!r}", self._likes[name]
+            backing = Backing(what, like, torch.device("cpu"), values)
+            self._held[name] = backing
+        return backing.whole()
+
+    def _read(self, name: str) -> torch.Tensor:
+        return self._systems.shown(name, torch.empty_like(self._likes[name], device="cpu"))
+
+    def put(self, name: str, gradient: torch.Tensor | None) -> None:
+        """``parameter.grad = gradient``."""
+        refuse_other_gradient(name, gradient)
+        if gradient is None:
+            self.leave({name})
+
+    def leave(self, names: set[str], *, as_zeros: bool = False) -> None:
+        """``zero_grad``: who holds a gradient keeps it, or finds zeros in it."""
+        for name in sorted(names & self.names):
+            backing = self._held.get(name)
+            if backing is not None:
+                backing.leave(
+                    torch.zeros_like(backing.geometry(), device="cpu") if as_zeros else None
+                )
+                del self._held[name]
+        if not as_zeros:
+            self.names -= names
+
+
+class FollowedHooks:
+    """Lets a loop's own calls reach the store of rank 0.
+
+    Args:
+        model: its parameters give up their memory.
+        optimizers: over them.
+        systems: those of the loop.
+        told: the plan of rank 0.
+        options: of the loop.
+        keeps_masters: whether the store updates fp32 masters.
+
+    Attributes:
+        executor: runs the model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        systems: LoopSystems,
+        told: ToldPlan,
+        options: StreamOptions,
+        *,
+        keeps_masters: bool,
+    ) -> None:
+        self._model = model
+        self._systems = systems
+        self._parameters = dict(model.named_parameters())
+        names = {id(parameter): name for name, parameter in self._parameters.items()}
+        self._names = {one: {names[id(p)] for p in parameters_of(one)} for one in optimizers}
+        self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
+        self._likes = _likes_of(told)
+        self._gradients = FollowedGradients(systems, self._likes, keeps_masters=keeps_masters)
+        self._undo = ExitStack()
+        check_gradient_hooks(self._parameters)
+        self._execution = ReplicaExecution(
+            model, told.plan, make_device(options.chosen_device), nullcontext, systems.replicas
+        )
+        self.executor = self._execution.executor
+        told.follow(self.executor)
+        self._attach()
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise copied(self._model)
+
+    def _attach(self) -> None:
+        for optimizer in self._names:
+            self._attach_optimizer(optimizer)
+        self._attach_model()
+        for name, parameter in self._parameters.items():
+            home_of(parameter, self._home(name))
+        self.executor.weights.release_as(ReleasedParameter)
+        self.executor.on_begin_pass = self._begin_pass
+        self._systems.attach(self.executor)
+        link = self.executor.link
+        assert isinstance(link, LoopLink)
+        link.on_summed = self._take_names
+
+    def _take_names(self) -> None:
+        self._gradients.names = self._systems.agreement.share()
+
+    def _begin_pass(self) -> None:
+        check_transforms()
+        check_in_place(self._parameters.items(), ReleasedParameter)
+
+    def _home(self, name: str) -> Home:
+        backing = self._weights(name)
+        return Home(
+            name,
+            lambda _: backing,
+            # What is loaded here is loaded on rank 0, too.
+            lambda name, value: None,
+            lambda name, value: self._refuse(f"the weight {name!r}"),
+            self._gradients.get,
+            self._gradients.put,
+            lambda name: None,
+            lambda: False,
+            partial(copied, self._model),
+        )
+
+    def _weights(self, name: str) -> Backing:
+        what = f"the weight {name!r}"
+        values = Values(partial(self._refuse, what), lambda value: self._refuse(what))
+        return Backing(what, self._likes[name], torch.device("cpu"), values)
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise self._systems.elsewhere(what)
+
+    # The model.
+
+    def _attach_model(self) -> None:
+        model = self._model
+        checking = model.register_forward_pre_hook(lambda *_: check_frozen(self._frozen))
+        self._undo.callback(checking.remove)
+        self._replace(model, "zero_grad", partial(self._zero_grad, None))
+        self._replace(model, "_apply", self._apply)
+        for module in model.modules():
+            for handle in (
+                module.register_state_dict_pre_hook(lambda *_: self._refuse("model.state_dict()")),
+                module.register_load_state_dict_pre_hook(refuse_assignment),
+            ):
+                self._undo.callback(handle.remove)
+
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        return apply_in_place(self._model, function, recurse=recurse)
+
+    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+        setattr(owner, name, function)
+        self._undo.callback(owner.__dict__.pop, name, None)
+
+    # Optimizers.
+
+    def _attach_optimizer(self, optimizer: Optimizer) -> None:
+        self._forget_states(optimizer)
+        for handle in (
+            optimizer.register_step_post_hook(self._end_step),
+            optimizer.register_state_dict_pre_hook(
+                lambda _: self._refuse("optimizer.state_dict()")
+            ),
+            optimizer.register_load_state_dict_post_hook(self._forget_states),
+        ):
+            self._undo.callback(handle.remove)
+        self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
+        self._replace(optimizer, "add_param_group", partial(refuse_group, optimizer))
+
+    def _forget_states(self, optimizer: Optimizer) -> None:
+        asked = partial(self._systems.elsewhere, "optimizer.state")
+        optimizer.state = StatesElsewhere(asked)
+
+    def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
+        names = self._gradients.names if optimizer is None else self._names[optimizer]
+        self._gradients.leave(set(names), as_zeros=not set_to_none)
+
+    def begin_step(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step."""
+        with self._systems.stepping():
+            if self.executor.is_in_pass:
+                self.executor.end_pass()
+            check_in_place(self._parameters.items(), ReleasedParameter)
+        self._gradients.looks_empty = True
+        optimizer.state = NoStates(dict)
+
+    def _end_step(self, optimizer: Optimizer, *_: object) -> None:
+        if not is_in_own_step(optimizer):
+            self._gradients.looks_empty = False
+            self._forget_states(optimizer)
+
+    def close(self) -> None:
+        """End what runs the model, whose weights stay with rank 0."""
+        self._execution.close()
+        self._undo.close()
+        for optimizer in self._names:
+            optimizer.state = defaultdict(dict)
+
+
+def _likes_of(told: ToldPlan) -> dict[str, torch.Tensor]:
+    """The weights of a plan, on the meta device."""
+    return {
+        place.spec.name: place.spec.empty("meta")
+        for layout in told.plan.layouts.values()
+        for place in layout.parts[Part.WEIGHTS]
+    }

@@ -1,0 +1,377 @@
+"""The systems of a user's own loop: processes of a launcher that all run the user's program.
+
+Rank 0 has the store, and what its program has in the model, the optimizer and its options is what
+counts. The others compute with the weights that it sends, each on its own batches.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import PrefixStore
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.collectives.agreement import Agreement
+from openwafer.training.collectives.group import Rank
+from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
+from openwafer.training.collectives.signals import LEADER
+from openwafer.training.plan_record import PlanRecord
+from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.execute.call_kinds import CallKind
+from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.pass_watch import (
+    ROOT,
+    PassWatch,
+    larger_than_planned,
+)
+from openwafer.training.stream.loop.gradient_ledger import GradientLedger
+from openwafer.training.stream.loop.stored_tensor import StoredTensor
+from openwafer.training.stream.replicas.loop_link import LoopLink
+from openwafer.training.stream.replicas.ownership import StoreSystems
+from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.step_plan import StepPlan
+
+ALL: Final = "all"
+OneOrAll: TypeAlias = Literal["all", 1]
+Living: TypeAlias = Sequence[CallKind] | None
+
+
+@dataclass(frozen=True)
+class ToldPlan:
+    """What a system without the store needs to know of a plan.
+
+    Attributes:
+        plan: of a step.
+        kinds: of calls that it has room for.
+        predicted_peak_bytes, depends_on_values: see :class:`StreamPlan`.
+    """
+
+    plan: StepPlan
+    kinds: tuple[CallKind, ...]
+    predicted_peak_bytes: int
+    depends_on_values: bool
+
+    @classmethod
+    def of(cls, plan: StepPlan, watch: PassWatch) -> Self:
+        """A plan, without what was predicted, which is large, and what its calls are held to."""
+        step = StepPlan(**{each.name: getattr(plan, each.name) for each in fields(StepPlan)})
+        return cls(step, watch.planned, watch.planned_peak_bytes, watch.depends_on_values)
+
+    def follow(self, executor: Executor) -> None:
+        """Let an executor go by the plan."""
+        executor.follow(self.plan)
+        watch = executor.watch
+        watch.planned, watch.planned_peak_bytes = self.kinds, self.predicted_peak_bytes
+        watch.depends_on_values = self.depends_on_values
+
+
+class _Call(NamedTuple):
+    kind: CallKind
+    args: Any
+    kwargs: Any
+    living: Sequence[CallKind]
+
+
+@dataclass(frozen=True)
+class BegunLoop:
+    """A loop that begins to stream.
+
+    Attributes:
+        told: its plan.
+        outline: the plan for people.
+    """
+
+    told: ToldPlan
+    outline: PlanRecord
+
+
+def joined(systems: OneOrAll | None, options: StreamOptions) -> "LoopSystems | None":
+    """The systems of a loop; ``None`` where it trains by itself.
+
+    Raises:
+        OpenwaferError: ``systems-unsaid`` where a launcher started several processes and nobody
+            said what becomes of them; ``systems-missing`` where there is no launcher;
+            ``systems-store`` where other ranks are to have records.
+    """
+    launched = _rank_and_size()
+    if systems == ALL:
+        if launched is None:
+            raise error(
+                "systems-missing",
+                'systems="all" joins the processes of a launcher, and this one is alone',
+                help="start the program by torchrun, or leave systems out",
+            )
+        _check_store(options)
+        return _met(options) if launched[1] > 1 else None
+    if systems is None and launched is not None and launched[1] > 1:
+        rank, size = launched
+        raise error(
+            "systems-unsaid",
+            f"this is process {rank} of {size} of a launcher, and stream_weights was not told "
+            "whether they train one model",
+            help='systems="all" trains one model on all of them; systems=1 trains one in each, '
+            "which then share this host's memory: give each a host_memory_bytes",
+        )
+    return None
+
+
+def _check_store(options: StreamOptions) -> None:
+    if options.store_systems is not StoreSystems.FIRST:
+        raise error(
+            "systems-store",
+            f"store_systems is {options.store_systems}, and the lines of a user's own loop reach "
+            "the store of rank 0",
+            help="leave store_systems out, or train by a Session",
+        )
+
+
+def _rank_and_size() -> tuple[int, int] | None:
+    if dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return launched_rank()
+
+
+def _met(options: StreamOptions) -> "LoopSystems":
+    meeting = _meet(options.systems_timeout_seconds)
+    return LoopSystems(meeting, divisor=meeting.size if options.averages_gradients else 1)
+
+
+def _meet(timeout_seconds: float) -> Meeting:
+    """The launcher's processes; each call is a meeting of its own, in the order of the program."""
+    if dist.is_initialized():
+        store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - no public name
+        meeting = Meeting(store, dist.get_rank(), dist.get_world_size(), timeout_seconds)
+    else:
+        meeting = meet_launched(timeout_seconds)
+    number = meeting.store.add(f"openwafer/loops/{meeting.rank}", 1)
+    return replace(meeting, store=PrefixStore(f"openwafer-loop-{number}", meeting.store))
+
+
+class LoopSystems:
+    """The systems of a loop as one of them sees them.
+
+    Args:
+        meeting: where they meet.
+        divisor: of every gradient.
+
+    Attributes:
+        rank, size: this system's index, and how many there are.
+        agreement: what they do together.
+        replicas: how weights and gradients pass.
+    """
+
+    def __init__(self, meeting: Meeting, divisor: int = 1) -> None:
+        self.rank, self.size = meeting.rank, meeting.size
+        self.agreement = Agreement(meeting, "agreement")
+        weights, gradients = meeting.groups(("weights", "gradients"))
+        self.replicas = Replicas(weights, gradients, link=partial(LoopLink, divisor=divisor))
+        self._is_alone = False
+        self._link: LoopLink | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this system has the store."""
+        return self.rank == LEADER
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """All of them."""
+        return self.agreement.group.ranks
+
+    def elsewhere(self, what: str) -> OpenwaferError:
+        """The error of who asks for something here that rank 0 has."""
+        return error(
+            "systems-elsewhere",
+            f"{what} is in the parameter store of {self.ranks[LEADER]}, and this is "
+            f"{self.ranks[self.rank]}",
+            help="do this on rank 0 only: if streamed.rank == 0",
+        )
+
+    # The model.
+
+    def begin(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """See that all systems have one model, and give it the values of rank 0.
+
+        Raises:
+            OpenwaferError: ``systems-models`` where a parameter or a buffer is another here.
+        """
+        self.agreement.reach("stream_weights")
+        own = _described(model, optimizers)
+        told = self.agreement.share(lambda: own) if self.is_leader else self.agreement.share()
+        with self.agreement.reaching("training this model"):
+            self._compare(told, own)
+        with torch.no_grad():
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                sent = tensor.detach().contiguous()
+                self.agreement.show(sent, f"the values of {name!r}")
+                if not self.is_leader and sent.data_ptr() != tensor.data_ptr():
+                    tensor.copy_(sent)
+
+    def _compare(self, told: dict[str, str], own: dict[str, str]) -> None:
+        for name in (*told, *own):
+            there, here = told.get(name, "missing"), own.get(name, "missing")
+            if there != here:
+                raise error(
+                    "systems-models",
+                    f"{name} is {here} on {self.ranks[self.rank]} and {there} on "
+                    f"{self.ranks[LEADER]}",
+                    help="build the same model and the same optimizers in all processes",
+                )
+        if list(told) != list(own):
+            raise error(
+                "systems-models",
+                f"the parameters of {self.ranks[self.rank]} are those of {self.ranks[LEADER]} in "
+                "another order",
+                help="build the same model and the same optimizers in all processes",
+            )
+
+    # Passes.
+
+    def attach(self, executor: Executor, plan: Callable[[], StepPlan] | None = None) -> None:
+        """Let the passes of an executor be those of all systems.
+
+        Args:
+            executor: of a model that streams.
+            plan: on rank 0, what the executor goes by.
+        """
+        link, before = executor.link, executor.on_backward
+        assert isinstance(link, LoopLink)
+        self._link = link
+        link.is_alone = self._is_alone
+
+        def agree(kind: CallKind, args: Any, kwargs: Any, living: Living) -> None:
+            if not self._is_alone:
+                lacking = self._begin_forward(kind, lacks_room=living is not None)
+                call = _Call(kind, args, kwargs, living or ())
+                self._make_room(executor, plan, call, lacking)
+            elif living is not None and executor.watch.admit is not None:
+                executor.watch.admit(kind, args, kwargs, living)
+
+        def begin_backward() -> None:
+            self.agreement.reach("a backward")
+            link.begin_backward()
+            before()
+
+        executor.watch.agree, executor.on_backward = agree, begin_backward
+
+    def _begin_forward(self, kind: CallKind, *, lacks_room: bool) -> list[int]:
+        """All systems begin a forward; returns those that have no room for it."""
+        called = "the model" if kind.function == ROOT else kind.function
+        how = "with" if kind.is_graded else "without"
+        flags = self.agreement.reach(f"a forward of {called} {how} gradients", flag=lacks_room)
+        return [rank for rank, is_lacking in enumerate(flags) if is_lacking]
+
+    def _make_room(
+        self,
+        executor: Executor,
+        plan: Callable[[], StepPlan] | None,
+        call: _Call,
+        lacking: Sequence[int],
+    ) -> None:
+        if not lacking:
+            return
+        calls = self.agreement.collect(call, lacking)
+        if plan is None:
+            told: ToldPlan = self.agreement.share()
+            told.follow(executor)
+        else:
+            self.agreement.share(partial(_admitted, executor.watch, plan, calls))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Context in which rank 0 calls the model by itself."""
+        if not self.is_leader:
+            raise self.elsewhere("streamed.alone(): what the model needs")
+        self._set_alone(is_alone=True)
+        try:
+            yield
+        finally:
+            self._set_alone(is_alone=False)
+
+    def _set_alone(self, *, is_alone: bool) -> None:
+        self._is_alone = is_alone
+        if self._link is not None:
+            self._link.is_alone = is_alone
+
+    # Gradients and steps.
+
+    def lead(self, execution: StreamedExecution, ledger: GradientLedger) -> None:
+        """Let the passes of rank 0 be those of all systems, which learn what has a gradient."""
+        self.attach(execution.executor, lambda: execution.plan)
+        assert self._link is not None
+
+        def tell() -> None:
+            self.agreement.share(lambda: ledger.names)
+
+        self._link.on_summed = tell
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Context of the checks before an optimizer's step, which all systems take or refuse."""
+        return self.agreement.reaching("optimizer.step()")
+
+    def shown(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
+        """A gradient that all systems read: of rank 0, in the tensors of the others."""
+        if self._is_alone:
+            return gradient
+        what = f"a read of the gradient of {name!r}"
+        self.agreement.reach(what)
+        sent = self.agreement.show(gradient.contiguous(), what)
+        return gradient if self.is_leader else gradient.copy_(sent)
+
+
+def refuse_other_gradient(name: str, gradient: torch.Tensor | None) -> None:
+    """Refuse ``parameter.grad = gradient`` but for none, and for what was there.
+
+    Raises:
+        OpenwaferError: ``systems-gradient-set``.
+    """
+    if gradient is not None and not isinstance(gradient, StoredTensor):
+        raise error(
+            "systems-gradient-set",
+            f"{name}.grad was given another tensor, and the gradients of several systems are in "
+            "the parameter store of rank 0",
+            help="write to the gradient that is there: parameter.grad.copy_(value)",
+        )
+
+
+def _admitted(
+    watch: PassWatch, plan: Callable[[], StepPlan], calls: Mapping[int, object]
+) -> ToldPlan:
+    """The plan that has room for calls of several systems."""
+    assert watch.admit is not None
+    for call in calls.values():
+        assert isinstance(call, _Call)
+        watch.admit(*call)
+    for call in calls.values():
+        assert isinstance(call, _Call)
+        if not any(call.kind.fits_in(known) for known in watch.planned):
+            # Room for another system's call was made at the cost of this one.
+            raise larger_than_planned(call.kind, watch.planned)
+    return ToldPlan.of(plan(), watch)
+
+
+def _described(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+    """What has to be alike on all systems, by name."""
+    described = {
+        f"the parameter {name!r}": f"{tuple(p.shape)} {p.dtype}"
+        + ("" if p.requires_grad else " without gradient")
+        for name, p in model.named_parameters()
+    }
+    described |= {
+        f"the buffer {name!r}": f"{tuple(b.shape)} {b.dtype}" for name, b in model.named_buffers()
+    }
+    names = {id(p): name for name, p in model.named_parameters()}
+    for index, optimizer in enumerate(optimizers):
+        held = [names.get(id(p), "?") for g in optimizer.param_groups for p in g["params"]]
+        digest = hashlib.sha256("\n".join(held).encode()).hexdigest()[:8]
+        described[f"optimizer {index}"] = (
+            f"{type(optimizer).__name__} of {len(held)} parameters ({digest})"
+        )
+    return described

@@ -1,0 +1,156 @@
+"""Executes the steps of one stage: its weights and their optimizer states stay with it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.collectives.group import Group
+from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.execute.execution import (
+    ResidentExecution,
+    Root,
+    Seed,
+    StepContext,
+)
+from openwafer.training.stream.execute.micro_batches import Forward
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.stages.flow import Flow
+from openwafer.training.stream.stages.stage_module import StageModule
+from openwafer.training.stream.stages.stage_pass import StagePass
+from openwafer.training.stream.stages.stage_plan import StagePlan
+from openwafer.training.stream.stages.tied_weights import TiedWeights
+
+FlowOf = Callable[[Forward], Flow]
+"""How a forward goes through the layers: the same object for forwards of one kind."""
+
+
+@dataclass(frozen=True)
+class JoinedStages:
+    """The stages of a run.
+
+    Attributes:
+        plan: who has what.
+        group: that has them.
+        flow_of: how forwards go through the layers.
+    """
+
+    plan: StagePlan
+    group: Group
+    flow_of: FlowOf
+
+
+class StageExecution(ResidentExecution):
+    """The stage of one system; see :class:`Execution`.
+
+    A pass is of all systems: each calls :meth:`run` or :meth:`evaluate` with the same forwards. The
+    last stage has the losses, the others none.
+
+    Args:
+        model: of all stages.
+        store: has this stage's records.
+        updater: of all weights.
+        device: where the stage runs.
+        context: what steps run under.
+        stages: of all systems.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        store: ParameterStore,
+        updater: Updater,
+        device: Device,
+        context: StepContext,
+        stages: JoinedStages,
+    ) -> None:
+        super().__init__(model, store, updater, device, context)
+        self._model = model
+        self._plan, self._group, self._flow_of = stages.plan, stages.group, stages.flow_of
+        span = self._plan.spans[self._group.rank]
+        self._module = StageModule(model, self._plan.layers, span, context.autocast)
+        self._tied = TiedWeights(self._plan, self._parameters, self._group)
+        self._tied.renew()
+        self._passes: dict[tuple[int, int, bool], StagePass] = {}
+
+    def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
+        """See :class:`Execution`."""
+        flow = self._flow_of(forwards[0])
+        for index, forward in enumerate(forwards):
+            if self._flow_of(forward) is not flow:
+                raise _unlike(index)
+        found = self._begin(flow, forwards, seed, is_graded=True)
+        with self.device.active(is_watched=self.recorder.trace is not None):
+            losses = found.run(lambda loss, index: root([loss])[0])
+            self._tied.end_pass()
+        self._group.traffic.add(received_bytes=found.received_bytes)
+        for watcher in self._watchers:
+            watcher(self._gradients())
+        return [loss.item() for loss in losses]
+
+    def evaluate(
+        self, forwards: Sequence[Forward], *, may_repeat: bool = True
+    ) -> list[torch.Tensor]:
+        """See :class:`Execution`."""
+        losses = []
+        for flow, found in groupby(forwards, self._flow_of):
+            alike = list(found)
+            with self.device.active(), torch.no_grad():
+                losses += self._begin(flow, alike, None, is_graded=False).evaluate()
+        return losses
+
+    def _begin(
+        self, flow: Flow, forwards: Sequence[Forward], seed: Seed | None, *, is_graded: bool
+    ) -> StagePass:
+        key = id(flow), len(forwards), is_graded
+        if key not in self._passes:
+            for span in self._plan.spans[1:]:
+                _require_cut(flow, span.start)
+            self._passes[key] = StagePass(
+                self._module,
+                self._plan.spans,
+                flow,
+                len(forwards),
+                self._tied if is_graded else None,
+                self._group,
+            )
+        self._module.begin(flow, forwards, seed)
+        return self._passes[key]
+
+    def complete_step(self, coefficient: float) -> None:
+        """See :class:`Execution`."""
+        super().complete_step(coefficient)
+        self._tied.renew()
+
+    @property
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Those of this stage's weights, by name."""
+        return self._gradients()
+
+    def close(self) -> None:
+        """See :class:`Execution`."""
+        self._module.close()
+        super().close()
+
+
+def _require_cut(flow: Flow, start: int) -> None:
+    refusal = flow.calls[start].refusal if start < len(flow.calls) else "the forward ends before it"
+    if refusal:
+        raise error(
+            "pipelined-flow",
+            f"with this batch the model's forward cannot be cut before its call {start}: {refusal}",
+            help="leave streaming.mode out",
+        )
+
+
+def _unlike(index: int) -> Exception:
+    return error(
+        "pipelined-uneven",
+        f"micro-batch {index} of a step has other sizes than micro-batch 0, and stages pass "
+        "tensors of one size",
+        help="choose batch.micro_batches so that all micro-batches are as large",
+    )

@@ -1,0 +1,222 @@
+"""Which stage has which calls and which weights."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from openwafer.diagnostics import counted, error
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.stages.cutting import cut_evenly
+from openwafer.training.stream.stages.flow import Flow
+
+MAX_LISTED = 5
+LayOut = Callable[[Partition], Mapping[str, RecordLayout]]
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The stages of a run.
+
+    Attributes:
+        layers: names of the layers whose calls are dealt out.
+        spans: calls by stage.
+        layouts: records by stage.
+        tied: weights that two stages use: the one that has it, and the one that borrows it.
+    """
+
+    layers: tuple[str, ...]
+    spans: tuple[range, ...]
+    layouts: tuple[Mapping[str, RecordLayout], ...]
+    tied: Mapping[str, tuple[int, int]]
+
+    @cached_property
+    def owners(self) -> Mapping[str, int]:
+        """The stage that has a record."""
+        return {name: stage for stage, held in enumerate(self.layouts) for name in held}
+
+    @property
+    def all_layouts(self) -> Mapping[str, RecordLayout]:
+        """Of all stages, first to last."""
+        return {name: layout for held in self.layouts for name, layout in held.items()}
+
+
+@dataclass(frozen=True)
+class StageNeeds:
+    """What a stage holds.
+
+    Attributes:
+        weights_bytes: those that it borrows, too.
+        gradients_bytes, states_bytes: of its own weights.
+        activation_bytes: of the micro-batches that are in it at once.
+        passing_bytes: of tensors that come from its neighbours.
+    """
+
+    weights_bytes: int
+    gradients_bytes: int
+    states_bytes: int
+    activation_bytes: int
+    passing_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class StageRequest:
+    """What stages are asked for.
+
+    Attributes:
+        flow: of the model's forward.
+        split: its layers.
+        layouts: the records of the split.
+        seconds: of each call, forward and backward.
+        passing_bytes: by call, what crosses a cut before it.
+        num_stages, num_micro_batches: of a step.
+        received: parameters that get a gradient.
+        budget_bytes: of each stage; ``None`` is no cap.
+    """
+
+    flow: Flow
+    split: Partition
+    layouts: Mapping[str, RecordLayout]
+    seconds: Sequence[float]
+    passing_bytes: Sequence[int]
+    num_stages: int
+    num_micro_batches: int
+    received: frozenset[str]
+    budget_bytes: int | None
+
+    @cached_property
+    def last_uses(self) -> Mapping[str, tuple[int, int]]:
+        """By parameter, the first and the last call that uses it."""
+        numbers = {call.layer: number for number, call in reversed([*enumerate(self.flow.calls)])}
+        found = {}
+        for record, names in self.split.records.items():
+            for name in names:
+                # One that this forward passed by may be used in another one.
+                uses = self.flow.uses.get(name) or (numbers.get(record, 0),)
+                found[name] = min(uses), max(uses)
+        return found
+
+    def _arrays(self, part: Part) -> Iterable[tuple[str, int]]:
+        """The arrays of all records, each as the parameter that it is of, with its bytes."""
+        for layout in self.layouts.values():
+            for place in layout.parts[part]:
+                name = (
+                    place.spec.name.rpartition("/")[2] if part is Part.STATES else place.spec.name
+                )
+                yield name, place.num_bytes
+
+    def needs(self, stage: int, span: range) -> StageNeeds:
+        """What a stage with these calls would hold."""
+        own = {name for name, (first, _) in self.last_uses.items() if first in span}
+        borrowed = {
+            name
+            for name, (first, last) in self.last_uses.items()
+            if last in span and first not in span
+        }
+        weights = dict(self._arrays(Part.WEIGHTS))
+        states = self._arrays(Part.STATES)
+        in_flight = min(self.num_micro_batches, self.num_stages - stage)
+        left = sum(self.flow.segments[number].activation_bytes for number in span)
+        # Each micro-batch has buffers of its own: what comes in, and gradients that come back.
+        coming = self.passing_bytes[span.start]
+        coming += self.passing_bytes[span.stop] if span.stop < len(self.passing_bytes) else 0
+        held = own | borrowed
+        return StageNeeds(
+            weights_bytes=sum(weights[name] for name in held),
+            gradients_bytes=sum(weights[name] for name in held & self.received),
+            states_bytes=sum(num_bytes for name, num_bytes in states if name in own),
+            activation_bytes=left * in_flight,
+            passing_bytes=coming * self.num_micro_batches,
+        )
+
+
+def plan_stages(request: StageRequest) -> StagePlan:
+    """Cut a model into stages of about equal work that fit.
+
+    Raises:
+        OpenwaferError: ``pipelined-cuts``, ``pipelined-memory``, ``pipelined-tied``.
+    """
+    calls = request.flow.calls
+    may_begin = [not call.refusal for call in calls]
+    if sum(may_begin) + 1 < request.num_stages:
+        raise _too_few_cuts(request)
+    budget = request.budget_bytes
+
+    def fits(stage: int, span: range) -> bool:
+        return budget is None or request.needs(stage, span).total_bytes <= budget
+
+    spans = cut_evenly(request.seconds, may_begin, request.num_stages, fits)
+    if spans is None:
+        raise _too_little_memory(request)
+    layers = tuple(dict.fromkeys(call.layer for call in calls))
+    return StagePlan(layers, tuple(spans), _dealt(request, spans), _tied(request, spans))
+
+
+def _stage_of(spans: Sequence[range], call: int) -> int:
+    return next(stage for stage, span in enumerate(spans) if call in span)
+
+
+def _dealt(request: StageRequest, spans: Sequence[range]) -> tuple[Mapping[str, RecordLayout], ...]:
+    dealt: list[dict[str, RecordLayout]] = [{} for _ in spans]
+    for record, layout in request.layouts.items():
+        first = min(request.last_uses[name][0] for name in request.split.records[record])
+        dealt[_stage_of(spans, first)][record] = layout
+    return tuple(dealt)
+
+
+def _tied(request: StageRequest, spans: Sequence[range]) -> Mapping[str, tuple[int, int]]:
+    tied = {}
+    for name, uses in request.flow.uses.items():
+        by_stage = [_stage_of(spans, use) for use in uses]
+        stages = sorted(set(by_stage))
+        if len(stages) == 1:
+            continue
+        # The gradients of its uses are added from the last to the first.
+        if len(stages) > 2 or by_stage.count(stages[0]) > 1:
+            raise error(
+                "pipelined-tied",
+                f"stages {', '.join(map(str, stages))} use {name!r}, the first of them "
+                f"{counted(by_stage.count(stages[0]), 'time')}, and their gradients would be "
+                "added in another order than on one system",
+                help="use fewer systems, so that they are in one stage, or leave streaming.mode "
+                "out",
+            )
+        tied[name] = (stages[0], stages[1])
+    return tied
+
+
+def _too_few_cuts(request: StageRequest) -> Exception:
+    refused = [
+        f"before {call.layer!r}: {call.refusal}" for call in request.flow.calls[1:] if call.refusal
+    ]
+    num_cuts = sum(not call.refusal for call in request.flow.calls)
+    return error(
+        "pipelined-cuts",
+        f"the model's forward can be cut in {counted(num_cuts, 'place')}, and "
+        f"{request.num_stages} stages need {request.num_stages - 1}",
+        notes=tuple(refused[:MAX_LISTED]),
+        help="use fewer systems, or leave streaming.mode out",
+    )
+
+
+def _too_little_memory(request: StageRequest) -> Exception:
+    spans = cut_evenly(
+        request.seconds,
+        [not call.refusal for call in request.flow.calls],
+        request.num_stages,
+        lambda stage, span: True,
+    )
+    assert spans is not None
+    needs = [request.needs(stage, span).total_bytes for stage, span in enumerate(spans)]
+    return error(
+        "pipelined-memory",
+        f"{request.num_stages} stages do not fit {request.budget_bytes:,} bytes each: cut into "
+        f"equal work, they need {', '.join(f'{one:,}' for one in needs)}",
+        help="use more systems or smaller micro-batches, raise device_memory, or leave "
+        "streaming.mode out",
+    )

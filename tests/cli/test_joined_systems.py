@@ -1,0 +1,68 @@
+"""Several systems like this machine, from a step that was measured on it."""
+
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+from openwafer.cli.joined_systems import Forecast, draw_forecast, streamed
+from openwafer.cli.system_pictures import CHUNK_BYTES, FEW_NUMBERS, MODELS, draw_schedule
+from openwafer.training.collectives import ordered_sums
+from openwafer.training.stream.plan.events.event_run import LayerSeconds
+from openwafer.training.stream.plan.events.measured import MeasuredStep
+from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
+
+MIB = 1 << 20
+TIED = RecordBytes(3 * MIB, 2 * MIB)
+BLOCK = RecordBytes(4 * MIB, 4 * MIB)
+
+
+def measured() -> MeasuredStep:
+    """Six blocks, and a head that has the weights of the embedding; room for two layers."""
+    blocks = [f"block {number}" for number in range(6)]
+    sizes = {"tied": TIED, **dict.fromkeys(blocks, BLOCK)}
+    middle = [Visit(block, (block,)) for block in blocks]
+    visits = [Visit("embedding", ("tied",)), *middle, Visit("head", ("tied",))]
+    schedule = build(visits, sizes, timing=UpdateTiming.ON_PUSH, capacity_bytes=8 * MIB)
+    layers = {visit.layer: LayerSeconds(0.01, 0.03) for visit in visits}
+    updates = {"tied": 0.5, **dict.fromkeys(blocks, 0.25)}
+    return MeasuredStep(schedule, visits, sizes, layers, updates, 6e9)
+
+
+def test_shared_weights_are_summed_and_updated_once() -> None:
+    embedding, block, *_, head = streamed(measured(), 8).layers
+    assert (embedding.gradient_bytes, embedding.update_seconds) == (2 * MIB, 0.5)
+    assert (block.gradient_bytes, block.update_seconds) == (4 * MIB, 0.25)
+    assert (head.weight_bytes, head.gradient_bytes, head.update_seconds) == (3 * MIB, 0, 0)
+
+
+@pytest.mark.parametrize("link", [None, 1e9, 1e7])
+def test_a_forecast_is_that_of_the_events(link: float | None) -> None:
+    forecast = Forecast(measured(), [2, 2, 2, 2], link)
+    assert forecast.step_on(4).seconds == pytest.approx(forecast.event_seconds, rel=0.05)
+
+
+def test_too_many_chunks_are_not_walked() -> None:
+    assert Forecast(measured(), [1] * 20_000, None).event_seconds is None
+
+
+def test_the_picture_ends_where_micro_batches_do() -> None:
+    axes: Any = Canvas().subplots()
+    draw_forecast(axes, Forecast(measured(), [3, 3], None))
+    step = axes.get_lines()[1]
+    assert [*step.get_xdata()] == [1, 2, 3, 4, 5, 6]
+    assert step.get_ydata()[0] == 1
+
+
+def test_the_schedule_is_drawn_for_six_models_with_and_without_the_loss() -> None:
+    axes: Any = Canvas().subplots()
+    draw_schedule(axes)
+    _, *lines = axes.get_lines()
+    assert len(lines) == 2 * len(MODELS)
+    for faster, to_loss in zip(lines[::2], lines[1::2], strict=True):
+        number = FEW_NUMBERS[-1]
+        assert to_loss.get_ydata()[-1] < faster.get_ydata()[-1] < number
+
+
+def test_the_picture_cuts_sums_as_they_are_cut() -> None:
+    assert CHUNK_BYTES == ordered_sums.CHUNK_BYTES

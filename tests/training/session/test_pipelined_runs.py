@@ -1,0 +1,261 @@
+"""Runs whose systems have a stage of the model each equal the plain loop, bit for bit."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
+from openwafer.training.models import TransformersModel, UserModule
+from openwafer.training.noise_scale import Watched
+from openwafer.training.plan_record import Mode
+from openwafer.training.session import RunConfig, Session, TrainResult, Weights
+from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, StreamingConfig
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.plan_table import show_plan
+from openwafer.training.session.precision import Precision
+from openwafer.training.sparsity.options import SparsityGroup
+from openwafer.training.stream.plan.placement import StoreTier
+from tests.training.session.follower_pool import FollowerPool
+from tests.training.session.tiny_runs import (
+    GPT,
+    MODEL,
+    TinyData,
+    differing,
+    plain_loop,
+    quiet,
+    saved_arrays,
+    saved_parameters,
+    tiny_config,
+    train_quietly,
+)
+
+COUNTING = UserModule("tests.training.session.tiny_model:CountingModel")
+BATCH = BatchConfig(size=8, sequence_length=12, micro_batches=4)
+PIPELINED = StreamingConfig(device="cpu", mode=Mode.PIPELINED)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[FollowerPool]:
+    made = FollowerPool()
+    yield made
+    made.close()
+
+
+def pipelined_config(data: TinyData, folder: Path) -> RunConfig:
+    """A clipped run with dropout and tied embeddings."""
+    tied = replace(GPT, has_tied_embeddings=True)
+    tiny = tiny_config(data, folder)
+    return replace(tiny, model=tied, batch=BATCH, clip_norm=0.1, streaming=PIPELINED)
+
+
+def differing_from_loop(found: Any, config: RunConfig) -> list[str]:
+    saved, loop = saved_parameters(found), plain_loop(config)
+    return differing(saved, {name: loop[name] for name in saved})
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_pipelined_run_equals_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
+) -> None:
+    config = pipelined_config(data, tmp_path)
+    assert differing_from_loop(pool.train(config, size), config) == []
+
+
+def llama(**options: Any) -> TransformersModel:
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
+    return TransformersModel("llama", config=sizes | heads | options)
+
+
+GPT2 = TransformersModel(
+    "gpt2", config={"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
+)
+UNEVEN = BatchConfig(size=10, sequence_length=12, micro_batches=5)
+CASES: dict[str, dict[str, Any]] = {
+    "GPT-2, with its head tied to its embedding": {"model": GPT2, "batch": UNEVEN},
+    "Llama": {"model": llama()},
+    "a user's module that adds outside of its layers": {"model": MODEL, "clip_norm": None},
+    "bf16 weights": {"weights": Weights.BF16, "precision": Precision.BF16},
+    "with a moving average": {"ema": 0.9},
+}
+SELDOM = ("bf16 weights", "with a moving average")
+
+
+def alone_and_together(
+    config: RunConfig, pool: FollowerPool, size: int = 2
+) -> tuple[TrainResult, TrainResult]:
+    alone = train_quietly(replace(config, name="alone"))
+    return alone, pool.train(replace(config, name="together"), size)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SELDOM)) for case in CASES]
+)
+def test_models_and_formats_equal_one_system(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
+) -> None:
+    config = replace(pipelined_config(data, tmp_path), **CASES[case])
+    alone, together = alone_and_together(config, pool)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+    assert together.loss == alone.loss
+
+
+def test_a_step_that_overflows_is_skipped_by_all_stages(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    scaling = LossScaling(initial_scale=1e38, backoff_factor=1e-36)
+    config = replace(pipelined_config(data, tmp_path), precision=Precision.FP16, loss_scale=scaling)
+    assert differing_from_loop(pool.train(config, 2), config) == []
+
+
+def test_micro_batches_count_by_their_targets(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = pipelined_config(data, tmp_path)
+    config = replace(config, model=llama(), data=replace(config.data, cross_documents=False))
+    alone, together = alone_and_together(config, pool)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+
+
+def test_a_run_goes_on_in_another_mode_and_number_of_systems(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = replace(
+        pipelined_config(data, tmp_path),
+        checkpoint=CheckpointConfig(every=1, keep=9),
+        evaluate=EvaluateConfig(every=1, batches=3),
+    )
+    unbroken = train_quietly(replace(config, name="alone"))
+    whole = pool.train(replace(config, name="together"), 3)
+    assert validation_losses(whole) == validation_losses(unbroken)
+    for mode in ("pipelined", "streamed"):
+        resumed = resumed_from_first(whole.folder, pool, mode)
+        assert differing(saved_arrays(resumed), saved_arrays(unbroken)) == []
+
+
+def resumed_from_first(folder: Path, pool: FollowerPool, mode: str) -> TrainResult:
+    first = folder / "checkpoints" / "step-00000001"
+    overrides = [f"streaming.mode={mode}", "streaming.store=auto"]
+    with pool.systems(2) as systems:
+        session = Session(folder, overrides, console=quiet(), systems=systems)
+        return session.resume(first)
+
+
+def validation_losses(result: TrainResult) -> list[float]:
+    rows = read_lines(result.folder / "validation.jsonl", VALIDATION_FORMAT).rows
+    return [row.loss for row in rows]
+
+
+def test_a_streamed_run_goes_on_in_stages(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    disk = StreamingConfig(device="cpu", mode=Mode.STREAMED, store=StoreTier.DISK)
+    config = replace(pipelined_config(data, tmp_path), streaming=disk)
+    config = replace(config, checkpoint=CheckpointConfig(every=1, keep=9))
+    alone = train_quietly(config)
+    unbroken = saved_arrays(alone)
+    staged = resumed_from_first(alone.folder, pool, "pipelined")
+    assert differing(saved_arrays(staged), unbroken) == []
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_step(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = pipelined_config(data, tmp_path)
+    optimizer = replace(config.optimizer, learning_rate=1e30)
+    config = replace(config, optimizer=optimizer, clip_norm=None)
+    with pytest.raises(OpenwaferError, match=r"(?s)loss-not-finite.*are safe in .*step-0000000"):
+        pool.train(config, 2)
+
+
+def test_what_comes_from_the_neighbours_is_counted(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    result = pool.train(replace(pipelined_config(data, tmp_path), model=GPT), 2)
+    row = read_lines(result.folder / "metrics.jsonl", METRICS_FORMAT).rows[-1]
+    assert row.system_received_bytes is not None
+    first, last = row.system_received_bytes
+    activation = BATCH.size * BATCH.sequence_length * GPT.hidden_size * 4
+    drawn = 4 * torch.get_rng_state().nbytes
+    assert last == activation + drawn
+    assert first == activation
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"noise_scale": Watched.NORMS}, "noise_scale is set and streaming.mode is pipelined"),
+        ({"sparsity": SparsityGroup(0.5)}, "sparsity is set and streaming.mode is pipelined"),
+        ({"reduction": Reduction.FAST}, "reduction is set and streaming.mode is pipelined"),
+        ({"model": COUNTING}, "systems-share-state"),
+        ({"batch": replace(BATCH, micro_batches=2)}, "2 micro-batches, and there are 3 systems"),
+        ({"model": GPT, "systems": 4}, "pipelined-memory"),
+        (
+            {"model": MODEL, "systems": 5, "batch": replace(BATCH, micro_batches=8)},
+            "cut in 3 places, and 5 stages need 4",
+        ),
+    ],
+)
+def test_what_stages_cannot_do_is_refused(
+    data: TinyData, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    config = replace(pipelined_config(data, tmp_path), systems=3, device_memory=20_000)
+    with pytest.raises(OpenwaferError, match=told):
+        Session(replace(config, **changes), console=quiet()).plan()
+
+
+def test_the_plan_says_what_each_stage_holds(data: TinyData, tmp_path: Path) -> None:
+    config = replace(pipelined_config(data, tmp_path), systems=2)
+    plan = Session(config, console=quiet()).plan()
+    assert plan.pipeline is not None
+    first, last = plan.pipeline.stages
+    assert (first.first, last.last) == ("embedding", "head")
+    assert sum(one.share for one in plan.pipeline.stages) == pytest.approx(1)
+    assert plan.pipeline.bubble == 1 / 5
+    assert plan.predicted_peak_bytes == max(first.total_bytes, last.total_bytes)
+
+
+def test_the_table_of_a_plan_says_how_long_stages_wait(data: TinyData, tmp_path: Path) -> None:
+    config = replace(pipelined_config(data, tmp_path), systems=2)
+    with StringIO() as told:
+        show_plan(Session(config, console=quiet()).plan(), Console(file=told))
+        lines = told.getvalue().splitlines()
+    assert any("each waits 20.0% of it, (2 - 1) / (4 + 2 - 1)" in line for line in lines)
+    assert any(line.startswith("0      embedding") for line in lines)
+
+
+def test_one_process_of_a_launcher_has_no_stages(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = pipelined_config(data, tmp_path)
+    assert differing_from_loop(pool.train(config, 1), config) == []
+
+
+NUM_LONG_STEPS = 20
+LONG_CASES: dict[str, dict[str, Any]] = {
+    "clipped, tied, with dropout": {},
+    "untied, not clipped": {"model": GPT, "clip_norm": None},
+    "five micro-batches": {"batch": UNEVEN},
+    "GPT-2": {"model": GPT2},
+    "Llama": {"model": llama()},
+    "bf16 autocast": {"precision": Precision.BF16},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LONG_CASES)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_twenty_steps_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, case: str
+) -> None:
+    config = replace(pipelined_config(data, tmp_path), steps=NUM_LONG_STEPS, **LONG_CASES[case])
+    assert differing_from_loop(pool.train(config, size), config) == []

@@ -1,0 +1,298 @@
+"""Runs whose parameter store is dealt to all systems, against one store and the plain loop."""
+
+import os
+import shutil
+import signal
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
+from openwafer.training.session import RunConfig, Session, TrainResult, Weights
+from openwafer.training.session.config import (
+    CheckpointConfig,
+    EvaluateConfig,
+    ScheduleConfig,
+)
+from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.loss_scale import LossScaling
+from openwafer.training.session.precision import Precision
+from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.store.manifest import read_manifest
+from openwafer.training.stream.execute.step_hooks import StepEnd
+from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.replicas.ownership import StoreSystems
+from tests.training.session.follower_pool import FollowerPool
+from tests.training.session.mixture_runs import MIXTRAL
+from tests.training.session.tiny_runs import (
+    GPT,
+    NUM_STEPS,
+    TinyData,
+    differing,
+    plain_loop,
+    quiet,
+    saved_arrays,
+    saved_parameters,
+    tiny_config,
+    train_quietly,
+)
+from tests.training.stream.axes import TIERS
+
+DRAM, DISK = StoreTier.DRAM, StoreTier.DISK
+TIED = replace(GPT, has_tied_embeddings=True)
+BATCH = BatchConfig(size=10, sequence_length=12, micro_batches=5)
+# What tells which tensor comes.
+MESSAGES_BYTES = 4096
+
+
+def shared_config(
+    data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM, **changes: Any
+) -> RunConfig:
+    """A clipped run with dropout and tied embeddings, whose micro-batches deal out unevenly."""
+    config = replace(tiny_config(data, folder, tier), model=TIED, batch=BATCH, clip_norm=0.1)
+    return replace(config, store_systems=StoreSystems.ALL, **changes)
+
+
+def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
+    """Parameters that the plain loop has otherwise; it knows a tied one by two names."""
+    saved, loop = saved_parameters(result), plain_loop(config)
+    return differing(saved, {name: loop[name] for name in saved})
+
+
+@pytest.mark.parametrize(("size", "tier"), [(2, DISK), (3, DRAM)])
+def test_a_run_over_shared_stores_equals_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, tier: StoreTier
+) -> None:
+    config = shared_config(data, tmp_path, tier)
+    assert differing_from_loop(pool.train(config, size), config) == []
+
+
+def test_updates_as_gradients_come_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = shared_config(data, tmp_path, DISK, clip_norm=None)
+    assert differing_from_loop(pool.train(config, 3), config) == []
+
+
+def test_a_step_that_overflows_in_one_store_is_skipped_in_all(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    scaling = LossScaling(initial_scale=1e38, backoff_factor=1e-36)
+    config = shared_config(data, tmp_path, DISK, precision=Precision.FP16, loss_scale=scaling)
+    config = replace(config, model=tiny_config(data, tmp_path).model)
+    assert differing_from_loop(pool.train(config, 2), config) == []
+
+
+ALIKE: dict[str, dict[str, Any]] = {
+    "masters and averages": {"weights": Weights.BF16, "ema": 0.9},
+    "masks that change": {"sparsity": SparsityGroup(0.75, AlgorithmName.SET, update=EverySteps(2))},
+}
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_shared_stores_equal_one_store(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
+) -> None:
+    config = shared_config(data, tmp_path, DISK, **ALIKE[case])
+    alone = train_quietly(replace(config, name="alone"))
+    together = pool.train(replace(config, name="together"), 2)
+    assert differing(saved_arrays(alone), saved_arrays(together)) == []
+
+
+def files_of(checkpoint: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+
+
+def test_a_checkpoint_of_shared_stores_is_that_of_one_store(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = shared_config(data, tmp_path)
+    alone = train_quietly(replace(config, name="alone"))
+    together = pool.train(replace(config, name="together"), 3)
+    assert alone.checkpoint is not None
+    assert together.checkpoint is not None
+    assert files_of(together.checkpoint) == files_of(alone.checkpoint)
+
+
+def validation_of(result: TrainResult) -> str:
+    return (result.folder / "validation.jsonl").read_text()
+
+
+def test_a_run_goes_on_over_more_stores_and_over_one(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    saving = CheckpointConfig(every=1, keep=9)
+    evaluating = EvaluateConfig(every=1, batches=1)
+    config = shared_config(data, tmp_path, checkpoint=saving, evaluate=evaluating)
+    unbroken = train_quietly(replace(config, name="alone"))
+    whole = pool.train(replace(config, name="together"), 2)
+    first = whole.folder / "checkpoints" / "step-00000001"
+    with pool.systems(3) as systems:
+        three = Session(whole.folder, console=quiet(), systems=systems).resume(first)
+    assert differing(saved_arrays(three), saved_arrays(unbroken)) == []
+    one = Session(whole.folder, ["systems=1"], console=quiet()).resume(first)
+    assert differing(saved_arrays(one), saved_arrays(unbroken)) == []
+    assert validation_of(whole) == validation_of(unbroken)
+
+
+def two_more_steps(
+    run: Path, pool: FollowerPool, size: int, console: Console | None = None
+) -> TrainResult:
+    with pool.systems(size) as systems:
+        longer = [f"steps={NUM_STEPS + 2}", "checkpoint.at_end=true"]
+        return Session(run, longer, console=console or quiet(), systems=systems).resume()
+
+
+@pytest.fixture
+def on_disk(data: TinyData, tmp_path: Path) -> RunConfig:
+    """A run whose last step is in its stores alone."""
+    saving = CheckpointConfig(every=NUM_STEPS - 1, at_end=False)
+    constant = ScheduleConfig("constant")
+    return shared_config(data, tmp_path, DISK, checkpoint=saving, schedule=constant)
+
+
+def unbroken(config: RunConfig) -> TrainResult:
+    saving = CheckpointConfig(every=100)
+    return train_quietly(replace(config, name="alone", steps=NUM_STEPS + 2, checkpoint=saving))
+
+
+def test_a_run_goes_on_from_its_stores(on_disk: RunConfig, pool: FollowerPool) -> None:
+    run = pool.train(on_disk, 2).folder
+    # As a kill between the two halves of a commit leaves it.
+    (run / "store-1" / "manifest.json").unlink()
+    checkpoints = run / "checkpoints"
+    shutil.rmtree(checkpoints)
+    result = two_more_steps(run, pool, 2)
+    assert differing(saved_arrays(result), saved_arrays(unbroken(on_disk))) == []
+    assert f"training from step {NUM_STEPS} to" in (run / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("size", "missing", "told"),
+    [
+        (3, "", "in the stores of 2 systems, and systems is 3"),
+        (2, "store-1", "some of them are not there"),
+    ],
+)
+def test_a_run_without_its_stores_goes_on_from_its_checkpoint(
+    on_disk: RunConfig, pool: FollowerPool, size: int, missing: str, told: str
+) -> None:
+    run = pool.train(on_disk, 2).folder
+    if missing:
+        shutil.rmtree(run / missing)
+    said = StringIO()
+    result = two_more_steps(run, pool, size, Console(file=said, width=500))
+    assert told in said.getvalue()
+    assert "goes on from its last checkpoint" in said.getvalue()
+    assert differing(saved_arrays(result), saved_arrays(unbroken(on_disk))) == []
+
+
+def test_a_run_that_is_interrupted_leaves_a_checkpoint_for_any_number_of_systems(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = shared_config(data, tmp_path, DISK)
+
+    def interrupt(end: StepEnd) -> None:
+        if end.steps_applied == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pool.systems(2) as systems:
+        session = Session(config, console=quiet(), systems=systems)
+        session.between_steps(interrupt)
+        assert session.train().checkpoint == config.path / "checkpoints" / "step-00000002"
+
+
+def test_a_reader_takes_the_checkpoint_of_shared_stores(
+    on_disk: RunConfig, pool: FollowerPool
+) -> None:
+    run = pool.train(on_disk, 2).folder
+    checkpoint = pool.train(replace(on_disk, name="short", steps=NUM_STEPS - 1), 1).folder
+    assert Session(run, console=quiet()).evaluate(1) == Session(
+        checkpoint, console=quiet()
+    ).evaluate(1)
+
+
+def test_shares_add_up_to_one_store(on_disk: RunConfig, pool: FollowerPool) -> None:
+    whole = pool.train(replace(on_disk, name="one", store_systems=StoreSystems.FIRST), 2).folder
+    run = pool.train(on_disk, 2).folder
+    shares = [read_manifest(run / name).catalog.layouts for name in ("store", "store-1")]
+    assert {**shares[0], **shares[1]} == dict(read_manifest(whole / "store").catalog.layouts)
+    assert not shares[0].keys() & shares[1].keys()
+    num_bytes = [sum(layout.num_bytes for layout in share.values()) for share in shares]
+    assert max(num_bytes) < 2 * min(num_bytes)
+
+
+def steps_of(result: TrainResult) -> list[StepMetrics]:
+    return list(read_lines(result.folder / "metrics.jsonl", METRICS_FORMAT).rows)
+
+
+def test_what_passes_is_what_stores_lack(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = shared_config(data, tmp_path)
+    one = replace(config, name="one", store_systems=StoreSystems.FIRST)
+    [whole, *_], [share, *_] = steps_of(pool.train(one, 2)), steps_of(pool.train(config, 2))
+    assert share.system_received_bytes is not None
+    assert 0 < share.fetch_bytes < whole.fetch_bytes
+    # The first system gets weights that it lacks, and sums from the last one, which has the rest.
+    assert share.system_received_bytes == pytest.approx(
+        [
+            whole.fetch_bytes - share.fetch_bytes + share.push_bytes,
+            share.fetch_bytes + whole.push_bytes,
+        ],
+        abs=MESSAGES_BYTES,
+    )
+
+
+def test_systems_with_stores_keep_to_the_memory_that_their_plan_foretells(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = shared_config(data, tmp_path)
+    peak_bytes = Session(replace(config, systems=3), console=quiet()).plan().predicted_peak_bytes
+    # Above its budget a device of a run refuses to hold anything.
+    assert pool.train(replace(config, device_memory=peak_bytes), 3).is_complete
+
+
+def test_a_loss_that_is_not_finite_leaves_the_steps_before_it_in_a_checkpoint(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = shared_config(data, tmp_path, clip_norm=None)
+    optimizer = replace(config.optimizer, learning_rate=1e30)
+    with pytest.raises(OpenwaferError, match=r"are safe in .*step-0000000"):
+        pool.train(replace(config, optimizer=optimizer), 2)
+
+
+def test_the_memory_of_a_host_bounds_the_stores_of_its_systems(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = shared_config(data, tmp_path, systems=2)
+    streaming = replace(config.streaming, host_memory=100_000)
+    with pytest.raises(OpenwaferError, match=r"the store may use 50,000 bytes of host memory"):
+        Session(replace(config, streaming=streaming), console=quiet()).plan()
+
+
+NUM_LONG_STEPS = 20
+CASES: dict[str, dict[str, Any]] = {
+    "clipped, tied, with dropout": {},
+    "updated as gradients come": {"clip_norm": None},
+    "untied": {"model": GPT},
+    "mixture": {"model": MIXTRAL},
+    "bf16 autocast": {"precision": Precision.BF16},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_twenty_steps_over_shared_stores_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, tier: StoreTier, case: str
+) -> None:
+    config = replace(shared_config(data, tmp_path, tier, **CASES[case]), steps=NUM_LONG_STEPS)
+    assert differing_from_loop(pool.train(config, size), config) == []

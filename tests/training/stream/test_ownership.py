@@ -1,0 +1,65 @@
+"""Records are dealt to ranks, each to one, by their bytes."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openwafer.training.store.layout import ArraySpec, RecordLayout, lay_out
+from openwafer.training.stream.replicas.ownership import (
+    HostMemory,
+    StoreSystems,
+    fair_bytes,
+    fullest_share,
+    owners_of,
+    share_of,
+)
+
+
+def record_of(name: str, num_elements: int) -> RecordLayout:
+    weight = ArraySpec(name, torch.float32, (num_elements,))
+    state = ArraySpec(f"exp_avg/{name}", torch.float32, (num_elements,))
+    return lay_out(name, [weight], [state], [])
+
+
+def records_of(sizes: list[int]) -> dict[str, RecordLayout]:
+    return {f"layer {n}": record_of(f"layer {n}", size) for n, size in enumerate(sizes)}
+
+
+sizes_of_records = st.lists(st.integers(0, 20_000), min_size=1, max_size=12)
+
+
+@given(sizes_of_records, st.integers(1, 5))
+def test_each_record_is_in_one_share(sizes: list[int], num_ranks: int) -> None:
+    layouts = records_of(sizes)
+    owners = owners_of(layouts, num_ranks, StoreSystems.ALL)
+    shares = [share_of(layouts, owners, rank) for rank in range(num_ranks)]
+    assert sorted(name for share in shares for name in share) == sorted(layouts)
+    assert all(list(share) == sorted(share, key=list(layouts).index) for share in shares)
+
+
+@given(sizes_of_records, st.integers(1, 5))
+def test_shares_differ_by_no_more_than_a_record(sizes: list[int], num_ranks: int) -> None:
+    layouts = records_of(sizes)
+    owners = owners_of(layouts, num_ranks, StoreSystems.ALL)
+    num_bytes = [0] * num_ranks
+    for name, owner in owners.items():
+        num_bytes[owner] += layouts[name].num_bytes
+    largest = max(layout.num_bytes for layout in layouts.values())
+    assert max(num_bytes) - min(num_bytes) <= largest
+
+
+def test_the_largest_come_first() -> None:
+    owners = owners_of(records_of([1024, 5120, 2048, 4096]), 2, StoreSystems.ALL)
+    assert owners == {"layer 0": 0, "layer 1": 0, "layer 2": 1, "layer 3": 1}
+
+
+def test_the_first_rank_may_have_all() -> None:
+    layouts = records_of([1024, 5120, 2048])
+    assert set(owners_of(layouts, 3, StoreSystems.FIRST).values()) == {0}
+    assert fullest_share(layouts, 3, StoreSystems.FIRST) == layouts
+
+
+def test_ranks_of_one_host_share_its_memory() -> None:
+    hosts = [HostMemory("a", 1000), HostMemory("a", 1000), HostMemory("b", 500)]
+    assert fair_bytes(hosts, None) == (400, 400, 400)
+    assert fair_bytes(hosts, 600) == (300, 300, 600)
