@@ -18,15 +18,15 @@ from openwafer.training.session.pipelined.messages import (
     BegunPass,
     BegunStages,
     Settled,
-    Wanted,
 )
 from openwafer.training.session.pipelined.plan import as_one_system
-from openwafer.training.session.pipelined.records import show, take_dealt
+from openwafer.training.session.pipelined.records import take_dealt
 from openwafer.training.session.pipelined.stage_trainer import StageTrainer
 from openwafer.training.session.systems import Systems
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import closed_on_error
 from openwafer.training.stream.plan.chosen_device import make_device
+from openwafer.training.stream.replicas.run_store import LendParts, TakeParts, serve
 
 
 def follow_stages(systems: Systems, begun: BegunStages) -> None:
@@ -56,7 +56,7 @@ def follow_stages(systems: Systems, begun: BegunStages) -> None:
 
 
 def _obey(systems: Systems, execution: StageOfSystem, trainer: StageTrainer) -> None:
-    while (told := heard(systems.signals))[0] is Signal.STEP:
+    while (told := heard(systems.signals))[0] is not Signal.END:
         match told[1]:
             case BegunPass() as begun:
                 trainer.follow(begun)
@@ -64,6 +64,8 @@ def _obey(systems: Systems, execution: StageOfSystem, trainer: StageTrainer) -> 
                 trainer.settle(settled)
             case BegunEvaluation() as evaluation:
                 execution.share_evaluation(evaluation)
-            case wanted:
-                assert isinstance(wanted, Wanted)
-                show(execution.store, wanted, LEADER, systems.replicas.weights)
+            case LendParts(owner=owner) | TakeParts(owner=owner) as asked:
+                if owner == systems.rank:
+                    serve(execution.store, systems.records, asked, LEADER)
+            case unknown:
+                raise AssertionError(unknown)

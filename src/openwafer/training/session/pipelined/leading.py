@@ -16,12 +16,7 @@ from openwafer.training.session.forward import ModelForward
 from openwafer.training.session.pipelined.flows import Flows
 from openwafer.training.session.pipelined.messages import BegunEvaluation, BegunStages
 from openwafer.training.session.pipelined.plan import PlannedStages
-from openwafer.training.session.pipelined.records import (
-    CollectedRecords,
-    deal_out,
-    initial,
-    saved,
-)
+from openwafer.training.session.pipelined.records import deal_out, initial, saved
 from openwafer.training.session.pipelined.stage_trainer import StageTrainer
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, to_restore
@@ -33,6 +28,7 @@ from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.stages.stage_execution import JoinedStages, StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
@@ -107,7 +103,8 @@ class LeadingStage(StageOfSystem):
 
     def __init__(self, parts: StageParts, store: ParameterStore, systems: Systems) -> None:
         super().__init__(parts, store, systems)
-        self.records = CollectedRecords(store, parts.stages, self._group, systems.doing)
+        asking = Asking(systems.records, systems.ask)
+        self.records = RunStore(store, parts.stages.all_layouts, parts.stages.owners, asking)
 
     def evaluate(
         self, forwards: Sequence[Forward], *, may_repeat: bool = True

@@ -1,12 +1,11 @@
 """What the system that leads tells those that have the other stages."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import Inputs
 from openwafer.training.session.systems import BegunStep
-from openwafer.training.store import Part
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.stages.stage_plan import StagePlan
 
@@ -64,11 +63,3 @@ class Settled:
     """What becomes of the gradients of a pass: multiplied and applied, or forgotten for None."""
 
     coefficient: float | None
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Parts of a record that the system that leads wants to see."""
-
-    record: str
-    parts: Collection[Part]

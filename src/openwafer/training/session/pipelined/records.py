@@ -1,14 +1,12 @@
-"""Records on their way between the system that leads and those that keep them."""
+"""Records on their way from the system that leads to those that keep them, as a run begins."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import torch
 
 from openwafer.training.collectives.group import Group
-from openwafer.training.session.pipelined.messages import Wanted
-from openwafer.training.store import Loan, ParameterStore, Part, RecordLayout, Tier, read_checkpoint
+from openwafer.training.store import ParameterStore, Part, RecordLayout, Tier, read_checkpoint
 from openwafer.training.store.checkpoint import fill_from
 from openwafer.training.store.layout import KEPT_PARTS
 from openwafer.training.stream.link.updates import Updater
@@ -16,8 +14,6 @@ from openwafer.training.stream.records import write_weights
 from openwafer.training.stream.stages.stage_plan import StagePlan
 
 Fill = Callable[[ParameterStore], None]
-Telling = Callable[[object], AbstractContextManager[None]]
-"""Context in which the others do what they are told."""
 
 
 def memory_store(layouts: Mapping[str, RecordLayout]) -> ParameterStore:
@@ -67,12 +63,6 @@ def take_dealt(stages: StagePlan, leader: int, group: Group) -> ParameterStore:
     return own
 
 
-def show(store: ParameterStore, wanted: Wanted, leader: int, group: Group) -> None:
-    """Send the leader what it wants, if it is here."""
-    if wanted.record in store.layouts:
-        _send(store, wanted.record, wanted.parts, leader, group)
-
-
 def _send(
     store: ParameterStore, record: str, parts: Collection[Part], to: int, group: Group
 ) -> None:
@@ -93,57 +83,3 @@ def _receive(
 
 def _named(record: str, part: Part) -> str:
     return f"the {part} of {record!r}"
-
-
-class CollectedRecords:
-    """The records of all stages, to be read one after the other.
-
-    Args:
-        own: the store of the system that leads.
-        stages: who has what.
-        group: the stages.
-        telling: tells the others.
-
-    Attributes:
-        layouts: of all records.
-    """
-
-    def __init__(
-        self, own: ParameterStore, stages: StagePlan, group: Group, telling: Telling
-    ) -> None:
-        self.layouts = stages.all_layouts
-        self._own, self._owners, self._group, self._telling = own, stages.owners, group, telling
-
-    def borrow(
-        self,
-        record: str,
-        parts: Collection[Part],
-        *,
-        read_only: bool = False,
-        fresh: Collection[Part] = (),
-    ) -> Loan:
-        """See :class:`ParameterStore`; what comes from elsewhere is a copy, to be read only."""
-        if record in self._own.layouts:
-            return self._own.borrow(record, parts, read_only=read_only, fresh=fresh)
-        copied = memory_store({record: self.layouts[record]})
-        with self._telling(Wanted(record, tuple(parts))):
-            _receive(copied, record, parts, self._owners[record], self._group)
-        return copied.borrow(record, parts, read_only=True)
-
-    @contextmanager
-    def lent(
-        self,
-        record: str,
-        parts: Collection[Part],
-        *,
-        read_only: bool = False,
-        fresh: Collection[Part] = (),
-    ) -> Iterator[Loan]:
-        """See :class:`ParameterStore`, and :meth:`borrow`."""
-        loan = self.borrow(record, parts, read_only=read_only, fresh=fresh)
-        is_own = record in self._own.layouts
-        try:
-            loan.wait()
-            yield loan
-        finally:
-            loan.release(dirty=parts if is_own and not read_only else ())
