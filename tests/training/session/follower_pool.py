@@ -25,9 +25,17 @@ TIMEOUT_SECONDS = 180.0
 NUM_FOLLOWERS = 3
 
 
+HOUR = timedelta(hours=1)
+
+
 def _store(port: int, *, is_master: bool) -> TCPStore:
-    hour = timedelta(hours=1)
-    return TCPStore("localhost", port, is_master=is_master, timeout=hour, wait_for_workers=False)
+    return TCPStore("localhost", port, is_master=is_master, timeout=HOUR, wait_for_workers=False)
+
+
+def _size(store: TCPStore, run: int) -> int:
+    """Of a run, once it begins; systems that met before have left their own timeout."""
+    store.set_timeout(HOUR)
+    return int(store.get(str(run)))
 
 
 def _systems(store: TCPStore, run: int, rank: int, size: int) -> Systems:
@@ -65,15 +73,14 @@ class FollowerPool:
     def close(self) -> None:
         """End the followers, which end without an error."""
         self._store.set(str(self._num_runs), "0")
-        assert [follower.wait(TIMEOUT_SECONDS) for follower in self._followers] == [
-            0
-        ] * NUM_FOLLOWERS
+        codes = [follower.wait(TIMEOUT_SECONDS) for follower in self._followers]
+        assert codes == [0] * NUM_FOLLOWERS, codes
 
 
 def _main(port: int, rank: int) -> None:
     torch.set_num_threads(1)
     store, run = _store(port, is_master=False), 0
-    while size := int(store.get(str(run))):
+    while size := _size(store, run):
         if rank < size:
             follow(_systems(store, run, rank, size))
         run += 1

@@ -65,7 +65,8 @@ class LoopRanks:
     def close(self) -> None:
         """End the processes, which end without an error."""
         self._store.set(str(self._num_runs), "0")
-        assert [one.wait(TIMEOUT_SECONDS) for one in self._processes] == [0] * NUM_RANKS
+        codes = [one.wait(TIMEOUT_SECONDS) for one in self._processes]
+        assert codes == [0] * NUM_RANKS, codes
 
 
 def outcome(program: Program) -> Any:
