@@ -150,12 +150,14 @@ def plan(  # noqa: PLR0913 - a parameter is an option
     from rich.console import Console
 
     from openwafer.training.session import Session, show_plan
+    from openwafer.training.session.plan_table import show_sizes
 
     _require_this(link, system)
     if system is None:
         _require_no_file(json or page)
-        asked = _with_systems(overrides, systems)
-        show_plan(Session(config, asked, trusts_code=trust_code).plan(), Console())
+        session = Session(config, _with_systems(overrides, systems), trusts_code=trust_code)
+        show_plan(session.plan(), Console())
+        show_sizes(session.config.batch.sizes, Console())
         return
     from openwafer.cli.joined_systems import link_of
     from openwafer.cli.places import require_places
@@ -344,6 +346,32 @@ def coord_check(
     from openwafer.cli.coordinates import check_widths
 
     check_widths(config, overrides, widths, (steps, seeds), picture)
+
+
+@app.command(name="batch-schedule", rich_help_panel=PLAN)
+def batch_schedule(  # noqa: PLR0913 - a parameter is an option
+    run: Run,
+    largest: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Samples of a step, at most.")
+    ] = None,
+    smallest: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Samples of the first steps; by default the run's."),
+    ] = None,
+    least_steps: Annotated[int, typer.Option(min=1, help="That a size holds for.")] = 100,
+    tokens: Annotated[
+        float | None, typer.Option(min=1, help="Of the training; by default the run's.")
+    ] = None,
+    factor: Annotated[
+        float, typer.Option(min=1e-6, help="Multiplies the measured noise scale.")
+    ] = 1.0,
+    trust_code: TrustCode = False,
+) -> None:
+    """Propose batch sizes that grow with the noise scale that a run has measured."""
+    from openwafer.cli.growing import Asked, propose_schedule
+
+    asked = Asked(smallest, largest, least_steps, tokens, factor)
+    propose_schedule(run, asked, trusts_code=trust_code)
 
 
 @app.command(rich_help_panel=PLAN)

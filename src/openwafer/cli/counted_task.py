@@ -7,7 +7,7 @@ from openwafer.training.session import RunConfig, count_step
 
 def task_of(config: RunConfig) -> TrainingTask:
     """What a run trains, counted in its model."""
-    count = count_step(config)
+    count, sizes = count_step(config), config.batch.sizes
     return TrainingTask(
         model=ModelShape(
             parameters=count.parameters,
@@ -17,10 +17,11 @@ def task_of(config: RunConfig) -> TrainingTask:
             backward_flops=count.backward_flops,
             sparse_parameters=count.sparse_parameters,
         ),
-        batch_size=config.batch.size,
+        batch_size=max(sizes.all),
         sequence_length=config.batch.sequence_length,
         steps=config.steps,
         sparsity=count.sparsity,
         layer_activation_bytes=count.layer_activation_bytes,
         other_activation_bytes=count.other_activation_bytes,
+        changing=tuple(sizes.spans(config.steps)) if sizes.changes else (),
     )

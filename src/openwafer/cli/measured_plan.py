@@ -85,13 +85,16 @@ def _of_step(record: PlanRecord, config: RunConfig) -> Iterator[Figure]:
     seconds = record.predicted_step_seconds
     if seconds is not None:
         yield _inferred("step", seconds, "s", "operators, updates and transfers timed just now")
-        tokens = config.batch.size * config.batch.sequence_length
+        tokens = max(config.batch.sizes.all) * config.batch.sequence_length
         yield _inferred("tokens in a second", tokens / seconds, "", "tokens of a step / step")
 
 
 def _of_training(record: PlanRecord, config: RunConfig) -> Iterator[Figure]:
-    tokens = config.batch.size * config.batch.sequence_length * config.steps
+    sizes = config.batch.sizes
+    tokens = sizes.before(config.steps) * config.batch.sequence_length
     yield _inferred("tokens", tokens, "", "steps x tokens of a step")
     if record.predicted_step_seconds is not None:
         seconds = record.predicted_step_seconds * config.steps
-        yield _inferred("time", seconds, "s", "steps x step, without evaluation and checkpoints")
+        name, step = ("time at most", "largest step") if sizes.changes else ("time", "step")
+        source = f"steps x {step}, without evaluation and checkpoints"
+        yield _inferred(name, seconds, "s", source)

@@ -22,6 +22,7 @@ from openwafer.planning.placement import (
     write_placement,
 )
 from openwafer.planning.systems import find_system
+from openwafer.training.data import BatchSizes
 from openwafer.training.session import RunConfig, count_layers
 
 
@@ -47,7 +48,7 @@ def pipeline_of(config: RunConfig) -> PipelineTask:
         )
         for layer in count_layers(config)
     )
-    return PipelineTask(layers, config.batch.size, config.batch.sequence_length)
+    return PipelineTask(layers, max(config.batch.sizes.all), config.batch.sequence_length)
 
 
 def place_layers(config: RunConfig, wafer: str, replicas: int | None, outputs: Outputs) -> None:
@@ -55,6 +56,8 @@ def place_layers(config: RunConfig, wafer: str, replicas: int | None, outputs: O
     system = find_system(wafer)
     if config.sparsity is not None:
         tell((_dense(),))
+    if config.batch.schedule:
+        tell((_largest(config.batch.sizes),))
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         shown = bar.add_task("counting layers", total=None)
         task = pipeline_of(config)
@@ -81,6 +84,15 @@ def _dense() -> Diagnostic:
         "placement-dense",
         "sparse weights are placed as if they were dense, in work and in memory",
         help="openwafer plan --system tells what zeros gain where weights stream",
+    )
+
+
+def _largest(sizes: BatchSizes) -> Diagnostic:
+    return Diagnostic(
+        Severity.WARNING,
+        "placement-batch",
+        f"the batch has {sizes}, and the floor plan is that of {max(sizes.all)}",
+        help="to place another size: --set batch.size=N --set batch.schedule=[]",
     )
 
 

@@ -103,9 +103,10 @@ class _Counts:
 def _point(folder: Path, run: RunRecord, config: RunConfig, count: StepCount) -> TrainedPoint:
     """A finished run, its FLOPs counted in its model."""
     rows, held_out = run.metrics.rows, _held_out(run)
+    sizes = config.batch.sizes
     # A kill may have cost a line of a step that was done.
-    step_tokens = sum(row.tokens for row in rows) / len(rows)
-    tokens = step_tokens * config.steps
+    sample_tokens = sum(row.tokens for row in rows) / sum(sizes.at(row.step) for row in rows)
+    tokens = sample_tokens * sizes.before(config.steps)
     conditions = run_conditions(config, count.sparsity)
     identity = read_tokens(folder / "tokens.json")
     return TrainedPoint(
@@ -121,9 +122,11 @@ def _point(folder: Path, run: RunRecord, config: RunConfig, count: StepCount) ->
         sparsity=conditions.sparsity,
         schedule=conditions.schedule,
         held_out_tokens=conditions.held_out_tokens,
-        batch_tokens=step_tokens,
+        batch_tokens=tokens / config.steps,
         learning_rate=config.optimizer.learning_rate,
         parametrization=str(config.parametrization),
         noise_scale_tokens=rows[-1].noise_scale_tokens,
-        curve=tuple(CurvePoint((row.step + 1) * step_tokens, row.loss) for row in held_out),
+        curve=tuple(
+            CurvePoint(sizes.before(row.step + 1) * sample_tokens, row.loss) for row in held_out
+        ),
     )

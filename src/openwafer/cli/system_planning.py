@@ -51,7 +51,7 @@ def plan_here(session: Session, outputs: Outputs, link: float | None) -> None:
         tell([measured])
         _finish(plan, outputs, ())
         return
-    blocks = [len(block) for block in blocks_of(config.batch.num_micro_batches, config.systems)]
+    blocks = [len(block) for block in blocks_of(config.batch.most_micro_batches, config.systems)]
     forecast = Forecast(measured, blocks, link)
     _finish(with_forecast(plan, task, forecast), outputs, _pictures_of(forecast))
 

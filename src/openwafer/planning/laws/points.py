@@ -61,7 +61,7 @@ class TrainedPoint:
         sparsity: mean share of zeros in its weights.
         schedule: of its learning rate.
         held_out_tokens: of the texts that the loss is the mean over.
-        batch_tokens: of a step.
+        batch_tokens: of a step, the mean where steps differ.
         learning_rate: the highest; of the base model under muP.
         parametrization: standard, or mup.
         noise_scale_tokens: gradient noise scale at the end.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.memory import (
@@ -103,12 +103,12 @@ def _inferred(name: str, value: float, unit: str, source: str) -> Figure:
 
 def _of_task(task: TrainingTask) -> Iterator[Figure]:
     model = task.model
-    for name, value in (
-        ("sequences of a step", task.batch_size),
-        ("tokens of a sequence", task.sequence_length),
-        ("steps", task.steps),
+    for name, value, source in (
+        ("sequences of a step", task.batch_size, task.size_source),
+        ("tokens of a sequence", task.sequence_length, FROM_CONFIG),
+        ("steps", task.steps, FROM_CONFIG),
     ):
-        yield Figure(name, value, "", Origin.GIVEN, FROM_CONFIG)
+        yield Figure(name, value, "", Origin.GIVEN, source)
     source = f"{FROM_CONFIG}, the mean over its steps"
     yield Figure("sparsity", task.sparsity, "", Origin.GIVEN, source)
     yield _inferred("parameters", model.parameters, "", "counted in the model")
@@ -177,12 +177,13 @@ def _of_step(task: TrainingTask, system: System, num_systems: int, way: Way) -> 
 def _of_training(
     task: TrainingTask, system: System, num_systems: int, way: Way
 ) -> Iterator[Figure]:
-    seconds = way.time.seconds * task.steps
+    seconds = _seconds(task, system, num_systems, way)
     energy = energy_joules(seconds, system, num_systems) / JOULES_PER_WH
-    tokens = task.step_tokens * task.steps
-    yield _inferred("tokens", tokens, "", "steps x tokens of a step")
-    yield _inferred("FLOPs as if dense", task.model.flops_per_token * tokens, "FLOP", COUNTED)
-    yield _inferred("time", seconds, "s", "steps x step")
+    flops = task.model.flops_per_token * task.tokens
+    each = "" if len(task.sizes) == 1 else ", each batch size by its own plan"
+    yield _inferred("tokens", task.tokens, "", "steps x tokens of a step")
+    yield _inferred("FLOPs as if dense", flops, "FLOP", COUNTED)
+    yield _inferred("time", seconds, "s", f"steps x step{each}")
     yield _inferred("energy", energy, "Wh", "time x systems x power; nothing beside them")
     source = "Kaplan et al. 2020, arXiv 2001.08361, eq. 1.1 and 1.4: trained to the end"
     critical = critical_batch_tokens(task.model.parameters)
@@ -191,3 +192,12 @@ def _of_training(
         weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
         most = most_systems_in_proportion(task.step_tokens, system, system.busy_share, weight_bytes)
         yield _inferred("systems in proportion", most, "", "tokens of a step / balance tokens")
+
+
+def _seconds(task: TrainingTask, system: System, num_systems: int, way: Way) -> float:
+    """Of the training, whose steps of each batch size go the way that is best for them."""
+    ways = {task.batch_size: way}
+    for size, _ in task.sizes:
+        if size not in ways:
+            ways[size] = choose(replace(task, batch_size=size), system, num_systems).way
+    return sum(ways[size].time.seconds * steps for size, steps in task.sizes)

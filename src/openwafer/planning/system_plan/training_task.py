@@ -27,12 +27,13 @@ class TrainingTask:
 
     Attributes:
         model: its shape.
-        batch_size: sequences of a step.
+        batch_size: sequences of a step, of the largest where steps differ.
         sequence_length: tokens of a sequence.
         steps: of the training.
         sparsity: share of zeros in the weights that may be sparse.
         layer_activation_bytes: that a layer's forward leaves for a token.
         other_activation_bytes: that the rest of the forward leaves for a token.
+        changing: batch sizes with the numbers of steps that have them, where steps differ.
     """
 
     model: ModelShape
@@ -42,11 +43,31 @@ class TrainingTask:
     sparsity: float
     layer_activation_bytes: float
     other_activation_bytes: float
+    changing: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """Each batch size with the number of steps that have it."""
+        return self.changing or ((self.batch_size, self.steps),)
 
     @property
     def step_tokens(self) -> int:
-        """Tokens of a step."""
+        """Tokens of a step, of the largest where steps differ."""
         return self.batch_size * self.sequence_length
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the training."""
+        return sum(size * steps for size, steps in self.sizes) * self.sequence_length
+
+    @property
+    def size_source(self) -> str:
+        """Which steps `batch_size` is of."""
+        if len(self.sizes) == 1:
+            return "the config"
+        return "the config, the largest: " + ", then ".join(
+            f"{steps} steps of {size}" for size, steps in self.sizes
+        )
 
     @property
     def boundary_bytes(self) -> float:

@@ -1,5 +1,6 @@
 """Training data: sources of documents, tokenizers, token shards, and batches in a pure order."""
 
+from openwafer.training.data.batch_sizes import BatchSizes, SizeChange
 from openwafer.training.data.dataset import Batch, Sampling, TokenDataset, find_dataset
 from openwafer.training.data.documents import Document, read_documents
 from openwafer.training.data.index import Split
@@ -15,12 +16,14 @@ from openwafer.training.data.tokenizer import (
 
 __all__ = [
     "Batch",
+    "BatchSizes",
     "DataConfig",
     "DataSource",
     "Document",
     "Preparation",
     "Sampling",
     "SavedTokenizer",
+    "SizeChange",
     "SourceKind",
     "Split",
     "Stage",

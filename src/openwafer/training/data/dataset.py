@@ -1,7 +1,7 @@
 """Batches of token sequences; which ones a step sees depends on seed and step alone."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.data.batch_sizes import BatchSizes, SizeChange
 from openwafer.training.data.index import INDEX_FILE, Index, Split, open_shards, read_index
 from openwafer.training.data.order import sample_ids
 from openwafer.training.data.packing import JoinedSamples, SeparateSamples, TokenStream
@@ -30,18 +31,31 @@ class Sampling:
         seed: key of the order.
         cross_documents: samples run across documents; otherwise each holds one document or a
             piece of one, padded.
+        schedule: other sizes than `global_batch`, from later steps on.
     """
 
     sequence_length: int = 512
     global_batch: int = 8
     seed: int = 0
     cross_documents: bool = True
+    # Fingerprints of data with one batch size stay those of releases that had no schedule.
+    schedule: tuple[SizeChange, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name, least in (("sequence_length", 2), ("global_batch", 1)):
             found = getattr(self, name)
             if found < least:
                 raise InvalidFieldError(name, f"expected at least {least}, found {found}")
+        BatchSizes(self.global_batch, self.schedule)
+
+    @property
+    def sizes(self) -> BatchSizes:
+        """Samples of each step, over all replicas and micro-batches."""
+        return BatchSizes(self.global_batch, self.schedule)
+
+    def until(self, step: int) -> "Sampling":
+        """The same without what is to change at `step` or later."""
+        return replace(self, schedule=self.sizes.until(step).changes)
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,8 @@ class Batch:
 
 def _fingerprint(index: Index, split: Split, sampling: Sampling) -> str:
     content = f"{index.tokenizer} {index.of_split(split)} {sampling}"
+    if sampling.schedule:
+        content += f" {sampling.schedule}"
     return xxhash.xxh3_128_hexdigest(content.encode())
 
 
@@ -113,7 +129,7 @@ class TokenDataset:
         sampling: see ``Sampling``.
         split: see ``Split``.
         rank: takes the ``rank``-th contiguous slice of every global batch.
-        world_size: number of ranks; divides ``sampling.global_batch``.
+        world_size: number of ranks; divides every size of ``sampling.sizes``.
         stream: tokens of the split.
     """
 
@@ -131,13 +147,14 @@ class TokenDataset:
                 f"rank {self.rank} is not among {self.world_size} ranks",
                 help="ranks count from 0 up to world_size - 1",
             )
-        batch = self.sampling.global_batch
-        if batch % self.world_size:
-            raise error(
-                "uneven-ranks",
-                f"a global batch of {batch} samples does not divide among {self.world_size} ranks",
-                help=f"choose a global_batch that is a multiple of {self.world_size}",
-            )
+        for batch in self.sampling.sizes.all:
+            if batch % self.world_size:
+                raise error(
+                    "uneven-ranks",
+                    f"a global batch of {batch} samples does not divide among {self.world_size} "
+                    "ranks",
+                    help=f"choose a global_batch that is a multiple of {self.world_size}",
+                )
         if self.num_samples == 0:
             raise error(
                 "too-few-tokens",
@@ -192,14 +209,21 @@ class TokenDataset:
     @cached_property
     def fingerprint(self) -> str:
         """Equal where every step sees equal batches; to compare on resume."""
-        return _fingerprint(read_index(self.folder), self.split, self.sampling)
+        return _fingerprint(self._index, self.split, self.sampling)
+
+    def fingerprint_until(self, step: int) -> str:
+        """Equal where the steps before `step` see equal batches, whatever sizes come later."""
+        return _fingerprint(self._index, self.split, self.sampling.until(step))
 
     @cached_property
     def content_fingerprint(self) -> str:
         """Equal where the tokens of all splits are, however samples are cut and ordered."""
-        index = read_index(self.folder)
-        splits = [index.of_split(split) for split in Split]
-        return xxhash.xxh3_128_hexdigest(f"{index.tokenizer} {splits}".encode())
+        splits = [self._index.of_split(split) for split in Split]
+        return xxhash.xxh3_128_hexdigest(f"{self._index.tokenizer} {splits}".encode())
+
+    @cached_property
+    def _index(self) -> Index:
+        return read_index(self.folder)
 
     @property
     def num_tokens(self) -> int:
@@ -214,15 +238,18 @@ class TokenDataset:
     def batch(self, step: int) -> Batch:
         """This rank's samples of ``step``, counted from 0.
 
-        The global batch is ``global_batch`` positions of the endless stream of shuffled epochs;
-        a batch may end one epoch and begin the next.
+        The global batch is the next ``sampling.sizes.at(step)`` positions of the endless stream of
+        shuffled epochs; a batch may end one epoch and begin the next.
         """
-        return self._part(step, 0, self.sampling.global_batch // self.world_size)
+        return self._part(step, 0, self._num_own(step))
+
+    def _num_own(self, step: int) -> int:
+        """This rank's share of a step's samples."""
+        return self.sampling.sizes.at(step) // self.world_size
 
     def _part(self, step: int, first: int, end: int) -> Batch:
         """This rank's samples of a step from one up to another."""
-        local = self.sampling.global_batch // self.world_size
-        start = step * self.sampling.global_batch + self.rank * local
+        start = self.sampling.sizes.before(step) + self.rank * self._num_own(step)
         positions = np.arange(start + first, start + end)
         return self._assemble(sample_ids(positions, self.num_samples, self.sampling.seed))
 
@@ -234,12 +261,12 @@ class TokenDataset:
             num: parts.
             wanted: which of them, neighbours; no others are read.
         """
-        local = self.sampling.global_batch // self.world_size
+        local = self._num_own(step)
         if num < 1 or local % num:
             raise error(
                 "uneven-micro-batches",
                 f"the {local} samples of a rank do not divide into {num} micro-batches",
-                notes=(f"global batch {self.sampling.global_batch}, ranks {self.world_size}",),
+                notes=(f"global batch {local * self.world_size}, ranks {self.world_size}",),
                 help=f"choose a number of micro-batches that divides {local}",
             )
         size, wanted = local // num, wanted or range(num)
@@ -249,7 +276,8 @@ class TokenDataset:
     def once(self) -> Iterator[Batch]:
         """Every sample of the split once, unshuffled, for evaluation; ranks share each batch.
 
-        The last batch may be smaller, and is skipped on a rank that has no sample of it.
+        Batches have ``global_batch`` samples, whatever the schedule of the training split. The last
+        one may be smaller, and is skipped on a rank that has no sample of it.
         """
         step = self.sampling.global_batch
         for start in range(0, self.num_samples, step):

@@ -1,5 +1,6 @@
 """The live line of a run: a bar in a terminal, a plain line every few steps elsewhere."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -21,12 +22,16 @@ from openwafer.training.metrics.units import (
 
 _RECENT_STEPS = 20
 
+SamplesBefore = Callable[[int], int]
+"""Samples that all steps before one take; steps themselves, ``int``, where each has as many."""
+
 
 @dataclass(frozen=True)
 class ProgressState:
     """What is known of a run so far; rates and time left are means over the last 20 steps.
 
-    The peak is that of the last step that was metered, None until one was.
+    Time left is in proportion to the samples of the steps that are left. The
+    peak is that of the last step that was metered, None until one was.
     """
 
     total_steps: int
@@ -35,6 +40,7 @@ class ProgressState:
     streamed_bytes: int = 0
     recent: tuple[StepMetrics, ...] = ()
     device_bytes_peak: int | None = None
+    samples_before: SamplesBefore = int
 
     def after(self, metrics: StepMetrics) -> "ProgressState":
         """The state once the step of `metrics` is done."""
@@ -53,7 +59,9 @@ class ProgressState:
         """Infinite before the first step."""
         if not self.recent:
             return float("inf")
-        return self._recent_seconds / len(self.recent) * (self.total_steps - self.steps_done)
+        done = self.samples_before(self.steps_done)
+        recent = done - self.samples_before(self.recent[0].step)
+        return self._recent_seconds / recent * (self.samples_before(self.total_steps) - done)
 
     @property
     def stream_bytes_per_second(self) -> float:
@@ -121,11 +129,14 @@ class Progress:
         total_steps: int,
         *,
         device_budget_bytes: int,
+        samples_before: SamplesBefore = int,
         first_step: int = 0,
         log_every: int = 10,
         console: Console | None = None,
     ) -> None:
-        self._state = ProgressState(total_steps, device_budget_bytes, steps_done=first_step)
+        self._state = ProgressState(
+            total_steps, device_budget_bytes, first_step, samples_before=samples_before
+        )
         self._first_step = first_step
         self._log_every = log_every
         self._console = console or Console()

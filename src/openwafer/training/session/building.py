@@ -244,8 +244,13 @@ def _held_gradients(model: nn.Module, config: RunConfig) -> HeldGradients:
 
 
 def largest_block(config: RunConfig) -> range:
-    """The micro-batches of the system that has most of them."""
-    return max(blocks_of(config.batch.num_micro_batches, config.systems), key=len)
+    """The micro-batches of the system that has most of them, in a step that has most.
+
+    Raises:
+        OpenwaferError: ``systems-idle`` where a system has none in some step.
+    """
+    blocks_of(config.batch.fewest_micro_batches, config.systems)
+    return max(blocks_of(config.batch.most_micro_batches, config.systems), key=len)
 
 
 def stream_options(
@@ -304,7 +309,7 @@ def _memory_for(
 
 
 def _example(batch: BatchConfig, vocab_size: int, cross_documents: bool) -> Batch:
-    shape = (batch.size // batch.num_micro_batches, batch.sequence_length)
+    shape = (batch.samples_of_piece, batch.sequence_length)
     ids = torch.arange(shape[0] * shape[1]).reshape(shape) % vocab_size
     if cross_documents:
         return Batch(ids, ids.clone())

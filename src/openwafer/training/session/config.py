@@ -242,6 +242,7 @@ class RunConfig:
         self._check_formats()
         self._check_schedule()
         self._check_length()
+        self._check_sizes()
         self._check_noise_scale()
         if self.law is not None and self.evaluate is None:
             raise InvalidFieldError(
@@ -301,7 +302,7 @@ class RunConfig:
     def _check_noise_scale(self) -> None:
         if self.noise_scale is None:
             return
-        if self.batch.size < 2:
+        if min(self.batch.sizes.all) < 2:
             raise InvalidFieldError(
                 "noise_scale",
                 "one sample a step does not tell noise from signal",
@@ -323,6 +324,16 @@ class RunConfig:
                 f"sequence_length {length} exceeds model.context_length "
                 f"{self.model.context_length}",
                 help=f"set model.context_length to {length}",
+            )
+
+    def _check_sizes(self) -> None:
+        last = self.batch.schedule[-1:]
+        if last and last[0].from_step >= self.steps:
+            raise InvalidFieldError(
+                "batch",
+                f"schedule changes the size to {last[0].size} from step {last[0].from_step} on, "
+                f"and the run ends after {self.steps} steps",
+                help="leave that change out, or raise steps",
             )
 
     @property

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.config import InvalidFieldError
+from openwafer.diagnostics import counted
 from openwafer.training.data import (
+    BatchSizes,
     DataConfig,
     DataSource,
     Sampling,
     SavedTokenizer,
+    SizeChange,
     TokenizerTraining,
 )
 
@@ -18,16 +21,19 @@ class BatchConfig:
     """How much a step trains on, and in how many pieces.
 
     Attributes:
-        size: samples of a step, over all micro-batches.
+        size: samples of a step, over all micro-batches; before the first change of `schedule`.
         sequence_length: tokens of a sample.
         micro_batches: how many equal pieces the samples are computed in; default 1.
         micro_batch_size: samples of a piece, in place of `micro_batches`.
+        schedule: sizes that hold from later steps on. Micro-batches stay as large as before; a step
+            has more of them.
     """
 
     size: int = 8
     sequence_length: int = 512
     micro_batches: int | None = None
     micro_batch_size: int | None = None
+    schedule: tuple[SizeChange, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -53,13 +59,44 @@ class BatchConfig:
                     f"{found} does not divide the batch size {self.size}",
                     help=f"choose one of {', '.join(map(str, _divisors(self.size)))}",
                 )
+        for change in BatchSizes(self.size, self.schedule).changes:
+            if change.size % self.samples_of_piece:
+                raise InvalidFieldError(
+                    "schedule",
+                    f"the size {change.size} from step {change.from_step} on is no multiple of the "
+                    f"micro-batch, which has {counted(self.samples_of_piece, 'sample')}",
+                    help=f"choose {_multiples(change.size, self.samples_of_piece)}, or a smaller "
+                    "micro_batch_size",
+                )
+
+    @property
+    def sizes(self) -> BatchSizes:
+        """Samples of each step."""
+        return BatchSizes(self.size, self.schedule)
+
+    @property
+    def samples_of_piece(self) -> int:
+        """Samples of a micro-batch, in every step."""
+        return self.micro_batch_size or self.size // (self.micro_batches or 1)
 
     @property
     def num_micro_batches(self) -> int:
+        """Equal pieces of a step before the first change."""
+        return self.micro_batches_at(0)
+
+    @property
+    def fewest_micro_batches(self) -> int:
+        """Of a step of the smallest size."""
+        return min(self.sizes.all) // self.samples_of_piece
+
+    @property
+    def most_micro_batches(self) -> int:
+        """Of a step of the largest size."""
+        return max(self.sizes.all) // self.samples_of_piece
+
+    def micro_batches_at(self, step: int) -> int:
         """Equal pieces of a step."""
-        if self.micro_batch_size is not None:
-            return self.size // self.micro_batch_size
-        return self.micro_batches or 1
+        return self.sizes.at(step) // self.samples_of_piece
 
 
 @dataclass(frozen=True)
@@ -102,7 +139,9 @@ class TokensConfig:
         return DataConfig(
             source=self.source,
             tokenizer=self.tokenizer or tokenizer,
-            sampling=Sampling(batch.sequence_length, batch.size, seed, self.cross_documents),
+            sampling=Sampling(
+                batch.sequence_length, batch.size, seed, self.cross_documents, batch.schedule
+            ),
             validation_share=self.validation_share,
             split_seed=self.split_seed,
             shard_tokens=self.shard_tokens,
@@ -111,3 +150,9 @@ class TokensConfig:
 
 def _divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _multiples(number: int, unit: int) -> str:
+    """The multiples of a unit next to a number."""
+    below = number // unit * unit
+    return f"{below} or {below + unit}" if below else str(unit)

@@ -30,7 +30,7 @@ def evaluate(opened: OpenedModel, dataset: TokenDataset, num_batches: int) -> fl
     A batch passes the layers in the micro-batches of training, so that it fits the device.
     """
     opened.execution.flush()
-    size = opened.config.batch.size // opened.config.batch.num_micro_batches
+    size = opened.config.batch.samples_of_piece
     device = opened.execution.device.torch_device
     total = 0.0
     num_targets = 0

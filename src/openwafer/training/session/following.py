@@ -110,7 +110,7 @@ class _Follower:
             self._owned.close()
 
     def _run(self, begun: BegunStep) -> None:
-        num = self._config.batch.num_micro_batches
+        num = self._config.batch.micro_batches_at(begun.step)
         block = self._systems.block(num)
         batches = self._dataset.micro_batches(begun.step, num, block)
         device = self._device.torch_device

@@ -6,7 +6,7 @@ from typing import Final
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.loss_laws import Interval, SavedLaw, read_law
-from openwafer.training.data import TokenDataset
+from openwafer.training.data import BatchSizes, TokenDataset
 from openwafer.training.metrics import TokenIdentity, ValidationPoint
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_conditions import run_conditions
@@ -28,14 +28,16 @@ class LawWatch:
         path: of its record.
         law: as it was saved.
         count: of the run's steps.
-        step_tokens: tokens of a step.
+        sizes: samples of each step.
+        sequence_length: tokens of a sample.
         steps: of the run.
     """
 
     path: Path
     law: SavedLaw
     count: StepCount
-    step_tokens: int
+    sizes: BatchSizes
+    sequence_length: int
     steps: int
 
     def judged(self, step: int, loss: float) -> ValidationPoint:
@@ -77,10 +79,14 @@ class LawWatch:
 
     def _flops(self, steps: int) -> float:
         per_token = self.count.forward_flops + self.count.backward_flops
-        return per_token * steps * self.step_tokens
+        return per_token * self._tokens(steps)
+
+    def _tokens(self, steps: int) -> int:
+        return self.sizes.before(steps) * self.sequence_length
 
     def _expected(self, steps: int) -> Interval | None:
-        share, tokens = steps / self.steps, steps * self.step_tokens
+        tokens = self._tokens(steps)
+        share = tokens / self._tokens(self.steps)
         return self.law.expected(self.count.parameters, tokens, self._flops(steps), share)
 
 
@@ -104,5 +110,5 @@ def watch_by_law(config: RunConfig, dataset: TokenDataset) -> LawWatch | None:
                 f"run has the {words} {own[key]}: their losses cannot be compared",
                 help=f"train with that {words}, or judge by a law of such runs: --set law=FILE",
             )
-    step_tokens = config.batch.size * config.batch.sequence_length
-    return LawWatch(config.law, law, count, step_tokens, config.steps)
+    batch = config.batch
+    return LawWatch(config.law, law, count, batch.sizes, batch.sequence_length, config.steps)

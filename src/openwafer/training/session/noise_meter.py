@@ -89,7 +89,7 @@ class _MicroBatches:
     names: Sequence[str] | None = None
 
     def __init__(self, batch: BatchConfig) -> None:
-        self.num_small = batch.size // batch.num_micro_batches
+        self.num_small = batch.samples_of_piece
         self._squares: dict[tuple[int, str], torch.Tensor] = {}
 
     def begin(self) -> None:
@@ -123,6 +123,7 @@ class NoiseMeter:
         self.describes = describes
         self.last: StepNoise | None = None
         self._parts = parts
+        self._num_in_piece = batch.samples_of_piece
         self._num_samples = batch.size
         self._smoothed = SmoothedNoise(DECAY)
         self._names = None if parts.names is None else frozenset(parts.names)
@@ -137,6 +138,7 @@ class NoiseMeter:
         """The forwards of a pass, to be measured."""
         self._whole.clear()
         self._parts.begin()
+        self._num_samples = len(forwards) * self._num_in_piece
         return [self._parts.measured(index, forward) for index, forward in enumerate(forwards)]
 
     def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
@@ -195,16 +197,19 @@ def noise_meter(config: RunConfig, model: nn.Module) -> NoiseMeter | None:
         return _by_examples(config, model, config.noise_scale)
     except OpenwaferError:
         # Whole micro-batches can be told apart in any model.
-        if config.noise_scale is Watched.NORMS or config.batch.num_micro_batches < 2:
+        if config.noise_scale is Watched.NORMS or config.batch.fewest_micro_batches < 2:
             raise
         batch = config.batch
-        parts = f"{batch.num_micro_batches} micro-batches, as the model has other layers than known"
+        numbers = " to ".join(
+            map(str, sorted({batch.fewest_micro_batches, batch.most_micro_batches}))
+        )
+        parts = f"{numbers} micro-batches, as the model has other layers than known"
         return NoiseMeter(_MicroBatches(batch), batch, f"all gradients of {parts}")
 
 
 def _by_examples(config: RunConfig, model: nn.Module, watched: Watched) -> NoiseMeter:
     batch = config.batch
-    norms = PerExampleNorms(model, batch.size // batch.num_micro_batches, watched)
+    norms = PerExampleNorms(model, batch.samples_of_piece, watched)
     what = "normalisation layers" if watched is Watched.NORMS else "all layers"
     text = f"gradients of each sample, of {len(norms.names)} parameters of {what}"
     return NoiseMeter(_Examples(norms), batch, text)

@@ -65,7 +65,10 @@ from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
 
-DATA_STAYS = "batch, seed and data of a run stay as they are; begin a new run to change them"
+DATA_STAYS = (
+    "batch, seed and data of a run stay as they are, but for changes of batch.schedule that are "
+    "still to come; begin a new run to change them"
+)
 
 Notify = Callable[[str], None]
 
@@ -101,7 +104,7 @@ class OpenedRun:
 
     def batches(self, step: int) -> tuple[Batch, ...]:
         """The micro-batches of a step that this system computes."""
-        num = self.config.batch.num_micro_batches
+        num = self.config.batch.micro_batches_at(step)
         is_whole = self.systems is None or is_pipelined(self.config)
         block = None if is_whole or self.systems is None else self.systems.block(num)
         return self.dataset.micro_batches(step, num, block)
@@ -125,7 +128,7 @@ class OpenedRun:
             steps_done=self.steps_done,
             counts=self.execution.updater.counts.of_wholes(),
             loss_scale={} if scaler is None else scaler.state(),
-            data=self.dataset.fingerprint,
+            data=self.dataset.fingerprint_until(self.steps_done),
             seed=self.config.seed,
             buffers=self.buffers.changed(),
             undone=self.trainer.undone,
@@ -357,8 +360,9 @@ def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> To
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
     tokens = config.data.folder or folder.data
     _require_same_source(load_config(folder.config).data.source, config.data.source)
-    # The tokens of the run, whatever has become of the source since.
-    dataset = find_dataset(tokens, preparation.sampling, saved.state.data)
+    # The tokens of the run, whatever has become of the source since; sizes to come may change.
+    trained_on = preparation.sampling.until(saved.state.steps_done)
+    dataset = find_dataset(tokens, trained_on, saved.state.data)
     if dataset is None:
         raise error(
             "run-data-changed",
@@ -366,7 +370,7 @@ def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> To
             notes=(f"expected the fingerprint {saved.state.data}",),
             help=f"{DATA_STAYS}; if the tokens were moved or deleted, bring them back",
         )
-    return dataset
+    return replace(dataset, sampling=preparation.sampling)
 
 
 def _require_same_source(trained_on: DataSource, now: DataSource) -> None:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from openwafer.diagnostics import counted
+from openwafer.training.data import BatchSizes
 from openwafer.training.metrics.units import (
     format_bytes,
     format_count,
@@ -57,6 +58,13 @@ def show_plan(plan: PlanRecord, console: Console) -> None:
     for name, text in _facts(plan):
         console.print(f"{name:<12} {text}", highlight=False)
     console.print()
+
+
+def show_sizes(sizes: BatchSizes, console: Console) -> None:
+    """Print which batch sizes a plan is of, where they change."""
+    if sizes.changes:
+        text = f"{sizes}; the plan is of the largest"
+        console.print(f"{'batch':<12} {text}", highlight=False, soft_wrap=True)
 
 
 def _stages(pipeline: PipelineUse) -> Table:

@@ -119,7 +119,7 @@ class Trainer:
         if self.noise is not None:
             forwards = self.noise.begin_pass(forwards)
         scale = self._scale
-        num_micro_batches = self._config.batch.num_micro_batches
+        num_micro_batches = self._config.batch.micro_batches_at(step)
         root = StepRoot(batches, num_micro_batches, scale, self.systems, device)
         seed = partial(seed_micro_batch, self._config.seed, step)
         begun: AbstractContextManager[None] = nullcontext()

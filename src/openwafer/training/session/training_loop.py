@@ -35,7 +35,7 @@ from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.law_watch import LawWatch, token_identity, watch_by_law
 from openwafer.training.session.mup import remark_on_widths
 from openwafer.training.session.opened_run import OpenedRun
-from openwafer.training.session.plan_table import show_plan
+from openwafer.training.session.plan_table import show_plan, show_sizes
 from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
@@ -83,6 +83,7 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
     if run.trainer.noise is not None:
         log.write(f"gradient noise scale: {run.trainer.noise.describes}")
     show_plan(run.planned.report, console)
+    show_sizes(run.config.batch.sizes, console)
     for remark in (remark_on_labels(run.model), remark_on_widths(run.config)):
         if remark is not None:
             console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
@@ -172,6 +173,7 @@ def _progress(run: OpenedRun, console: Console) -> Progress:
     return Progress(
         run.config.steps,
         device_budget_bytes=run.planned.report.device_budget_bytes,
+        samples_before=run.config.batch.sizes.before,
         first_step=run.steps_done,
         log_every=run.config.log_every,
         console=console,

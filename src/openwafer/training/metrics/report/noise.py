@@ -1,7 +1,6 @@
 """The gradient noise scale over the steps of a run, beside the batch that it was trained with."""
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from openwafer.training.metrics.report import html
 from openwafer.training.metrics.report.curves import Level, draw_step_values
@@ -25,14 +24,21 @@ def draw_noise_scale(metrics: Sequence[StepMetrics]) -> Figure:
     known = {row.step: row.noise_scale for row in metrics if row.noise_scale is not None}
     caption = f"Smoothed B_simple, in samples. It ends at {[*known.values()][-1]:.3g}"
     levels = []
-    sizes = [
-        row.tokens * row.noise_scale / row.noise_scale_tokens
-        for row in metrics
-        if row.noise_scale and row.noise_scale_tokens
-    ]
+    # Whole numbers, but for the rounding of products.
+    sizes = sorted(
+        {
+            round(row.tokens * row.noise_scale / row.noise_scale_tokens)
+            for row in metrics
+            if row.noise_scale and row.noise_scale_tokens
+        }
+    )
     if sizes:
-        size = f"{median(sizes):.0f}"
-        levels = [Level(median(sizes), Key(f"batch of {size}", Color.LIMIT, Mark.LINE))]
-        caption += f", and a step has {size}. Far below it a batch costs steps, far above tokens"
+        marks = (Mark.LINE, Mark.DASHES)
+        levels = [
+            Level(size, Key(f"batch of {size}", Color.LIMIT, mark))
+            for size, mark in zip(dict.fromkeys((sizes[0], sizes[-1])), marks, strict=False)
+        ]
+        told = " to ".join(str(level.value) for level in levels)
+        caption += f", and a step has {told}. Far below it a batch costs steps, far above tokens"
     words = Words("Gradient noise scale", f"{caption}.", tuple(level.key for level in levels))
     return draw_step_values("noise-scale", words, known, Scale(1, ""), levels)

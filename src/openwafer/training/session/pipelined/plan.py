@@ -112,7 +112,7 @@ def in_stages(planned: Planned, config: RunConfig, vocab_size: int) -> PlannedSt
     Raises:
         OpenwaferError: what stages cannot do, by name, and what :func:`plan_stages` raises.
     """
-    num_micro_batches = config.batch.num_micro_batches
+    num_micro_batches = config.batch.most_micro_batches
     blocks_of(num_micro_batches, config.systems)
     refuse(planned, config)
     model, device = planned.workload.model, planned.device.torch_device
@@ -179,6 +179,7 @@ def refuse(planned: Planned, config: RunConfig) -> None:
         )
     streaming = config.streaming
     asked = (
+        (bool(config.batch.schedule), "batch.schedule", "stages pass as many micro-batches a step"),
         (config.shares_store, "store_systems", "each stage has the records of its layers"),
         (config.reduction is Reduction.FAST, "reduction", "no gradients are added over stages"),
         (config.sparsity is not None, "sparsity", "masks are updated where all weights are"),
