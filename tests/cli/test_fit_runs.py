@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from openwafer.cli.run_points import Reading, read_sources
 from openwafer.json_files import convert
 from openwafer.planning.laws import TrainedPoint
+from openwafer.training.data import SizeChange
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from tests.cli.command import Done, run_command
@@ -47,6 +49,18 @@ def test_a_run_has_the_flops_of_its_products_by_hand(points: dict[str, TrainedPo
     attention = 2 * 4 * LENGTH * width
     assert point.tokens == 4 * LENGTH * BATCH
     assert point.flops / point.tokens == 6 * weights + 3.5 * attention
+
+
+def test_a_run_whose_batch_grew_has_the_tokens_of_all_its_steps(
+    ladder_config: RunConfig, tmp_path: Path
+) -> None:
+    batch = BatchConfig(2, LENGTH, schedule=(SizeChange(1, 4), SizeChange(3, 6)))
+    config = replace(ladder_config, batch=batch, folder=tmp_path, name="grown")
+    train_quietly(config)
+    [point], _ = read_sources([config.path], Reading(leaves_out=False, trusts_code=False))
+    assert point.tokens == (2 + 4 + 4 + 6) * LENGTH
+    assert point.batch_tokens == point.tokens / 4
+    assert [each.tokens for each in point.curve] == [24, 72, 120, 192]
 
 
 def test_a_run_has_its_last_held_out_loss_and_those_before(

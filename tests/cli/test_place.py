@@ -88,3 +88,9 @@ def test_what_cannot_be_placed_is_told(arguments: tuple[object, ...], told: str)
     done = run_command("place", SMALL, *arguments)
     assert done.code == 2
     assert told in done.err
+
+
+def test_a_batch_that_grows_is_placed_at_its_largest_with_a_warning() -> None:
+    growing = ("--set", "batch.schedule=[{from_step: 9, size: 16}]")
+    done = run_command("place", SMALL, "--wafer", "wse2", *growing)
+    assert "8 samples a step, 16 from step 9 on, and the floor plan is that of 16" in done.err

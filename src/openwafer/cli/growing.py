@@ -73,7 +73,7 @@ def propose_schedule(run: Path, asked: Asked, *, trusts_code: bool) -> None:
     course = _course(run, config, rows, asked)
     limits = _limits(config, asked)
     spans = grown_sizes(course, limits)
-    if len(spans) < 2:
+    if [size for size, _ in spans] == [limits.smallest]:
         raise _nothing_to_grow(run, course, limits)
     sizes = config.batch.sizes
     steps = bisect_left(range(limits.samples + 1), limits.samples, key=sizes.before)
@@ -201,7 +201,6 @@ def _as_yaml(proposal: Proposal) -> str:
         f"  size: {spans[0][0]}",
         f"  sequence_length: {batch.sequence_length}",
         f"  micro_batch_size: {batch.samples_of_piece}",
-        "  schedule:",
-        *changes,
+        *(["  schedule:", *changes] if changes else []),
     )
     return "\n".join(lines) + "\n"

@@ -118,6 +118,18 @@ def test_time_and_energy_are_those_of_all_steps() -> None:
     assert plan.figure("all", "energy").value == pytest.approx(seconds * 4 * 700 / 3600)
 
 
+def test_steps_of_several_sizes_take_the_time_of_each() -> None:
+    changing = replace(SMALL, changing=((16, 30), (64, 70)))
+    plan = plan_system(changing, H200, 4)
+    small, large = (step_seconds(plan_system(with_batch(SMALL, n), H200, 4)) for n in (16, 64))
+    assert plan.figure("all", "time").value == 30 * small + 70 * large
+    assert plan.figure("all", "tokens").value == (30 * 16 + 70 * 64) * 2048
+    assert (
+        "30 steps of 16, then 70 steps of 64"
+        in plan.figure("training", "sequences of a step").source
+    )
+
+
 def gain_of_zeros(dense: TrainingTask, system: System) -> float:
     plans = [plan_system(made, system, 1) for made in (dense, replace(dense, sparsity=0.9))]
     return step_seconds(plans[0]) / step_seconds(plans[1])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from openwafer.training.data import BatchSizes, SizeChange
 from openwafer.training.metrics import Progress, StepMetrics
 from openwafer.training.metrics.progress import ProgressState, describe_progress, format_progress
 
@@ -114,3 +115,11 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
     lines = [line for line in run(console, 2).splitlines() if "\x1b" not in line]
     assert max(map(len, lines)) <= width
+
+
+def test_time_left_is_in_proportion_to_samples_where_steps_grow() -> None:
+    sizes = BatchSizes(4, (SizeChange(30, 12),))
+    state = ProgressState(60, 64 * MIB, samples_before=sizes.before)
+    for step in range(20):
+        state = state.after(replace(METRICS, step=step, seconds=2.0))
+    assert state.seconds_left == pytest.approx(10 * 2.0 + 30 * 6.0)

@@ -343,3 +343,12 @@ def test_the_noise_scale_stands_beside_the_batch(
 
 def test_a_run_that_measured_no_noise_scale_shows_none(folder: Path) -> None:
     assert "noise scale" not in render_report(load_run(folder))
+
+
+def test_a_batch_that_grew_stands_beside_the_noise_scale_with_both_ends(folder: Path) -> None:
+    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
+        for step, size in enumerate((8, 16, 32)):
+            row = make_metrics(step, 3)
+            writer.append(replace(row, noise_scale=9.0, noise_scale_tokens=9.0 * row.tokens / size))
+    (folder / "trace.json").unlink()
+    assert "It ends at 9, and a step has 8 to 32." in render_report(load_run(folder))

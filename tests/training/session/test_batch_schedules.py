@@ -124,7 +124,7 @@ def test_a_size_that_steps_were_trained_with_stays(data: TinyData, tmp_path: Pat
     config = growing(data, tmp_path)
     train_quietly(replace(config, steps=4, batch=replace(BATCH, schedule=CHANGES[:2])))
     other = replace(BATCH, schedule=(SizeChange(2, 12),))
-    with pytest.raises(OpenwaferError, match=r"run-data-changed.*batch.schedule that are still"):
+    with pytest.raises(OpenwaferError, match=r"changes of batch.schedule that are still to come"):
         Session(replace(config, batch=other), console=quiet()).resume()
 
 
