@@ -97,7 +97,7 @@ class Result:
 def cells(num_steps: int, host_memory: str) -> Iterator[Cell]:
     """The matrix, the demo last."""
     data = {
-        "source": {"kind": "text", "paths": [str(ROOT / "src/openwafer/training")]},
+        "source": {"kind": "text", "paths": [str(ROOT / "src/openwafer/training/**/*.py")]},
         "tokenizer": {"vocab_size": 4096},
     }
     for model, tokens, (how, streaming) in product(
@@ -125,6 +125,7 @@ def run(cell: Cell, tokens: Path, folder: Path) -> Result:
         **cell.config,
         "data": {**cell.config["data"], "folder": str(tokens / source)},
         "folder": str(folder),
+        "name": "run",
         "trace_steps": [],
         "checkpoint": {"every": 1_000_000, "at_end": False},
     }
@@ -136,7 +137,7 @@ def run(cell: Cell, tokens: Path, folder: Path) -> Result:
         _, status, used = os.wait4(process.pid, 0)
     if status != 0:
         raise SystemExit((folder / "terminal.txt").read_text(encoding="utf-8"))
-    record = load_run(folder)
+    record = load_run(folder / "run")
     plan, rows = record.plan, record.metrics.rows
     assert plan.predicted_step_seconds is not None
     assert plan.predicted_host_bytes is not None

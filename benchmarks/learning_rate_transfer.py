@@ -20,19 +20,21 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 KEY = "optimizer.learning_rate"
-BASE_WIDTH, HEAD_SIZE, MLP_RATIO = 64, 32, 3
+BASE_WIDTH, HEAD_SIZE, MLP_RATIO = 64, 32, 2
+INIT_STD = 0.08
+"""Of the base model; without muP it falls with the root of the width, as is usual."""
 CONFIG = """\
 steps: {steps}
-model: {{hidden_size: 64, num_layers: 2, num_heads: 2, mlp_size: 192, context_length: 64}}
+model: {{hidden_size: 64, num_layers: 2, num_heads: 2, mlp_size: 128, context_length: 64}}
 data:
   source: {{kind: standard-library}}
   tokenizer: {{vocab_size: 512}}
   validation_share: 0.02
   folder: {folder}/tokens
-batch: {{size: 8, sequence_length: 64}}
+batch: {{size: 4, sequence_length: 64}}
 optimizer: {{name: adamw, weight_decay: 0.1, options: {{betas: [0.9, 0.95]}}}}
 schedule: {{name: cosine, options: {{final_factor: 0.1}}}}
-evaluate: {{every: {steps}, batches: 16}}
+evaluate: {{every: {steps}, batches: 128}}
 """
 Losses = dict[tuple[str, int], dict[float, float]]
 
@@ -43,7 +45,7 @@ def main() -> None:
     parser.add_argument("--widths", default="64,128,256,512,1024")
     parser.add_argument("--rates", default="1e-3,2e-3,4e-3,8e-3,1.6e-2,3.2e-2,6.4e-2")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
     folder = asked.folder.absolute()
@@ -66,6 +68,7 @@ def sweep(folder: Path, name: str, width: int, rates: str, seeds: int) -> None:
         f"model.hidden_size={width}",
         f"model.num_heads={width // HEAD_SIZE}",
         f"model.mlp_size={width * MLP_RATIO}",
+        f"model.init_std={INIT_STD if name == 'mup' else INIT_STD * (BASE_WIDTH / width) ** 0.5}",
     ]
     if name == "mup":
         base = f"{{hidden_size: {BASE_WIDTH}, num_heads: 2, mlp_size: {BASE_WIDTH * MLP_RATIO}}}"
