@@ -23,9 +23,9 @@ DEFAULT_ROWS = {
     "small in DRAM": SMALL,
     "small on disk": replace(SMALL, tier=StoreTier.DISK),
     "small, offloaded in 4": replace(SMALL_IN_FOUR, activations=OFFLOAD),
-    "small, resident in 4": replace(SMALL_IN_FOUR, activations=KEEP, mode=Mode.RESIDENT),
 }
 SLOW_ROWS = {
+    "small, resident in 4": replace(SMALL_IN_FOUR, activations=KEEP, mode=Mode.RESIDENT),
     "DRAM": DRAM,
     "DRAM, kept, clipped": replace(DRAM, activations=KEEP, batch_size=32, clip_norm=1.0),
     "DRAM, offloaded in 4": replace(DRAM, activations=OFFLOAD, batch_size=32, micro_batches=4),

@@ -95,7 +95,9 @@ ALIKE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", ALIKE)
+@pytest.mark.parametrize(
+    "case", [pytest.param("masters and averages", marks=pytest.mark.slow), "masks that change"]
+)
 def test_shared_stores_equal_one_store(
     data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
 ) -> None:
@@ -176,7 +178,9 @@ def test_a_run_goes_on_from_its_stores(on_disk: RunConfig, pool: FollowerPool) -
 @pytest.mark.parametrize(
     ("size", "missing", "told"),
     [
-        (3, "", "in the stores of 2 systems, and systems is 3"),
+        pytest.param(
+            *(3, "", "in the stores of 2 systems, and systems is 3"), marks=pytest.mark.slow
+        ),
         (2, "store-1", "some of them are not there"),
     ],
 )

@@ -56,8 +56,17 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
     return differing(saved, {name: loop[name] for name in saved})
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("size", "tier"),
+    [
+        (2, StoreTier.DRAM),
+        pytest.param(2, StoreTier.DISK, marks=pytest.mark.slow),
+        (3, StoreTier.DRAM),
+        pytest.param(3, StoreTier.DISK, marks=pytest.mark.slow),
+        pytest.param(4, StoreTier.DRAM, marks=pytest.mark.slow),
+        (4, StoreTier.DISK),
+    ],
+)
 def test_a_run_on_several_systems_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, tier: StoreTier, size: int
 ) -> None:
@@ -158,7 +167,9 @@ def test_micro_batches_count_by_their_targets(
     assert together.loss == alone.loss
 
 
-@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    "tier", [pytest.param(StoreTier.DRAM, marks=pytest.mark.slow), StoreTier.DISK]
+)
 def test_a_run_goes_on_with_another_number_of_systems(
     data: TinyData, tmp_path: Path, pool: FollowerPool, tier: StoreTier
 ) -> None:
@@ -214,7 +225,7 @@ def test_what_passes_between_systems_is_what_their_shares_take(
         )
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_fast_reduction_is_near_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
 ) -> None:
