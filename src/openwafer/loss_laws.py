@@ -4,6 +4,7 @@ A form is a plain function of constants, so that whoever reads a fit can say wha
 Numbers and numpy arrays are taken alike. Losses are in nats a token.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,8 +19,14 @@ from openwafer.json_files import JsonMistake, decode
 FORMAT: Final = "openwafer-fit"
 VERSION: Final = 2
 
+FAR: Final = 10.0
+"""A compute is far outside a law's points beyond this factor; so far a law is asked at all."""
+
 NUM_PARTS: Final = 40
 """The outermost of so many equal parts are beyond a 95% interval."""
+
+NUM_HALVINGS: Final = 60
+"""Of the logarithm of a factor, until it is as exact as a number is."""
 
 Constants = Mapping[str, float]
 
@@ -128,6 +135,50 @@ class SavedLaw:
         losses = [float(loss_of(self.kind, law, parameters, tokens, flops)) for law in laws]
         cuts = quantiles(losses, n=NUM_PARTS, method="inclusive")
         return Interval(cuts[0] * ratios.low, cuts[-1] * ratios.high)
+
+    def loss(self, parameters: float, tokens: float, flops: float) -> float:
+        """What the law itself gives a run that has ended, without an interval."""
+        own = {constant.name: constant.value for constant in self.constants}
+        return float(loss_of(self.kind, own, parameters, tokens, flops))
+
+    def compute_factor(
+        self, parameters: float, tokens: float, flops: float, loss_ratio: float
+    ) -> float | None:
+        """Times the tokens, and so the FLOPs, with which a run's loss is `loss_ratio` of itself.
+
+        The model stays. None where that takes a compute more than `FAR` outside the law's points.
+        """
+        target = loss_ratio * self.loss(parameters, tokens, flops)
+        low, high = self.flops_range[0] / FAR / flops, self.flops_range[1] * FAR / flops
+
+        def at(factor: float) -> float:
+            return self.loss(parameters, factor * tokens, factor * flops)
+
+        if not (low <= 1 <= high and at(high) <= target <= at(low)):
+            return None
+        # Every form falls with tokens.
+        for _ in range(NUM_HALVINGS):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if at(middle) > target else (low, middle)
+        return math.sqrt(low * high)
+
+    def require_conditions(self, told: str, own: Mapping[str, object], option: str) -> None:
+        """Raise ``law-conditions`` where a run's losses are not those that the law speaks of.
+
+        Args:
+            told: the law's file.
+            own: conditions of the run, by the names of the law's.
+            option: what names the law, as in ``--set law=``.
+        """
+        for key, expected in self.conditions.items():
+            if str(own[key]) != expected:
+                words = key.replace("_", " ")
+                raise error(
+                    "law-conditions",
+                    f"the law of {told} was fitted to runs of the {words} {expected}, and this "
+                    f"run has the {words} {own[key]}: their losses cannot be compared",
+                    help=f"train with that {words}, or judge by a law of such runs: {option}FILE",
+                )
 
     def _ratios(self, share: float) -> Interval | None:
         for left, right in pairwise((*self.course[:1], *self.course)):

@@ -11,6 +11,7 @@ import typer
 
 import openwafer
 from openwafer.cli import EXIT_INTERRUPTED
+from openwafer.cli.arguments import ConfigFile, NumSystems, Overrides, Run, TrustCode
 from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.loss_laws import LawKind
@@ -26,31 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What to train.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run, such as runs/NAME.")]
-Overrides = Annotated[
-    list[str],
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Replace a value of the config, a.b=value; repeatable."
-    ),
-]
-
-
-TrustCode = Annotated[
-    bool,
-    typer.Option("--trust-code", help="Run the code that the run's folder names as its model."),
-]
-
-NumSystems = Annotated[
-    int | None,
-    typer.Option(
-        "--systems",
-        min=1,
-        metavar="N",
-        help="Processes that run each step together; by default what the config says.",
-    ),
-]
 
 WITHOUT_TORCH = ("claims", "conform", "csl", "fit")
 # The wings, by which the help groups commands.
@@ -431,6 +407,36 @@ def sweep(  # noqa: PLR0913 - a parameter is an option
     require_places(picture=picture, transfer=transfer)
     outputs = Outputs(folder, picture, widths, transfer)
     sweep_config(config, overrides, Asked(tuple(grid), seeds), outputs)
+
+
+@app.command(rich_help_panel=PLAN)
+def ablate(  # noqa: PLR0913 - a parameter is an option
+    config: ConfigFile,
+    folder: Annotated[Path, typer.Option(help="Of the runs; goes on with what is there.")],
+    vary: Annotated[
+        list[str],
+        typer.Option(metavar="KEY=V,V,...", help="A variant for each value; repeatable."),
+    ] = [],  # noqa: B006
+    grid_file: Annotated[
+        Path | None, typer.Option(help="Variants by name, of several keys each.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each variant.")] = 1,
+    overrides: Overrides = [],  # noqa: B006
+    law: Annotated[
+        Path | None, typer.Option(help="Compare with this law: a file of openwafer fit --json.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the differences into this file, .png or .svg.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the results into this file.")] = None,
+) -> None:
+    """Train variants that each change one thing, and compare each with the config as it is."""
+    from openwafer.cli.ablating import Asked, Outputs, ablate_config
+    from openwafer.cli.places import require_places
+
+    require_places(picture=picture, json=json)
+    asked = Asked(tuple(vary), grid_file, seeds, law)
+    ablate_config(config, overrides, asked, Outputs(folder, picture, json))
 
 
 @app.command(rich_help_panel=TRAIN)

@@ -34,7 +34,7 @@ def read_sources(
     """
     points: list[TrainedPoint] = []
     unfit: list[str] = []
-    counts = _Counts()
+    counts = StepCounts()
     for source in sources:
         if not source.is_dir():
             points += read_points(source)
@@ -45,7 +45,7 @@ def read_sources(
         if reason:
             unfit.append(f"{source} {reason}")
         else:
-            points.append(_point(source, run, config, counts.of(config)))
+            points.append(point_of(source, run, config, counts.of(config)))
     if unfit and not reading.leaves_out:
         raise error(
             "runs-unfinished",
@@ -83,13 +83,14 @@ def _held_out(run: RunRecord) -> tuple[ValidationPoint, ...]:
     return () if run.validation is None else run.validation.rows
 
 
-class _Counts:
+class StepCounts:
     """What steps are made of, counted once for runs of one model."""
 
     def __init__(self) -> None:
         self._known: list[tuple[object, StepCount]] = []
 
     def of(self, config: RunConfig) -> StepCount:
+        """The count of a config's steps. Raises OpenwaferError, as `count_step`."""
         # The sparsity of a run may change along its steps.
         steps = config.steps if config.sparsity is not None else 0
         key = (config.model, config.data, config.batch.sequence_length, config.sparsity, steps)
@@ -100,8 +101,8 @@ class _Counts:
         return self._known[-1][1]
 
 
-def _point(folder: Path, run: RunRecord, config: RunConfig, count: StepCount) -> TrainedPoint:
-    """A finished run, its FLOPs counted in its model."""
+def point_of(folder: Path, run: RunRecord, config: RunConfig, count: StepCount) -> TrainedPoint:
+    """A run that has ended and was evaluated then; `count` is of its config."""
     rows, held_out = run.metrics.rows, _held_out(run)
     sizes = config.batch.sizes
     # A kill may have cost a line of a step that was done.

@@ -1,16 +1,14 @@
 """What ``openwafer sweep`` tells, draws and writes."""
 
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
 from rich.table import Table
 
 from openwafer.atomic_file import write_text
-from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.sweep_picture import draw_sweep
+from openwafer.cli.swept_runs import run_sweep
 from openwafer.cli.tables import plain_console
 from openwafer.config import to_yaml
 from openwafer.diagnostics import Diagnostic, Severity, counted, error, tell
@@ -18,10 +16,8 @@ from openwafer.training.session import load_config
 from openwafer.training.sweep import (
     Grid,
     Outcome,
-    Progress,
     Setting,
     Sweep,
-    SweptRun,
     best_of,
     noise_of,
     outcomes_of,
@@ -73,7 +69,7 @@ def sweep_config(config: Path, overrides: list[str], asked: Asked, outputs: Outp
     if widths is not None:
         # What cannot be transferred is told before the sweep, not behind it.
         transferred(sweep.config_of(next(grid.settings)), widths)
-    _run(sweep)
+    run_sweep(sweep)
     outcomes = outcomes_of(grid, sweep.runs)
     best = _show(outcomes, grid)
     if outputs.picture is not None:
@@ -84,38 +80,6 @@ def sweep_config(config: Path, overrides: list[str], asked: Asked, outputs: Outp
         wide = transferred(load_config(config, tuple(overrides)), widths)
         write_text(outputs.transfer, to_yaml(wide))
         print(f"wrote {outputs.transfer}: under muP, with the best setting and base {wide.base}")
-
-
-def _run(sweep: Sweep) -> None:
-    total = len([*sweep.grid.settings]) * len(sweep.grid.seeds)
-    if sweep.num_left < total:
-        print(f"{total - sweep.num_left} of {counted(total, 'run')} have ended before")
-    interrupted_by = sweep.run(_tell_begin, _tell_end)
-    if interrupted_by:
-        print(
-            f"{interrupted_by}: ended early, {counted(sweep.num_left, 'run')} left; go on with the "
-            "same command",
-            file=sys.stderr,
-        )
-        raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def _tell_begin(progress: Progress) -> None:
-    left = progress.seconds_left
-    time = "" if left is None else f", about {_duration(left)} left"
-    print(f"run {progress.number} of {progress.total}: {progress.name}{time}", flush=True)
-
-
-def _tell_end(run: SweptRun) -> None:
-    found = f"loss {run.loss:.4f} on held-out documents"
-    if run.validation_loss is None:
-        found = f"diverged after {counted(run.steps, 'step')}"
-    print(f"  {found}, in {_duration(run.seconds)}", flush=True)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _show(outcomes: tuple[Outcome, ...], grid: Grid) -> Outcome:

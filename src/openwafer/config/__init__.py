@@ -11,6 +11,15 @@ Scalars are those of YAML 1.2: ``no`` and ``on`` are text, ``1e-3`` is a number.
 
 from openwafer.config.byte_size import Bytes, exact_bytes, parse_bytes
 from openwafer.config.reading import InvalidFieldError, load, parse
-from openwafer.config.writing import to_yaml
+from openwafer.config.writing import to_flow, to_yaml
 
-__all__ = ["Bytes", "InvalidFieldError", "exact_bytes", "load", "parse", "parse_bytes", "to_yaml"]
+__all__ = [
+    "Bytes",
+    "InvalidFieldError",
+    "exact_bytes",
+    "load",
+    "parse",
+    "parse_bytes",
+    "to_flow",
+    "to_yaml",
+]

@@ -18,6 +18,20 @@ def to_yaml(value: object) -> str:
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
+def to_flow(value: object) -> str:
+    """Write a value, or a config, on one line, as it may stand behind ``KEY=``."""
+    tree = _to_tree(value, type(value))
+    text = yaml.dump(
+        tree,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=float("inf"),
+        default_flow_style=True,
+    )
+    return text.removesuffix("...\n").rstrip("\n")
+
+
 def _to_tree(value: object, kind: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = get_type_hints(type(value), include_extras=True)

@@ -2,17 +2,14 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
-from openwafer.diagnostics import Diagnostic, Severity, error
-from openwafer.loss_laws import Interval, SavedLaw, read_law
+from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.loss_laws import FAR, Interval, SavedLaw, read_law
 from openwafer.training.data import BatchSizes, TokenDataset
 from openwafer.training.metrics import TokenIdentity, ValidationPoint
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_conditions import run_conditions
 from openwafer.training.session.step_count import StepCount, count_step
-
-FAR: Final = 10.0
 
 
 def token_identity(dataset: TokenDataset) -> TokenIdentity:
@@ -77,6 +74,19 @@ class LawWatch:
         remedy = "take what it expects for a guess, or fit a law to runs nearer to this one"
         return (Diagnostic(Severity.WARNING, "law-outside", message, help=remedy),)
 
+    def loss_at_end(self) -> float:
+        """What the law itself gives the run."""
+        tokens, flops = self._tokens(self.steps), self._flops(self.steps)
+        return self.law.loss(self.count.parameters, tokens, flops)
+
+    def compute_factor(self, loss_ratio: float) -> float | None:
+        """Times the run's tokens with which the law gives `loss_ratio` times its loss.
+
+        See :meth:`openwafer.loss_laws.SavedLaw.compute_factor`.
+        """
+        tokens, flops = self._tokens(self.steps), self._flops(self.steps)
+        return self.law.compute_factor(self.count.parameters, tokens, flops, loss_ratio)
+
     def _flops(self, steps: int) -> float:
         per_token = self.count.forward_flops + self.count.backward_flops
         return per_token * self._tokens(steps)
@@ -98,17 +108,20 @@ def watch_by_law(config: RunConfig, dataset: TokenDataset) -> LawWatch | None:
     """
     if config.law is None:
         return None
-    law, count = read_law(config.law), count_step(config)
-    identity, conditions = token_identity(dataset), run_conditions(config, count.sparsity)
-    own = {**asdict(identity), **asdict(conditions)}
-    for key, expected in law.conditions.items():
-        if str(own[key]) != expected:
-            words = key.replace("_", " ")
-            raise error(
-                "law-conditions",
-                f"the law of {config.law} was fitted to runs of the {words} {expected}, and this "
-                f"run has the {words} {own[key]}: their losses cannot be compared",
-                help=f"train with that {words}, or judge by a law of such runs: --set law=FILE",
-            )
+    count = count_step(config)
+    return make_watch(config.law, config, count, token_identity(dataset), "--set law=")
+
+
+def make_watch(
+    path: Path, config: RunConfig, count: StepCount, identity: TokenIdentity, option: str
+) -> LawWatch:
+    """What judges a run's held-out losses by the law in a file, which `option` has named.
+
+    Raises:
+        OpenwaferError: ``law-file``; ``law-conditions`` where the law speaks of other losses.
+    """
+    law = read_law(path)
+    conditions = run_conditions(config, count.sparsity)
+    law.require_conditions(str(path), {**asdict(identity), **asdict(conditions)}, option)
     batch = config.batch
-    return LawWatch(config.law, law, count, batch.sizes, batch.sequence_length, config.steps)
+    return LawWatch(path, law, count, batch.sizes, batch.sequence_length, config.steps)

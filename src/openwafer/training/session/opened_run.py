@@ -343,6 +343,13 @@ def _execute(
 def _open_data(
     config: RunConfig, folder: RunFolder, saved: SavedRun | None, notify: Notify
 ) -> TokenDataset:
+    if saved is not None:
+        return open_saved_data(config, folder, saved)
+    return prepare_data(config, folder, notify)
+
+
+def prepare_data(config: RunConfig, folder: RunFolder, notify: Notify) -> TokenDataset:
+    """The tokens that a run will train on, made now unless they are there."""
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
     tokens = config.data.folder or folder.data
 
@@ -350,9 +357,7 @@ def _open_data(
         share = progress.done_bytes / max(progress.total_bytes, 1)
         notify(f"{progress.stage}: {progress.num_documents} documents, {share:.0%}")
 
-    if saved is None:
-        return prepare(preparation, tokens, report)
-    return open_saved_data(config, folder, saved)
+    return prepare(preparation, tokens, report)
 
 
 def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> TokenDataset:

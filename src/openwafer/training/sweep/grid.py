@@ -56,13 +56,18 @@ def parse_axis(text: str) -> Axis:
     if len(set(parts)) < len(parts):
         twice = next(part for part in parts if parts.count(part) > 1)
         raise error("sweep-grid", f"{text!r} has {twice} twice", help="give each value once")
-    if key.strip() in ("seed", "name", "folder"):
+    require_free(key.strip())
+    return Axis(key.strip(), parts)
+
+
+def require_free(key: str) -> None:
+    """Raise ``sweep-grid`` for a key that runs of a sweep have from the sweep."""
+    if key in ("seed", "name", "folder"):
         raise error(
             "sweep-grid",
-            f"{key.strip()} is what the sweep itself gives to each run",
+            f"{key} is what the sweep itself gives to each run",
             help="take --seeds N for more seeds, --folder for where the runs are",
         )
-    return Axis(key.strip(), parts)
 
 
 def _split(values: str) -> Iterator[str]:

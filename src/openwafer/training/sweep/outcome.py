@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from openwafer.diagnostics import error
-from openwafer.training.sweep.grid import Grid
+from openwafer.training.sweep.ablation import Choice
 from openwafer.training.sweep.sweep_file import SweptRun
 
 Setting = Mapping[str, str]
@@ -46,16 +46,16 @@ class Outcome:
         return stdev(self.losses)
 
 
-def outcomes_of(grid: Grid, runs: Sequence[SweptRun]) -> tuple[Outcome, ...]:
-    """The outcomes of a grid whose runs have all ended, in the order of its settings."""
+def outcomes_of(choice: Choice, runs: Sequence[SweptRun]) -> tuple[Outcome, ...]:
+    """The outcomes of runs that have all ended, in the order of the settings asked for."""
     return tuple(
         Outcome(
             setting,
             tuple(
-                next(run.loss for run in runs if run.is_of(setting, seed)) for seed in grid.seeds
+                next(run.loss for run in runs if run.is_of(setting, seed)) for seed in choice.seeds
             ),
         )
-        for setting in grid.settings
+        for setting in choice.settings
     )
 
 

@@ -22,7 +22,7 @@ from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_l
 from openwafer.training.session import RunConfig, Session, load_config
 from openwafer.training.session.config import EvaluateConfig
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.sweep.grid import Grid
+from openwafer.training.sweep.ablation import BASELINE, Choice
 from openwafer.training.sweep.sweep_file import (
     SweepRecord,
     SweptRun,
@@ -62,12 +62,12 @@ class _Planned:
 
 
 class Sweep:
-    """Runs that differ in a grid of settings.
+    """Runs that differ in their settings: all of a grid, or an ablation's.
 
     Args:
         config: file of what the runs have in common.
         overrides: of it.
-        grid: what they differ in.
+        choice: what they differ in.
         folder: of the sweep: its file, a folder for each run, and the tokens that runs share.
 
     Raises:
@@ -75,27 +75,29 @@ class Sweep:
             a sweep of another config or over other keys; ``sweep-corrupt``, ``sweep-version``.
     """
 
-    def __init__(self, config: Path, overrides: Sequence[str], grid: Grid, folder: Path) -> None:
-        self.grid = grid
+    def __init__(
+        self, config: Path, overrides: Sequence[str], choice: Choice, folder: Path
+    ) -> None:
+        self.choice = choice
         self.folder = folder
         common = replace(load_config(config, tuple(overrides)), name=None)
-        pairs = [(settings, seed) for settings in grid.settings for seed in grid.seeds]
+        pairs = [(settings, seed) for settings in choice.settings for seed in choice.seeds]
         self._planned = [
             _Planned(number, settings, self._proxy(config, tuple(overrides), settings, seed))
             for number, (settings, seed) in enumerate(pairs)
         ]
         self._path = folder / "sweep.json"
-        self._asked = SweepRecord(to_yaml(common), grid.keys, ())
+        self._asked = SweepRecord(to_yaml(common), choice.keys, ())
         self._record = self._read()
 
     @property
     def runs(self) -> tuple[SweptRun, ...]:
-        """All that have ended, of earlier grids of this sweep too."""
+        """All that have ended, of what was asked for earlier in this folder too."""
         return self._record.runs
 
     @property
     def num_left(self) -> int:
-        """Runs of the grid that have not ended."""
+        """Runs asked for that have not ended."""
         return len(self._left())
 
     def config_of(self, settings: Mapping[str, str]) -> RunConfig:
@@ -154,7 +156,7 @@ class Sweep:
             config,
             data=data,
             seed=seed,
-            name=_name((*assigned, f"seed={seed}")),
+            name=_name((*(assigned or (BASELINE,)), f"seed={seed}")),
             folder=self.folder / "runs",
             evaluate=config.evaluate or EvaluateConfig(every=config.steps),
             checkpoint=replace(config.checkpoint, at_end=False),
@@ -227,8 +229,7 @@ def _require_same(path: Path, found: SweepRecord, asked: SweepRecord) -> None:
     if found.keys != asked.keys:
         raise error(
             "sweep-changed",
-            f"the sweep in {path} is over {', '.join(found.keys)}, and {', '.join(asked.keys)} is "
-            "asked for",
+            f"the sweep in {path} is over {_over(found)}, and {_over(asked)} is asked for",
             help="give another --folder, or sweep over the same keys",
         )
     one, other = (_values(record) for record in (found, asked))
@@ -242,6 +243,10 @@ def _require_same(path: Path, found: SweepRecord, asked: SweepRecord) -> None:
                 f"{key} is {one.get(key)!r} in the sweep in {path}, and {other.get(key)!r} here",
                 help="give another --folder, or put the value back",
             )
+
+
+def _over(record: SweepRecord) -> str:
+    return ", ".join(record.keys) or "one change at a time (openwafer ablate)"
 
 
 def _values(record: SweepRecord) -> dict[str, object]:

@@ -1,0 +1,30 @@
+"""Arguments and options that several commands take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What to train.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run, such as runs/NAME.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Replace a value of the config, a.b=value; repeatable."
+    ),
+]
+
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Run the code that the run's folder names as its model."),
+]
+
+NumSystems = Annotated[
+    int | None,
+    typer.Option(
+        "--systems",
+        min=1,
+        metavar="N",
+        help="Processes that run each step together; by default what the config says.",
+    ),
+]
