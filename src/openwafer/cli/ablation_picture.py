@@ -7,7 +7,7 @@ from openwafer.atomic_file import replacing
 from openwafer.cli.ablation_record import AblationRecord, Result
 
 WIDTH_INCHES, ROW_INCHES, MARGIN_INCHES = 8.0, 0.36, 1.5
-BLUE, RED, GREY, INK = "#1f5fa8", "#cf5b3f", "#9aa4b0", "#1f2328"
+BLUE, RED, GREY, FAINT, INK = "#1f5fa8", "#cf5b3f", "#9aa4b0", "#e4e7eb", "#1f2328"
 MAX_NAME_CHARS: Final = 44
 
 
@@ -23,8 +23,9 @@ def draw_ablation(path: Path, record: AblationRecord) -> None:
     base = record.results[0]
     of = f" of {base.loss:.4f}" if base.cost is not None else ""
     seeds = len(record.seeds)
-    bars = f"; bars: 95% over {seeds} seeds" if seeds > 1 else "; one seed, noise not known"
-    axes.set_xlabel(f"held-out loss minus the baseline's{of}, nats a token{bars}", fontsize=9)
+    noise = f"bars: 95% over {seeds} seeds; hollow: not told from 0"
+    noise = noise if seeds > 1 else "one seed: the noise is not known"
+    axes.set_xlabel(f"held-out loss minus the baseline's{of}, nats a token\n{noise}", fontsize=9)
     with replacing(path) as temporary:
         canvas.savefig(temporary, dpi=130, format=path.suffix.removeprefix(".") or "png")
 
@@ -39,6 +40,7 @@ def draw_rows(axes: Any, variants: tuple[Result, ...]) -> None:
     has_law = False
     for row, variant in enumerate(variants):
         difference = variant.difference
+        axes.axhline(row, color=FAINT, lw=0.7, zorder=0)
         if difference is None:
             axes.plot([0.985], [row], "x", color=RED, transform=beside)
         else:
@@ -53,7 +55,7 @@ def draw_rows(axes: Any, variants: tuple[Result, ...]) -> None:
                 ms=6,
                 capsize=3,
             )
-        if variant.law is not None:
+        if variant.law is not None and difference is not None:
             label = None if has_law else "the law, for size and compute alone"
             axes.plot([variant.law.difference], [row], "|", color=RED, ms=13, mew=2, label=label)
             has_law = True

@@ -105,7 +105,7 @@ def _not_compared(record: AblationRecord) -> list[Diagnostic]:
     for result in diverged:
         is_base = result is record.results[0]
         num = counted(sum(math.isinf(loss) for loss in result.losses), "run")
-        what = "nothing can be compared with it" if is_base else "it has no difference"
+        what = "nothing can be compared with it" if is_base else "its difference is not known"
         message = f"of {result.name!r} {num} of {len(result.losses)} diverged: {what}"
         help = "try a lower learning rate"
         found.append(Diagnostic(Severity.WARNING, "ablation-diverged", message, help=help))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from openwafer.config import InvalidFieldError, load, to_flow
-from openwafer.training.sweep.ablation import Variant
+from openwafer.training.sweep.ablation import Variant, telling_of
 from openwafer.training.sweep.grid import require_free
 
 FORMAT: Final = "openwafer-variants"
@@ -58,8 +58,9 @@ def read_variants(path: Path) -> tuple[Variant, ...]:
     """
     found = []
     for written in load(path, VariantsFile).variants:
-        for key in written.set:
-            require_free(key)
         setting = {key: to_flow(value) for key, value in written.set.items()}
         found.append(Variant(written.name, setting, str(path)))
+        with telling_of(found[-1]):
+            for key in setting:
+                require_free(key)
     return tuple(found)
