@@ -16,7 +16,7 @@ from openwafer.loss_laws import Constant, CoursePoint, LawKind, SavedLaw
 from openwafer.training.sweep import Ablation, Axis, Difference, Sweep, variants_of
 from tests.cli.command import Done, run_command
 
-VARY = ("--vary", "optimizer.learning_rate=1e-2,1e30", "--vary", "schedule.name=constant")
+VARY = ("--vary", "optimizer.learning_rate=1e30", "--vary", "schedule.name=constant")
 GRID = """format: openwafer-variants
 version: 1
 variants:
@@ -67,8 +67,7 @@ def results(done: Done, folder: Path) -> dict[str, Any]:
 
 def test_each_variant_is_compared_with_the_baseline(done: Done, results: dict[str, Any]) -> None:
     assert [*results] == [
-        *("baseline", "optimizer.learning_rate=1e-2", "optimizer.learning_rate=1e30"),
-        *("schedule.name=constant", "longer"),
+        *("baseline", "optimizer.learning_rate=1e30", "schedule.name=constant", "longer"),
     ]
     base, longer = results["baseline"], results["longer"]
     pairs = zip(longer["losses"], base["losses"], strict=True)
@@ -106,7 +105,7 @@ def test_a_variant_of_other_conditions_than_the_law_is_warned_of(
 
 def test_the_same_command_tells_the_same_at_once(done: Done, command: tuple[object, ...]) -> None:
     again = run_command(*command)
-    assert again.out.startswith("10 of 10 runs have ended before\n")
+    assert again.out.startswith("8 of 8 runs have ended before\n")
     table = done.out[done.out.index("\nvariant") : done.out.index("wrote")]
     assert table in again.out
 
