@@ -3,7 +3,8 @@
 Yang et al. 2022, arXiv:2203.03466: Table 8, with the output multiplier in the forward, and Table 3
 where it is folded into initial values and rates (``Role.is_folded``). Density: Dey et al. 2024,
 arXiv:2405.15743, where the fan in of a sparse matrix counts the weights that are kept. Muon: an
-update of spectral norm sqrt(fan_out / fan_in), Yang et al. 2023, arXiv:2310.17813.
+update of spectral norm sqrt(fan_out / fan_in), Yang et al. 2023, arXiv:2310.17813. Adam's eps: 1 /
+width, as gradients are, Dey et al. 2025, arXiv:2505.01618.
 """
 
 import math
@@ -27,12 +28,15 @@ class Factors:
         weight_decay: of the weight decay; the product with the learning rate stays, which is what
             an update subtracts.
         multiplier: of the output, in the forward.
+        gradient: of the size of a gradient's elements, and so of what stands beside them: Adam's
+            eps.
     """
 
     std: float
     learning_rate: float
     weight_decay: float
     multiplier: float
+    gradient: float
 
 
 def factors_of(role: Role, optimizer: str, options: Mapping[str, object] | None = None) -> Factors:
@@ -54,7 +58,8 @@ def factors_of(role: Role, optimizer: str, options: Mapping[str, object] | None 
         )
     rate = RATES[optimizer](role, options or {})
     is_multiplied = role.kind is Kind.OUTPUT and not role.is_folded
-    return Factors(std_factor(role), rate, 1 / rate, 1 / role.fan_in if is_multiplied else 1.0)
+    multiplier = 1 / role.fan_in if is_multiplied else 1.0
+    return Factors(std_factor(role), rate, 1 / rate, multiplier, gradient_factor(role))
 
 
 def std_factor(role: Role) -> float:
@@ -62,6 +67,17 @@ def std_factor(role: Role) -> float:
     if role.kind is Kind.OUTPUT:
         return 1 / role.fan_in if role.is_folded else 1.0
     return 1 / (math.sqrt(role.fan_in * role.density) * role.own_scale)
+
+
+def gradient_factor(role: Role) -> float:
+    """How large the elements of a gradient are.
+
+    What goes back through the output's multiplier, or its initial values, is 1 / width; the
+    gradient of a folded output does not pass it.
+    """
+    if role.kind is Kind.OUTPUT:
+        return 1.0 if role.is_folded else 1 / role.fan_in
+    return role.own_scale / role.fan_out
 
 
 def _per_element(role: Role, _options: Mapping[str, object]) -> float:

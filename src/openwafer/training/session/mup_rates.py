@@ -1,4 +1,4 @@
-"""muP on the settings of parameters: their learning rates and weight decay."""
+"""muP on the settings of parameters: learning rates, weight decay and Adam's eps."""
 
 from collections.abc import Mapping
 
@@ -13,6 +13,8 @@ DECOUPLED = "decoupled_weight_decay"
 # Of these, weight decay is part of the gradient, whose size their updates do not see.
 NORMALISING = ("adam", "nadam")
 PROPORTIONAL = "sgd"
+EPS = "eps"
+ADAMS = ("adamw", *NORMALISING)
 
 
 def scaled(settings: Settings, role: Role) -> Settings:
@@ -38,8 +40,17 @@ def scaled(settings: Settings, role: Role) -> Settings:
         name,
         settings.learning_rate * factors.learning_rate,
         decay * factors.weight_decay,
-        settings.options,
+        _beside(settings, factors.gradient),
     )
+
+
+def _beside(settings: Settings, gradient: float) -> Mapping[str, object]:
+    """Options whose eps, where it is added to the root of squared gradients, is of their size."""
+    if settings.optimizer not in ADAMS or gradient == 1:
+        return settings.options
+    eps = settings.options.get(EPS, options_of(settings.optimizer)[EPS])
+    assert isinstance(eps, int | float)
+    return {**settings.options, EPS: eps * gradient}
 
 
 def require_clippable(roles: Mapping[str, Role], config: OptimizerConfig) -> None:
