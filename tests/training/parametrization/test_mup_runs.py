@@ -38,6 +38,8 @@ BASE = {"hidden_size": 8, "mlp_size": 16}
 BASE_HEAD, HEAD = 4, 16
 # Learning rates of embeddings and norms, of hidden matrices, and of an untied head.
 RATES = {"adamw": (1.0, 0.25, 1.0), "sgd": (4.0, 1.0, 4.0)}
+# Adam's eps is divided by the width, as all gradients are.
+OPTIONS = {"adamw": {"eps": 1e-8 / 4}, "sgd": {}}
 RATE, DECAY = 1 / 64, 1 / 8
 CONSTANT = ScheduleConfig("constant", {"num_warm_up_steps": 1})
 
@@ -82,7 +84,8 @@ def group(name: str, parameter: nn.Parameter, optimizer: str) -> dict[str, Any]:
     vector, hidden, head = RATES[optimizer]
     factor = hidden if is_hidden(name) else head if name.startswith("head") else vector
     decay = DECAY / factor if parameter.ndim > 1 else 0.0
-    return {"params": [parameter], "lr": RATE * factor, "weight_decay": decay}
+    own = {"lr": RATE * factor, "weight_decay": decay, **OPTIONS[optimizer]}
+    return {"params": [parameter], **own}
 
 
 def plain_mup_loop(config: RunConfig) -> Mapping[str, Tensor]:
