@@ -90,3 +90,24 @@ def test_a_byte_size_is_written_exactly(num_bytes: int) -> None:
 )
 def test_a_byte_size_takes_the_largest_unit_that_divides(num_bytes: int, text: str) -> None:
     assert config.exact_bytes(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.001, "0.001"),
+        ("linear", "linear"),
+        ("1e-3", "'1e-3'"),
+        (None, "null"),
+        (True, "true"),
+        ("a, b: c", "'a, b: c'"),
+        ({"size": 2, "layers": ["a", "b"]}, "{size: 2, layers: [a, b]}"),
+    ],
+)
+def test_a_value_on_one_line_reads_back_behind_a_key(value: object, text: str) -> None:
+    @dataclass(frozen=True)
+    class Holder:
+        value: object = 0
+
+    assert config.to_flow(value) == text
+    assert config.parse(SourceText("empty", ""), Holder, (f"value={text}",)).value == value

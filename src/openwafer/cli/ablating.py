@@ -19,7 +19,7 @@ from openwafer.cli.run_points import StepCounts, point_of
 from openwafer.cli.swept_runs import run_sweep
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, tell
 from openwafer.planning.laws import TrainedPoint
-from openwafer.training.metrics import RunRecord, load_run
+from openwafer.training.metrics import load_run
 from openwafer.training.session import load_config
 from openwafer.training.session.law_watch import LawWatch, make_watch, token_identity
 from openwafer.training.session.opened_run import prepare_data
@@ -161,14 +161,13 @@ def _trained(
 ) -> tuple[TrainedPoint | None, float]:
     """A run as ``openwafer fit`` reads it, of those that did not diverge, and seconds of a step."""
     config = sweep.config_of(outcome.setting)
-    finite = {
-        run.name: run
+    seeds = sweep.choice.seeds
+    folders = [
+        config.folder / run.name
         for run in sweep.runs
-        if run.settings == outcome.setting and run.seed in sweep.choice.seeds
-        if math.isfinite(run.loss)
-    }
-    folders = [config.folder / name for name in finite]
-    records: list[RunRecord] = [load_run(folder) for folder in folders]
+        if run.settings == outcome.setting and run.seed in seeds and math.isfinite(run.loss)
+    ]
+    records = [load_run(folder) for folder in folders]
     if not records:
         return None, math.nan
     seconds = median(row.seconds for record in records for row in record.metrics.rows)
