@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Canvas
 
 from openwafer.cli.joined_systems import Forecast, draw_forecast, streamed
 from openwafer.cli.system_pictures import CHUNK_BYTES, FEW_NUMBERS, MODELS, draw_schedule
-from openwafer.training.collectives import ordered_sums
+from openwafer.training.collectives import chunks
 from openwafer.training.stream.plan.events.event_run import LayerSeconds
 from openwafer.training.stream.plan.events.measured import MeasuredStep
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
@@ -64,5 +64,5 @@ def test_the_schedule_is_drawn_for_six_models_with_and_without_the_loss() -> Non
         assert to_loss.get_ydata()[-1] < faster.get_ydata()[-1] < number
 
 
-def test_the_picture_cuts_sums_as_they_are_cut() -> None:
-    assert CHUNK_BYTES == ordered_sums.CHUNK_BYTES
+def test_the_picture_cuts_sums_and_weights_as_they_are_cut() -> None:
+    assert CHUNK_BYTES == chunks.CHUNK_BYTES

@@ -18,7 +18,7 @@ from openwafer.planning.throughput import (
     critical_batch_tokens,
     replica_step,
 )
-from openwafer.training.collectives.ordered_sums import CHUNK_BYTES
+from openwafer.training.collectives.chunks import CHUNK_BYTES
 from openwafer.training.stream.plan.events.event_run import run_events
 from openwafer.training.stream.plan.events.measured import MeasuredStep
 from openwafer.training.stream.schedule import Kind, UpdateTiming

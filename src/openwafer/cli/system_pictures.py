@@ -34,7 +34,7 @@ LAYERS = {"1.3B": 24, "13B": 40, "175B": 96, "1T": 128, "10T": 200, "120T": 400}
 """Of the trainings that are published, to 1T; the others are assumed."""
 FEW_NUMBERS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192)
 CHUNK_BYTES = 1 << 20
-"""That pass of a running sum at once: docs/decisions/0018-gradients-are-summed-in-one-order.md."""
+"""That pass of a layer at once: docs/decisions/0022-weights-go-from-rank-to-rank.md."""
 WIDTH = 12_288
 FOLDINGS = (1, 6, 30, 150, 994)
 GPT_3 = transformer(175e9, 96, WIDTH, 2048)
@@ -103,7 +103,7 @@ def schedule_seconds(parameters: float, layers: int, num_systems: int, tokens: f
     """A step of like layers, each system with one micro-batch of so many tokens.
 
     Weights have 2 bytes, as their gradients. A backward makes the forward again, which the busy
-    share of the cores counts. There is room for two layers, and the network copies weights.
+    share of the cores counts. There is room for two layers, and systems pass weights on.
     """
     assert CS2.store_rate is not None
     each = parameters / layers
@@ -118,7 +118,6 @@ def schedule_seconds(parameters: float, layers: int, num_systems: int, tokens: f
         store=CS2.store_rate.value,
         adding=CS2.network.value,
         chunk_bytes=CHUNK_BYTES,
-        network_copies=True,
     )
     return replica_step(StreamedStep([layer] * layers, num_systems, room), joined).seconds
 

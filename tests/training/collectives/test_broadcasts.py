@@ -11,9 +11,11 @@ from openwafer.training.collectives.broadcasts import Broadcasts
 from openwafer.training.collectives.group import Group
 from tests.training.collectives.ranks import on_ranks
 
-RECORDS = ("pinned", "layers.0", "layers.1", "layers.2")
-NUM_BYTES = {"pinned": 12, "layers.0": 1000, "layers.1": 1000, "layers.2": 1_000_000}
+RECORDS = ("pinned", "layers.0", "layers.1", "layers.2", "layers.3")
+NUM_BYTES = dict(zip(RECORDS, (12, 1000, 1000, 1_000_000, 70_000), strict=True))
 AHEAD = 2
+CHUNK_BYTES = 1 << 17
+SIZES = (0, 1, 7, 1 << 16, (1 << 16) + 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 1)
 
 
 def owners_of(group: Group) -> dict[str, int]:
@@ -49,6 +51,35 @@ def test_all_ranks_get_what_the_owners_have(size: int) -> None:
         assert all(map(torch.equal, found, expected))
 
 
+def received_sizes(group: Group) -> list[bool]:
+    """Whether records of all sizes come from each rank in turn, all under way at once."""
+    names = [f"{size} bytes of {rank}" for rank in range(group.size) for size in SIZES]
+    owners = {name: int(name.rpartition(" ")[2]) for name in names}
+    broadcasts = Broadcasts(group, names, owners, CHUNK_BYTES)
+    there = {name: torch.arange(int(name.split()[0])).add(owners[name]).byte() for name in names}
+    came = {n: t.clone() if owners[n] == group.rank else t + 1 for n, t in there.items()}
+    for name in names:
+        broadcasts.begin(name, came[name])
+    for name in reversed(names):
+        broadcasts.wait(name)
+    return [torch.equal(came[name], there[name]) for name in names]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_records_of_any_size_come_whole(size: int) -> None:
+    assert all(map(all, on_ranks(size, received_sizes)))
+
+
+def test_each_rank_receives_each_byte_once() -> None:
+    def count(group: Group) -> int:
+        received(group, 1)
+        return group.traffic.received_bytes
+
+    label_bytes = 3 * torch.int64.itemsize
+    own = [NUM_BYTES[record] + label_bytes for record in RECORDS]
+    assert on_ranks(len(RECORDS), count) == [sum(own) - one for one in own]
+
+
 def told_to(group: Group, record: str) -> str:
     """What a rank is told that wants a record of rank 0."""
     broadcasts = Broadcasts(group, RECORDS, dict.fromkeys(RECORDS, 0))
@@ -60,14 +91,18 @@ def told_to(group: Group, record: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("wrong", ["layers.1", "layers.2"], ids=["as long", "longer"])
-def test_a_rank_that_goes_another_way_is_told_both_records(wrong: str) -> None:
+@pytest.mark.parametrize(
+    ("sent", "wrong"),
+    [("layers.0", "layers.1"), ("layers.3", "layers.2"), ("layers.2", "layers.3")],
+    ids=["as long", "longer", "shorter"],
+)
+def test_a_rank_that_goes_another_way_is_told_both_records(sent: str, wrong: str) -> None:
     has_told = threading.Event()
 
     def run(group: Group) -> str:
         if group.rank == 0:
             broadcasts = Broadcasts(group, RECORDS, dict.fromkeys(RECORDS, 0))
-            broadcasts.begin("layers.0", torch.zeros(1000, dtype=torch.uint8))
+            broadcasts.begin(sent, torch.zeros(NUM_BYTES[sent], dtype=torch.uint8))
             has_told.wait()
             return ""
         told = told_to(group, wrong)
@@ -76,7 +111,7 @@ def test_a_rank_that_goes_another_way_is_told_both_records(wrong: str) -> None:
 
     told = on_ranks(2, run)[1]
     assert f"[ranks-differ]: rank 1 on host 'host-1' expects '{wrong}' as broadcast 0" in told
-    assert "rank 0 on host 'host-0' sends 'layers.0' as broadcast 0, of 1,000 bytes" in told
+    assert f"host 'host-0' sends '{sent}' as broadcast 0, of {NUM_BYTES[sent]:,} bytes" in told
 
 
 def test_an_owner_that_has_ended_is_named() -> None:

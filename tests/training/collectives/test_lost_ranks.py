@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.broadcasts import Broadcasts
 from openwafer.training.collectives.group import Group
 from openwafer.training.collectives.ordered_sums import OrderedSums
 from tests.training.collectives.ranks import TIMEOUT_SECONDS, on_ranks
@@ -58,6 +59,52 @@ def test_a_rank_that_has_ended_is_named_with_what_it_owed(lost: int, here: int, 
     assert told.startswith(f"error[rank-lost]: rank {here} on host 'host-{here}' waited ")
     assert what in told
     assert re.search(r"says: .*Connection (closed|reset) by peer.*\n  = help", told)
+
+
+def lost_mid_relay(here: int, lost: int, timeout: float) -> str:
+    """What a rank is told when another has taken part of a record and does not pass it on."""
+    has_told = threading.Event()
+
+    def run(group: Group) -> str:
+        if group.rank == lost:
+            label, half = torch.zeros(3, dtype=torch.int64), torch.empty(1 << 20).byte()
+            group.broadcast(label, 0, "a label").wait()
+            group.receive(half, lost - 1, 0, "half of it").wait()
+            return "" if timeout == TIMEOUT_SECONDS else str(has_told.wait())
+        told = told_of_a_record(group)
+        if group.rank == here:
+            has_told.set()
+        return told
+
+    return on_ranks(4, run, timeout)[here]
+
+
+def told_of_a_record(group: Group) -> str:
+    broadcasts = Broadcasts(group, ["layers.0"], {"layers.0": 0})
+    try:
+        broadcasts.begin("layers.0", torch.zeros(1 << 22, dtype=torch.uint8))
+        broadcasts.wait("layers.0")
+    except OpenwaferError as told:
+        return str(told)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("here", "what"),
+    [
+        (1, "host 'host-2' to take the weights of 'layers.0'"),
+        (3, "to send the weights of 'layers.0', which come from rank 0 on host 'host-0'"),
+    ],
+)
+def test_a_rank_that_is_lost_mid_relay_is_named(here: int, what: str) -> None:
+    told = lost_mid_relay(here, 2, TIMEOUT_SECONDS)
+    assert f"[rank-lost]: rank {here} on host 'host-{here}' waited" in told
+    assert "for rank 2 on" in told
+    assert what in told
+
+
+def test_a_relay_waits_no_longer_than_the_limit() -> None:
+    assert "Timed out waiting" in lost_mid_relay(3, 2, timeout=0.5)
 
 
 def test_a_rank_that_says_nothing_is_waited_for_no_longer_than_the_limit() -> None:

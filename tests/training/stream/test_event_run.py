@@ -26,13 +26,22 @@ def test_one_system_reads_computes_and_updates() -> None:
     assert found == 2 + 3 + 3 + 5 + max(5, 7) + 7
 
 
-# The copies that leave a system take turns, byte by byte: the first of two is there after 7 s.
-PASSED_ON = [(2, 4), (3, 4 + 4), (4, 7 + 4), (8, 10 + 7 + 4)]
+@pytest.mark.parametrize("num_systems", [2, 3, 4, 192])
+def test_each_system_passes_chunks_on_as_they_come(num_systems: int) -> None:
+    # The last byte leaves the store's host after 4 s, and goes over all the other links.
+    assert seconds(WEIGHTS, replace(FREE, num_systems=num_systems)) == 4 + (num_systems - 2)
 
 
-@pytest.mark.parametrize(("num_systems", "expected"), PASSED_ON)
-def test_systems_pass_whole_layers_on(num_systems: int, expected: int) -> None:
-    assert seconds(WEIGHTS, replace(FREE, num_systems=num_systems)) == expected
+def test_layers_follow_each_other_on_each_link() -> None:
+    assert seconds(WEIGHTS, replace(FREE, num_systems=5), layers=6) == 6 * 4 + 3
+
+
+def test_a_system_without_room_holds_up_those_behind_it() -> None:
+    step = StreamedStep([replace(WEIGHTS, forward_seconds=3.0)] * 2, 5, room_bytes=4)
+    joined = replace(FREE, num_systems=4)
+    # The last one has two micro-batches, and takes layer 0 after 6 s; the one before has the next
+    # layer by the time that there is room for it.
+    assert run_events(modelled(step, joined)) == 6 + 6 + 4 + 6 + 4
 
 
 @pytest.mark.parametrize(("num_systems", "nodes"), [(2, 1), (3, 2), (4, 2), (8, 3)])

@@ -9,16 +9,7 @@ page docs/guide/scale-out.md derives the terms and says what is left out.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
 from math import ceil, inf
-from typing import Final
-
-AT_ONCE: Final = 1.5
-"""Times that the way of a layer's copies takes, since systems pass two layers on at a time.
-
-The second one begins when half of the first has left, and has the link for itself in its own second
-half: the first takes half of its time alone and half of it at half the rate.
-"""
 
 
 class Part(StrEnum):
@@ -82,9 +73,9 @@ class Joined:
         hop_seconds: from a system to another, or to a node of the network.
         store: bytes of weights a second that the store hands out.
         adding: bytes of gradients a second that a system adds to a running sum.
-        chunk_bytes: of a running sum that pass at once.
+        chunk_bytes: of a running sum, or of weights, that pass at once.
         network_copies: whether weights leave the store once, and nodes of the network copy them;
-            else systems pass them on, whole layer by whole layer.
+            else each system passes them on to the next, chunk by chunk.
     """
 
     num_systems: int
@@ -248,8 +239,16 @@ def _backward_seconds(step: StreamedStep, joined: Joined, devices: _Devices) -> 
             devices.fetch(now, _beside_gradients(fetch, copy, layer, joined))
             weights.end = devices.sent
         devices.compute(_share(step, joined) * layer.backward_seconds)
-        computed.append(devices.far)
+        computed.append(_Computed(devices.near, devices.far))
     return _sums_seconds(step, joined, computed, weights)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """When the first system, and the last, have computed a layer of the backward."""
+
+    near: float
+    far: float
 
 
 @dataclass
@@ -280,23 +279,27 @@ class _Weights:
 
 
 def _sums_seconds(
-    step: StreamedStep, joined: Joined, computed: Sequence[float], weights: _Weights
+    step: StreamedStep, joined: Joined, computed: Sequence[_Computed], weights: _Weights
 ) -> float:
-    """When the last update has ended; the first system sends weights and its gradients."""
+    """When the last update has ended; the first system sends weights and its gradients.
+
+    A sum begins on the first system while the others are behind by the way of its weights: it
+    reaches them no earlier than these did, so that it does not wait for that way a second time.
+    """
     first = last = updated = pushed = tail = 0.0
     for layer, ready in zip(reversed(step.layers), computed, strict=True):
         if not layer.gradient_bytes:
             continue
         total = _sum(layer.gradient_bytes, step, joined, weights.share)
-        first = max(first, ready) + total.turn
-        last = max(first + total.stretched(first, weights.end), last + total.turn)
+        first = max(first, ready.near) + total.turn
+        last = max(first + total.stretched(first, weights.end), max(last, ready.far) + total.turn)
         tail = total.way
         if not step.updates_on_fetch:
             updated = max(last, updated) + layer.update_seconds
             tail += layer.update_seconds
         pushed += total.sent
-    through_link = computed[0] + weights.sent + pushed + tail
-    return max(updated, last, computed[-1], through_link if pushed else 0.0)
+    through_link = computed[0].near + weights.sent + pushed + tail
+    return max(updated, last, computed[-1].far, through_link if pushed else 0.0)
 
 
 def _share(step: StreamedStep, joined: Joined) -> int:
@@ -305,21 +308,17 @@ def _share(step: StreamedStep, joined: Joined) -> int:
 
 
 def _fetch(num_bytes: float, joined: Joined) -> _Fetch:
-    """The store reads the weights, its host sends all copies, and the rest is the way of the last.
-
-    Copies that leave a host at the same time share its link, and arrive together.
-    """
+    """The store reads the weights, its host sends them once; the rest is the way of the last."""
     read = num_bytes / joined.store
     if joined.num_systems == 1:
         return _Fetch(read)
     copy = num_bytes / joined.link
+    chunk = min(joined.chunk_bytes, num_bytes) / joined.link
     if joined.network_copies:
-        chunk = min(joined.chunk_bytes, num_bytes) / joined.link
         way = joined.depth * joined.hop_seconds + (joined.depth - 1) * chunk
         return _Fetch(read, copy, way, way)
-    passed_on = AT_ONCE * _copies_behind_the_first(joined.num_systems) * copy
-    way = 2 * joined.depth * joined.hop_seconds + passed_on
-    return _Fetch(read, joined.depth * copy, 0.0, way)
+    links = joined.num_systems - 1
+    return _Fetch(read, copy, 0.0, links * joined.hop_seconds + (links - 1) * chunk)
 
 
 def _beside_gradients(fetch: _Fetch, copy: float, layer: LayerWork, joined: Joined) -> _Fetch:
@@ -331,24 +330,6 @@ def _beside_gradients(fetch: _Fetch, copy: float, layer: LayerWork, joined: Join
         return fetch
     left = max(layer.gradient_bytes / joined.link - fetch.read, 0.0)
     return replace(fetch, sent=fetch.sent + min(left, copy))
-
-
-@cache
-def _copies_behind_the_first(num_systems: int) -> int:
-    """The most copies that systems but the first send on the way to another one.
-
-    System r sends to r + 2^i for all i with r < 2^i, as the library's broadcast does.
-    """
-    ways = [0] * num_systems
-    for system in range(1, num_systems):
-        parent = system - (1 << system.bit_length() - 1)
-        ways[system] = ways[parent] + (_num_children(parent, num_systems) if parent else 0)
-    return max(ways)
-
-
-def _num_children(system: int, num_systems: int) -> int:
-    steps = range(system.bit_length(), (num_systems - 1).bit_length())
-    return sum(system + 2**step < num_systems for step in steps)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ for it: which rank, on which host, and what was to come.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -80,6 +81,12 @@ class Group:
         self.ranks = tuple(ranks)
         self.traffic = Traffic()
         self._timeout_seconds = timeout_seconds
+
+    def apart(self) -> "Group":
+        """The same ranks and connections, with a traffic of its own."""
+        other = copy(self)
+        other.traffic = Traffic()
+        return other
 
     def send(self, tensor: Tensor, to: int, tag: int, what: str) -> "Pending":
         """Begin to send a contiguous tensor, which stays as it is until that has ended.

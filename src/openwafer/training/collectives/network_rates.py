@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 
+from openwafer.training.collectives.broadcasts import Broadcasts
 from openwafer.training.collectives.group import Group
 from openwafer.training.collectives.ordered_sums import OrderedSums
 
@@ -39,10 +40,14 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
         clock: the same ranks, to begin and end together.
     """
 
+    broadcasts = Broadcasts(weights, RECORDS, dict.fromkeys(RECORDS, OWNER))
+
     def broadcast(num_bytes: int) -> None:
         made_up = torch.zeros(num_bytes // len(RECORDS), dtype=torch.uint8)
-        for one in [weights.broadcast(made_up.clone(), OWNER, record) for record in RECORDS]:
-            one.wait()
+        for record in RECORDS:
+            broadcasts.begin(record, made_up.clone())
+        for record in RECORDS:
+            broadcasts.wait(record)
 
     def sum_all(num_bytes: int) -> None:
         made_up = torch.zeros(num_bytes // len(RECORDS) // 4)

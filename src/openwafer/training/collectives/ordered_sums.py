@@ -12,22 +12,20 @@ On each rank one thread adds, one takes the sums that the rank owns, and compute
 everything public.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Condition, Thread
+from threading import Condition
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.chunks import CHUNK_BYTES, chunks_of, run_beside
 from openwafer.training.collectives.group import Group, Traffic
 from openwafer.training.collectives.sum_wire import Announced, SumWire, Tensors
 
-CHUNK_BYTES: Final = 1 << 20
 FOLD_TAGS: Final = (0, 1)
 SUM_TAGS: Final = (2, 3)
 
@@ -106,20 +104,13 @@ class OrderedSums:
         tasks = self._tasks()
         self._num_under_way = len(tasks)
         for task in tasks:
-            # A message that never comes cannot be called off: it must not keep the process.
-            Thread(target=self._run, args=(task,), name="ordered-sums", daemon=True).start()
+            run_beside(task, "ordered-sums", self._end)
 
     def _tasks(self) -> list[Callable[[], None]]:
         return [self._fold_all, *([] if self._from_last is None else [self._take_sums])]
 
-    def _run(self, task: Callable[[], None]) -> None:
-        failure: BaseException | None = None
-        try:
-            task()
-        except OpenwaferError as found:
-            failure = found
-        finally:
-            self._arrived.put(_Ended(failure or sys.exception()))
+    def _end(self, failure: BaseException | None) -> None:
+        self._arrived.put(_Ended(failure))
 
     def add(self, record: str, parts: Sequence[Tensors]) -> None:
         """Give a rank's parts of a record, once a pass; they are changed from here on.
@@ -242,9 +233,7 @@ class OrderedSums:
         return total
 
     def _chunks(self, tensor: Tensor) -> Sequence[Tensor]:
-        size = max(self._chunk_bytes // tensor.element_size(), 1)
-        chunks: Sequence[Tensor] = tensor.reshape(-1).split(size)
-        return chunks
+        return chunks_of(tensor, self._chunk_bytes)
 
     def _empty(self, record: str, name: str) -> Tensor:
         like = self._records[record][name]

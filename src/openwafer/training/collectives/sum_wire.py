@@ -7,6 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from openwafer.training.collectives.chunks import receive_chunks, wait_for
 from openwafer.training.collectives.group import Group, Pending
 
 END: Final = -1
@@ -60,7 +61,7 @@ class SumWire:
 
         Waits until of what was sent no more than the last record is under way.
         """
-        _wait_for(self._sent_before)
+        wait_for(self._sent_before)
         self._sent_before, self._sent = self._sent, []
         header = torch.zeros(1 + self._num_flags, dtype=torch.int64)
         header[0] = END if coming is None else self._numbers[coming.record]
@@ -88,18 +89,9 @@ class SumWire:
 
     def receive(self, chunks: Sequence[Tensor], what: str) -> Iterator[Tensor]:
         """Ask for all chunks of a tensor at once; each is given when it has come."""
-        coming = [self._group.receive(one, self._other, self._chunks, what) for one in chunks]
-        for chunk, pending in zip(chunks, coming, strict=True):
-            pending.wait()
-            yield chunk
+        return receive_chunks(self._group, chunks, self._other, self._chunks, what)
 
     def flush(self) -> None:
         """Return when everything sent has left."""
-        _wait_for(self._sent_before)
-        _wait_for(self._sent)
-
-
-def _wait_for(messages: list[Pending]) -> None:
-    for message in messages:
-        message.wait()
-    messages.clear()
+        wait_for(self._sent_before)
+        wait_for(self._sent)

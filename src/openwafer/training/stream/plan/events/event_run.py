@@ -2,8 +2,8 @@
 
 What is modelled: on each system a device that computes a layer after the other, a link, a thread
 that adds gradients; on the first one a store that reads and updates records one by one. What moves
-when is the schedule's and the collectives': weights are broadcast in the order of the fetches,
-whole records from system to system as the library does, or copied by nodes of the network; the
+when is the schedule's and the collectives': weights are broadcast in the
+order of the fetches, in chunks from each system to the next, or copied by nodes of the network; the
 running sum of a record passes from system to system in chunks, and from the last one to the store.
 """
 
@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from simpy import AllOf, Environment, Event, Resource, Store
-from simpy.resources.resource import Request
+from simpy import AllOf, Environment, Event, Store
 
 from openwafer.training.stream.plan.events.network import Network, Process
 from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, UpdateTiming, Visit
 
 OWNER: Final = 0
-BROADCASTS_AT_ONCE: Final = 2
-"""Threads of the library on each system; a broadcast keeps one until its copies have left."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +37,9 @@ class ModelledRates:
         hop_seconds: from a system to another, or to a node of the network and from there.
         store: bytes of weights a second that the store hands out.
         adding: bytes of gradients a second that a system adds to a running sum.
-        chunk_bytes: of a running sum that pass at once, and of weights that leave at a turn.
+        chunk_bytes: of a running sum, or of weights, that pass at once.
         network_copies: whether nodes of the network copy weights, so that they leave the store
-            once; else systems pass them on.
+            once; else each system passes them on to the next.
     """
 
     link: float
@@ -98,7 +95,7 @@ class _Step:
         self._pushes = [action.target for action in actions if action.kind is Kind.PUSH]
         self._is_on_fetch = step.schedule.timing is UpdateTiming.ON_FETCH
         # By the position of a fetch and a system: its room is there; a copy is asked for; it came;
-        # it has been passed on, too, and is computed with.
+        # it has been passed on, too, and is computed with. Chunks of weights that have come follow.
         self._has_room = self._events(self._fetches)
         self._is_wanted = self._events(self._fetches)
         self._has_come = self._events(self._fetches)
@@ -109,6 +106,7 @@ class _Step:
         self._is_asked_for = self._events(self._pushes)
         self._is_updated = {record: Event(clock) for record in self._pushes}
         self._to_update: Store = Store(clock)
+        self._weights = [Store(clock) for _ in self._systems]
         self._running = [Store(clock) for _ in self._systems]
         self._summed: Store = Store(clock)
 
@@ -121,6 +119,7 @@ class _Step:
         yield self._read()
         yield self._update()
         if len(self._systems) > 1:
+            yield from map(self._ask_all, self._systems)
             yield from map(self._broadcast_all, self._systems)
             yield from map(self._fold_all, self._systems)
         yield self._take_sums()
@@ -190,44 +189,41 @@ class _Step:
 
     # Weights.
 
-    def _broadcast_all(self, system: int) -> Process:
-        """Begin a system's part of each broadcast, in the order of the fetches."""
-        threads = Resource(self._clock, BROADCASTS_AT_ONCE)
+    def _ask_all(self, system: int) -> Process:
+        """Tell the system before, fetch by fetch, that there is room."""
         for position in self._fetches:
             yield self._has_room[position][system]
+            self._clock.process(self._ask(position, system))
+
+    def _ask(self, position: int, system: int) -> Process:
+        if not self._rates.network_copies:
+            yield self._clock.timeout(self._rates.hop_seconds)
+        self._is_wanted[position][system].succeed()
+
+    def _broadcast_all(self, system: int) -> Process:
+        """A system's part of each broadcast, in the order of the fetches."""
+        for position in self._fetches:
             if system == OWNER:
                 yield self._has_come[position][OWNER]
             if self._rates.network_copies:
                 yield from self._copy_in_network(position, system)
             else:
-                turn = threads.request()
-                yield turn
-                self._clock.process(self._relay(position, system, threads, turn))
+                yield from self._relay(position, system)
 
-    def _relay(self, position: int, system: int, threads: Resource, turn: Request) -> Process:
-        if system != OWNER:
-            self._is_wanted[position][system].succeed()
-            yield self._has_come[position][system]
-        copies = [self._send_copy(position, system, to) for to in self._children(system)]
-        yield AllOf(self._clock, [self._clock.process(copy) for copy in copies])
+    def _relay(self, position: int, system: int) -> Process:
+        """Pass chunks on as they come, to a system that has room for them."""
+        to = system + 1
+        if to < len(self._systems):
+            yield self._is_wanted[position][to]
+        for chunk in self._network.fragments(self._step.schedule.actions[position].num_bytes):
+            if system != OWNER:
+                yield self._weights[system].get()
+            if to < len(self._systems):
+                arrived = partial(self._weights[to].put, position)
+                yield from self._network.send(system, [to], chunk, 1, arrived)
         self._is_ready[position][system].succeed()
-        threads.release(turn)
-
-    def _children(self, system: int) -> list[int]:
-        """Whom a system passes weights on to: 0 to 1, 2, 4 ..., 1 to 3, 5, 9 ..., 2 to 6, 10 ..."""
-        steps = range(system.bit_length(), (len(self._systems) - 1).bit_length())
-        return [system + 2**step for step in steps if system + 2**step < len(self._systems)]
-
-    def _send_copy(self, position: int, source: int, to: int) -> Process:
-        yield self._is_wanted[position][to]
-        yield self._clock.timeout(self._rates.hop_seconds)
-        num_bytes = self._step.schedule.actions[position].num_bytes
-        yield from self._network.send(
-            source, [to], num_bytes, 1, self._has_come[position][to].succeed
-        )
 
     def _copy_in_network(self, position: int, system: int) -> Process:
-        self._is_wanted[position][system].succeed()
         if system != OWNER:
             return
         yield AllOf(self._clock, self._is_wanted[position])

@@ -1,0 +1,66 @@
+"""Tensors pass between ranks in chunks, by threads beside compute's own.
+
+A chunk can go on to the next rank while those behind it are still to come.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from threading import Thread
+from typing import Final
+
+from torch import Tensor
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.group import Group, Pending
+
+CHUNK_BYTES: Final = 1 << 20
+
+
+def chunks_of(tensor: Tensor, chunk_bytes: int) -> Sequence[Tensor]:
+    """Parts of a contiguous tensor, in its memory: none longer, only the last one shorter."""
+    size = max(chunk_bytes // tensor.element_size(), 1)
+    chunks: Sequence[Tensor] = tensor.reshape(-1).split(size)
+    return chunks
+
+
+def receive_chunks(
+    group: Group, chunks: Sequence[Tensor], source: int, tag: int, what: str
+) -> Iterator[Tensor]:
+    """Ask for all chunks of a tensor at once; each is given when it has come.
+
+    Raises:
+        OpenwaferError: ``rank-lost``.
+    """
+    coming = [group.receive(one, source, tag, what) for one in chunks]
+    for chunk, pending in zip(chunks, coming, strict=True):
+        pending.wait()
+        yield chunk
+
+
+def wait_for(messages: list[Pending]) -> None:
+    """Return when all of them have been sent or received, and forget them.
+
+    Raises:
+        OpenwaferError: ``rank-lost``.
+    """
+    for message in messages:
+        message.wait()
+    messages.clear()
+
+
+def run_beside(
+    task: Callable[[], None], name: str, ended: Callable[[BaseException | None], None]
+) -> None:
+    """Begin a task in a thread of that name, and tell there, at its end, what it has raised."""
+
+    def run() -> None:
+        failure: BaseException | None = None
+        try:
+            task()
+        except OpenwaferError as found:
+            failure = found
+        finally:
+            ended(failure or sys.exception())
+
+    # A message that never comes cannot be called off: it must not keep the process.
+    Thread(target=run, name=name, daemon=True).start()

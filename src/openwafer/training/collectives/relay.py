@@ -1,0 +1,87 @@
+"""A tensor on its way from one rank to all others, from each to the next, chunk by chunk.
+
+Ranks stand in a ring, and the way begins at any of them: the owner sends to the rank behind it, and
+so on, until the one before the owner has it. A link carries each byte once, and while one chunk
+passes over it, those behind pass over the links before. So the last rank has all of the tensor
+after the time of its bytes on one link, and that of one chunk for each rank between.
+
+This cannot deadlock, whatever else is under way. Each relay has a thread and a tag of its own, so
+it waits for no other relay, and its thread for nothing of compute's: a chunk needs its memory at
+both ends, which is there once both have begun the relay, and the chunk at the end before, which is
+nearer to the owner. All ranks begin relays in one order, and a relay is begun when there is memory
+for it, which earlier ones give back. So the first relay that is not over always ends. No chunk is
+in memory but where it belongs: what has not been asked for stays with the rank before.
+"""
+
+import time
+from collections.abc import Iterable
+from threading import Event
+
+from torch import Tensor
+
+from openwafer.training.collectives.chunks import (
+    chunks_of,
+    receive_chunks,
+    run_beside,
+    wait_for,
+)
+from openwafer.training.collectives.group import Group
+
+
+class Relay:
+    """Begins to receive a tensor, if this rank is not the owner, and to pass it on.
+
+    Args:
+        group: the ranks.
+        owner: the rank that has the tensor.
+        tensor: contiguous, in host memory, as long on all ranks; in use until :meth:`wait` returns.
+        tag: of this relay, and of no other that is under way.
+        what: names it in errors.
+        chunk_bytes: what a message carries at most.
+    """
+
+    def __init__(
+        self, group: Group, owner: int, tensor: Tensor, tag: int, what: str, chunk_bytes: int
+    ) -> None:
+        # Compute's own thread waits for the relay; where the relay waits is not its loss of time.
+        self._group, self._owner, self._tag, self._what = group.apart(), owner, tag, what
+        self._chunks = chunks_of(tensor, chunk_bytes)
+        self._is_over = Event()
+        self._failure: BaseException | None = None
+        self._traffic = group.traffic
+        if owner != group.rank:
+            group.traffic.add(tensor.nbytes)
+        run_beside(self._pass_on, "relay", self._end)
+
+    def _pass_on(self) -> None:
+        after = (self._group.rank + 1) % self._group.size
+        sent = [
+            self._group.send(chunk, after, self._tag, self._what)
+            for chunk in self._arriving()
+            if after != self._owner
+        ]
+        wait_for(sent)
+
+    def _arriving(self) -> Iterable[Tensor]:
+        group, owner = self._group, self._owner
+        if owner == group.rank:
+            return self._chunks
+        before = (group.rank - 1) % group.size
+        passed_on = "" if before == owner else f", which come from {group.ranks[owner]}"
+        return receive_chunks(group, self._chunks, before, self._tag, self._what + passed_on)
+
+    def _end(self, failure: BaseException | None) -> None:
+        self._failure = failure
+        self._is_over.set()
+
+    def wait(self) -> None:
+        """Return when the tensor has come, and has left for the next rank.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        start = time.perf_counter()
+        self._is_over.wait()
+        self._traffic.add(waited_seconds=time.perf_counter() - start)
+        if self._failure is not None:
+            raise self._failure
