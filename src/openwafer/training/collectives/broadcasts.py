@@ -8,8 +8,10 @@ Records go from rank to rank in chunks; see :mod:`openwafer.training.collectives
 no longer than a hop, as the number of a record does, goes by the library's tree of few hops.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -19,7 +21,7 @@ from torch import Tensor
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.chunks import CHUNK_BYTES
 from openwafer.training.collectives.group import Group, Pending
-from openwafer.training.collectives.relay import Relay
+from openwafer.training.collectives.relay import Named, Relay
 
 UNKNOWN: Final = -1
 SMALL_BYTES: Final = 1 << 16
@@ -29,12 +31,24 @@ TAGS: Final = 1 << 30
 
 
 @dataclass(frozen=True)
-class _UnderWay:
+class _Label:
+    """What a broadcast is on this rank, and on its owner.
+
+    Attributes:
+        expected: order, number of the record, bytes.
+        found: the same, of the owner, when it has come.
+    """
+
     expected: tuple[int, ...]
-    label: Tensor
+    found: Tensor
+    message: Pending
+
+
+@dataclass(frozen=True)
+class _UnderWay:
     weights: Tensor
-    label_message: Pending
-    weights_message: Pending | Relay
+    label: _Label
+    message: Pending | Relay
 
 
 class Broadcasts:
@@ -57,7 +71,8 @@ class Broadcasts:
         owners: Mapping[str, int],
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._group = group
+        # Threads beside compute's own wait, too: what is counted is the time that compute loses.
+        self._group, self._traffic = group.apart(), group.traffic
         self._records = tuple(records)
         self._numbers = {record: number for number, record in enumerate(records)}
         self._owners = owners
@@ -76,26 +91,21 @@ class Broadcasts:
         owner, what = self._owners[record], f"the weights of {record!r}"
         expected = (self._num_begun, self._numbers[record], weights.nbytes)
         self._num_begun += 1
-        label = torch.tensor(expected)
+        found = torch.tensor(expected)
         if owner != self._group.rank:
-            label.fill_(UNKNOWN)
-        self._under_way[record] = _UnderWay(
-            expected,
-            label,
-            weights,
-            self._group.broadcast(label, owner, what),
-            self._send_out(weights, owner, what, expected),
-        )
+            found.fill_(UNKNOWN)
+            self._traffic.add(found.nbytes + weights.nbytes)
+        label = _Label(expected, found, self._group.broadcast(found, owner, what))
+        self._under_way[record] = _UnderWay(weights, label, self._send_out(record, weights, label))
 
-    def _send_out(
-        self, weights: Tensor, owner: int, what: str, expected: tuple[int, ...]
-    ) -> Pending | Relay:
+    def _send_out(self, record: str, weights: Tensor, label: _Label) -> Pending | Relay:
+        owner, what = self._owners[record], f"the weights of {record!r}"
         if weights.nbytes <= SMALL_BYTES:
             return self._group.broadcast(weights, owner, what)
-        order, number, _ = expected
-        # A rank that expects another record asks under another tag, and gets no byte of this one.
-        tag = (order * len(self._records) + number) % TAGS
-        return Relay(self._group, owner, weights, tag, what, self._chunk_bytes)
+        order, number, _ = label.expected
+        named = Named((order * len(self._records) + number) % TAGS, what)
+        agree = partial(self._agree, record, label)
+        return Relay(self._group, owner, weights, named, agree, self._chunk_bytes)
 
     def wait(self, record: str) -> None:
         """Return when a record has come, or has left.
@@ -104,15 +114,20 @@ class Broadcasts:
             OpenwaferError: ``ranks-differ`` where the owner sends another record; ``rank-lost``,
                 also where this rank waits for one owner and others wait for another.
         """
-        one = self._under_way.pop(record)
-        one.label_message.wait()
-        found = tuple(one.label.tolist())
-        if found != one.expected:
-            raise self._differ(record, one.expected, found)
-        one.weights_message.wait()
+        one, start = self._under_way.pop(record), time.perf_counter()
+        if isinstance(one.message, Pending):
+            self._agree(record, one.label)
+        one.message.wait()
+        self._traffic.add(waited_seconds=time.perf_counter() - start)
         if self.digest is not None:
-            own = xxhash.xxh3_64_intdigest(one.weights.numpy().data, found[0])
+            own = xxhash.xxh3_64_intdigest(one.weights.numpy().data, one.label.expected[0])
             self.digest = (self.digest + own) % 2**64
+
+    def _agree(self, record: str, label: _Label) -> None:
+        label.message.wait()
+        found = tuple(label.found.tolist())
+        if found != label.expected:
+            raise self._differ(record, label.expected, found)
 
     def _differ(
         self, record: str, expected: tuple[int, ...], found: tuple[int, ...]

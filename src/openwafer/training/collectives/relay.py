@@ -6,15 +6,15 @@ passes over it, those behind pass over the links before. So the last rank has al
 after the time of its bytes on one link, and that of one chunk for each rank between.
 
 This cannot deadlock, whatever else is under way. Each relay has a thread and a tag of its own, so
-it waits for no other relay, and its thread for nothing of compute's: a chunk needs its memory at
+it waits for no other relay: a chunk needs its memory at
 both ends, which is there once both have begun the relay, and the chunk at the end before, which is
 nearer to the owner. All ranks begin relays in one order, and a relay is begun when there is memory
 for it, which earlier ones give back. So the first relay that is not over always ends. No chunk is
 in memory but where it belongs: what has not been asked for stays with the rank before.
 """
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from threading import Event
 
 from torch import Tensor
@@ -28,6 +28,19 @@ from openwafer.training.collectives.chunks import (
 from openwafer.training.collectives.group import Group
 
 
+@dataclass(frozen=True)
+class Named:
+    """How ranks know a relay.
+
+    Attributes:
+        tag: of its messages, and of no other relay that is under way.
+        what: names it in errors.
+    """
+
+    tag: int
+    what: str
+
+
 class Relay:
     """Begins to receive a tensor, if this rank is not the owner, and to pass it on.
 
@@ -35,25 +48,31 @@ class Relay:
         group: the ranks.
         owner: the rank that has the tensor.
         tensor: contiguous, in host memory, as long on all ranks; in use until :meth:`wait` returns.
-        tag: of this relay, and of no other that is under way.
-        what: names it in errors.
+        named: see :class:`Named`.
+        agree: returns when the owner is known to send this tensor, or raises; called first, in the
+            relay's thread, so that no message is asked for that will not come.
         chunk_bytes: what a message carries at most.
     """
 
     def __init__(
-        self, group: Group, owner: int, tensor: Tensor, tag: int, what: str, chunk_bytes: int
+        self,
+        group: Group,
+        owner: int,
+        tensor: Tensor,
+        named: Named,
+        agree: Callable[[], None],
+        chunk_bytes: int,
     ) -> None:
-        # Compute's own thread waits for the relay; where the relay waits is not its loss of time.
-        self._group, self._owner, self._tag, self._what = group.apart(), owner, tag, what
+        self._group, self._owner = group, owner
+        self._tag, self._what = named.tag, named.what
+        self._agree = agree
         self._chunks = chunks_of(tensor, chunk_bytes)
         self._is_over = Event()
         self._failure: BaseException | None = None
-        self._traffic = group.traffic
-        if owner != group.rank:
-            group.traffic.add(tensor.nbytes)
         run_beside(self._pass_on, "relay", self._end)
 
     def _pass_on(self) -> None:
+        self._agree()
         after = (self._group.rank + 1) % self._group.size
         sent = [
             self._group.send(chunk, after, self._tag, self._what)
@@ -78,10 +97,8 @@ class Relay:
         """Return when the tensor has come, and has left for the next rank.
 
         Raises:
-            OpenwaferError: ``rank-lost``.
+            OpenwaferError: ``rank-lost``, or what ``agree`` has raised.
         """
-        start = time.perf_counter()
         self._is_over.wait()
-        self._traffic.add(waited_seconds=time.perf_counter() - start)
         if self._failure is not None:
             raise self._failure
