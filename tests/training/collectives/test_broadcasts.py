@@ -1,7 +1,6 @@
 """Every rank gets a record as its owner has it, or an error that names both records."""
 
 import threading
-from contextlib import suppress
 
 import pytest
 import torch
@@ -81,11 +80,13 @@ def test_each_rank_receives_each_byte_once() -> None:
     assert on_ranks(len(RECORDS), count) == [sum(own) - one for one in own]
 
 
-def told_to(group: Group, record: str) -> str:
-    """What a rank is told that wants a record of rank 0."""
+def told_to(group: Group, record: str, first: threading.Event | None = None) -> str:
+    """What a rank is told that wants a record of rank 0, and waits for something first."""
     broadcasts = Broadcasts(group, RECORDS, dict.fromkeys(RECORDS, 0))
     try:
         broadcasts.begin(record, torch.zeros(NUM_BYTES[record], dtype=torch.uint8))
+        if first is not None:
+            first.wait()
         broadcasts.wait(record)
     except OpenwaferError as told:
         return str(told)
@@ -102,12 +103,7 @@ def test_a_rank_that_goes_another_way_is_told_both_records(sent: str, wrong: str
 
     def run(group: Group) -> str:
         if group.rank == 0:
-            broadcasts = Broadcasts(group, RECORDS, dict.fromkeys(RECORDS, 0))
-            broadcasts.begin(sent, torch.zeros(NUM_BYTES[sent], dtype=torch.uint8))
-            has_told.wait()
-            with suppress(OpenwaferError):
-                broadcasts.wait(sent)
-            return ""
+            return told_to(group, sent, has_told)
         told = told_to(group, wrong)
         has_told.set()
         return told

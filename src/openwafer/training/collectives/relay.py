@@ -6,11 +6,11 @@ passes over it, those behind pass over the links before. So the last rank has al
 after the time of its bytes on one link, and that of one chunk for each rank between.
 
 This cannot deadlock, whatever else is under way. Each relay has a thread and a tag of its own, so
-it waits for no other relay: a chunk needs its memory at
-both ends, which is there once both have begun the relay, and the chunk at the end before, which is
-nearer to the owner. All ranks begin relays in one order, and a relay is begun when there is memory
-for it, which earlier ones give back. So the first relay that is not over always ends. No chunk is
-in memory but where it belongs: what has not been asked for stays with the rank before.
+it waits for no other relay: a chunk needs its memory at both ends, which is there once both have
+begun the relay, and has to be at the end before, which is nearer to the owner. All ranks begin
+relays in one order, and a relay is begun when there is memory for it, which earlier ones give back.
+So the first relay that is not over always ends. Nothing is buffered: what has not been asked for
+stays with the rank before.
 """
 
 from collections.abc import Callable, Iterable
