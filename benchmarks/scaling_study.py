@@ -115,15 +115,16 @@ def train(study: Study, width: int, *more: str) -> None:
     """Train the runs of a width that have not ended, by the config that the sweep wrote."""
     sets, flops = sized(study.transferred, width)
     for seed, run in enumerate(study.runs(width)):
-        if not (run / "validation.jsonl").exists():
+        if not losses(run):
             own = [*sets, f"seed={seed}", f"name={run.name}", f"folder={run.parent}", *more]
             command("train", study.transferred, *(word for one in own for word in ("--set", one)))
-        print(f"width {width}, {flops:.3g} FLOPs, seed {seed}: {reached(run):.4f}", flush=True)
+        print(f"width {width}, {flops:.3g} FLOPs, seed {seed}: {losses(run)[-1]:.4f}", flush=True)
 
 
-def reached(run: Path) -> float:
-    """The last loss on held-out documents."""
-    return read_lines(run / "validation.jsonl", VALIDATION_FORMAT).rows[-1].loss
+def losses(run: Path) -> list[float]:
+    """Those on held-out documents, which are taken once, at a run's end."""
+    path = run / "validation.jsonl"
+    return [row.loss for row in read_lines(path, VALIDATION_FORMAT).rows] if path.exists() else []
 
 
 def predict(study: Study) -> dict[str, float]:
@@ -152,7 +153,7 @@ def main() -> None:
     print(f"predicted of width {largest}, before it is trained: {predicted}", flush=True)
     train(study, largest, f"law={study.folder / 'fit.json'}")
     runs = study.runs(largest)
-    loss = fmean(map(reached, runs))
+    loss = fmean(losses(run)[-1] for run in runs)
     print(
         f"width {largest}: predicted {predicted['value']:.4f} ({predicted['low']:.4f} to "
         f"{predicted['high']:.4f}), reached {loss:.4f} over {len(runs)} seeds: "

@@ -58,6 +58,16 @@ def test_a_step_of_several_micro_batches_takes_the_device_bytes_that_were_planne
     assert metered == {run.plan.predicted_peak_bytes}
 
 
+def test_a_step_of_a_resident_model_takes_the_device_bytes_that_were_planned(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = replace(tiny_config(data, tmp_path), streaming=StreamingConfig(device="cpu"))
+    run = load_run(train_quietly(config).folder)
+    metered = max(filter(None, (row.device_bytes_peak for row in run.metrics.rows)))
+    # The plan has the states as the store keeps them, in whole pages.
+    assert 0.95 * run.plan.predicted_peak_bytes < metered <= run.plan.predicted_peak_bytes
+
+
 def test_the_disk_is_measured_for_a_store_on_disk(data: TinyData, tmp_path: Path) -> None:
     rate = plan(tiny_config(data, tmp_path, StoreTier.DISK)).disk_limit_bytes_per_second
     assert rate is not None

@@ -163,6 +163,9 @@ class CudaDevice:
     def watch(self, held: Iterable[torch.Tensor] = ()) -> None:
         """See ``Device``. The allocator knows its bytes at all times."""
 
+    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+        """See ``Device``. The allocator counts them."""
+
     def host_section(self) -> AbstractContextManager[object]:
         """See :class:`~openwafer.training.stream.device.device.Device`."""
         return nullcontext()

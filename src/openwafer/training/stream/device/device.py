@@ -72,6 +72,13 @@ class Device(Protocol):
             held: tensors that are on the device already.
         """
 
+    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count memory that stays on the device from now on, each byte of it once.
+
+        Raises:
+            OpenwaferError: ``device-budget-exceeded``.
+        """
+
     def host_section(self) -> AbstractContextManager[object]:
         """Context, inside :meth:`active`, in which tensors made belong to the host."""
 
@@ -201,6 +208,11 @@ class CpuDevice:
         self._pass.enter_context(self.meter)
         for tensor in held:
             self.meter.count(tensor)
+
+    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+        """See :class:`Device`."""
+        for tensor in tensors:
+            self.meter.hold(tensor)
 
     def host_section(self) -> AbstractContextManager[object]:
         """See :class:`Device`."""

@@ -75,10 +75,22 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self._num_bytes[reference] = num_bytes
         with self._lock:
             self.used_bytes += num_bytes
+        self._see_peak(tensor)
+
+    def _see_peak(self, tensor: torch.Tensor) -> None:
         if self.used_bytes > self.peak_bytes:
             self.peak_bytes = self.used_bytes
             if self.budget_bytes is not None and self.used_bytes > self.budget_bytes:
                 self._refuse(tensor)
+
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Count a part of a storage that stays here, of which other parts may be of no use."""
+        storage = tensor.untyped_storage()
+        reference = weakref.ref(storage, self._forget)
+        with self._lock:
+            self._num_bytes[reference] = self._num_bytes.get(reference, 0) + tensor.nbytes
+            self.used_bytes += tensor.nbytes
+        self._see_peak(tensor)
 
     def counts(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is among those that count."""

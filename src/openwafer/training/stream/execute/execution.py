@@ -370,6 +370,8 @@ class ResidentExecution:
         for record, layout in self.store.layouts.items():
             loan = self._loans[record] = self.store.borrow(record, layout.kept_parts)
             loan.wait()
+            places = [(p.spec.name, part) for part in layout.kept_parts for p in layout.parts[part]]
+            self.device.hold(loan.tensor(name, part) for name, part in places)
             for place in layout.parts[Part.WEIGHTS]:
                 name = place.spec.name
                 self._record_of[name] = record
