@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 
 import torch
 from torch import nn
@@ -35,6 +34,7 @@ from openwafer.training.session.building import (
 )
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
+from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.mask_updates import MaskUpdates
 from openwafer.training.session.mup import require_same_base
@@ -234,12 +234,11 @@ def _make_trainer(
 ) -> Trainer:
     if isinstance(execution, LeadingStage):
         return execution.trainer(optimizers)
-    groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
-    schedule = config.schedule.build(config.steps)
     speculation = None
     if planned.speculates and isinstance(execution, StreamedExecution):
         speculation = Speculation(execution, model)
-    trainer = Trainer(model, execution, groups, schedule, config, speculation)
+    rates = LearningRates(optimizers, config)
+    trainer = Trainer(model, execution, rates, config, speculation)
     if noise is not None:
         trainer.measure_noise(noise)
     return trainer

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from typing import Literal
 
 import torch
@@ -20,6 +19,7 @@ from openwafer.json_files import Count, JsonMistake, convert
 from openwafer.training.collectives.signals import LEADER
 from openwafer.training.session.building import make_optimizers, make_updater
 from openwafer.training.session.gradient_norm import GradientNorm
+from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.run_folder import RunFolder
@@ -142,9 +142,7 @@ class OwnedRecords:
         optimizers = make_optimizers(model, config, begun.vocab_size)
         updater = make_updater(optimizers, model, config)
         updater.counts = begun.counts.copy()
-        self._groups = list(chain.from_iterable(one.param_groups for one in optimizers))
-        self._peaks = [float(str(group["lr"])) for group in self._groups]
-        self._schedule = config.schedule.build(config.steps)
+        self._rates = LearningRates(optimizers, config)
         self._clips = config.clip_norm is not None
         is_scaled = config.precision is Precision.FP16
         self._scaler = LossScaler(config.loss_scale) if is_scaled else None
@@ -202,9 +200,7 @@ class OwnedRecords:
     def begin_step(self, begun: BegunStep) -> None:
         """Set the learning rates and the loss scale of a step."""
         self._step = begun.step
-        factor = self._schedule(begun.step)
-        for group, peak in zip(self._groups, self._peaks, strict=True):
-            group["lr"] = peak * factor
+        self._rates.set(begun.step)
         if self._scaler is not None:
             self._scaler.restore({"scale": begun.loss_scale, "num_good_steps": 0})
 

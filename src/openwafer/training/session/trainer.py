@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from openwafer.training.data import Batch
-from openwafer.training.lr_schedules import Schedule
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_of
 from openwafer.training.session.gradient_norm import GradientNorm
+from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.noise_meter import NoiseMeter
 from openwafer.training.session.owned_records import ApplyStep, GradientReport, gathered_reports
@@ -51,8 +51,7 @@ class Trainer:
     Args:
         model: what ``execution`` runs.
         execution: streamed or resident.
-        groups: the live parameter groups of the optimizers.
-        schedule: the factor of their learning rates.
+        rates: of the optimizers' parameter groups.
         config: of the run.
         speculation: undoes updates; ``None`` where a store cannot.
 
@@ -67,17 +66,14 @@ class Trainer:
         self,
         model: nn.Module,
         execution: Execution,
-        groups: Sequence[dict[str, object]],
-        schedule: Schedule,
+        rates: LearningRates,
         config: RunConfig,
         speculation: Speculation | None = None,
     ) -> None:
         self.scaler = LossScaler(config.loss_scale) if config.precision is Precision.FP16 else None
         self._model = model
         self._execution = execution
-        self._groups = groups
-        self._peaks = [float(str(group["lr"])) for group in groups]
-        self._schedule = schedule
+        self._rates = rates
         self._config = config
         self._speculation = speculation
         self.systems: Systems | None = None
@@ -93,7 +89,7 @@ class Trainer:
 
     def learning_rate(self, step: int) -> float:
         """Learning rate of the first group at a step."""
-        return self._peaks[0] * self._schedule(step)
+        return self._rates.at(step)
 
     def forward_backward(self, step: int, batches: Sequence[Batch]) -> float:
         """Run the micro-batches of a step, or this system's, and return the step's loss.
@@ -101,17 +97,12 @@ class Trainer:
         Raises:
             NotFiniteError: a loss is; the store is as it was before the step.
         """
-        self._set_rates(step)
+        self._rates.set(step)
         if self._speculation is not None:
             self._speculation.begin_step()
         self._pass = partial(self._run, step, batches)
         self._outcome = self._pass()
         return self._loss
-
-    def _set_rates(self, step: int) -> None:
-        factor = self._schedule(step)
-        for group, peak in zip(self._groups, self._peaks, strict=True):
-            group["lr"] = peak * factor
 
     def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
         device = self._execution.device

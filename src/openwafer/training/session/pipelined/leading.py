@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import torch
 from torch.optim import Optimizer
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 from openwafer.training.collectives.stage_group import default_group
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import ModelForward
+from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.pipelined.flows import Flows
 from openwafer.training.session.pipelined.messages import BegunEvaluation, BegunStages
 from openwafer.training.session.pipelined.plan import PlannedStages
@@ -78,9 +78,8 @@ class StageOfSystem(StageExecution):
 
     def trainer(self, optimizers: Sequence[Optimizer]) -> StageTrainer:
         """What runs the steps."""
-        groups = list(chain.from_iterable(optimizer.param_groups for optimizer in optimizers))
-        schedule = self._config.schedule.build(self._config.steps)
-        return StageTrainer(self._model, self, groups, schedule, self._config, self._systems)
+        rates = LearningRates(optimizers, self._config)
+        return StageTrainer(self._model, self, rates, self._config, self._systems)
 
     def share_evaluation(self, begun: BegunEvaluation) -> list[torch.Tensor]:
         """Run this stage of forwards without gradients; returns the losses."""

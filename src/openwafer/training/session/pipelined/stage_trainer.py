@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from openwafer.training.data import Batch
-from openwafer.training.lr_schedules import Schedule
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import ModelForward, model_inputs
+from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.pipelined.messages import BegunPass, Settled
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome
@@ -50,12 +50,11 @@ class StageTrainer(Trainer):
         self,
         model: nn.Module,
         execution: StageExecution,
-        groups: Sequence[dict[str, object]],
-        schedule: Schedule,
+        rates: LearningRates,
         config: RunConfig,
         systems: Systems,
     ) -> None:
-        super().__init__(model, execution, groups, schedule, config)
+        super().__init__(model, execution, rates, config)
         self.systems = systems
         # Weights of other systems that have a gradient in the step under way.
         self._elsewhere: list[str] = []
@@ -81,7 +80,7 @@ class StageTrainer(Trainer):
 
     def follow(self, begun: BegunPass) -> None:
         """Compute this system's stage of a step."""
-        self._set_rates(begun.step)
+        self._rates.set(begun.step)
         if self.scaler is not None:
             self.scaler.restore({"scale": begun.loss_scale, "num_good_steps": 0})
         with self._joined.measured(begun):
