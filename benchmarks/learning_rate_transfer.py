@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--widths", default="64,128,256,512,1024")
-    parser.add_argument("--rates", default="1e-3,2e-3,4e-3,8e-3,1.6e-2,3.2e-2,6.4e-2")
+    parser.add_argument("--rates", default="5e-4,1e-3,2e-3,4e-3,8e-3,1.6e-2")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--picture", type=Path)
