@@ -40,7 +40,8 @@ def draw_fit(path: Path, fitted: Fitted[Law], record: FitRecord) -> None:
 
 def _draw_law(axes: Any, fitted: Fitted[Law], record: FitRecord) -> None:
     asked = [answer.flops for answer in (*record.expectations, *record.proposals)]
-    ends = [*fitted.flops_range, *asked, *(run.flops for run in fitted.runs)]
+    compared = [one.point.flops for one in record.points]
+    ends = [*fitted.flops_range, *asked, *compared, *(run.flops for run in fitted.runs)]
     flops = np.geomspace(min(ends) / 1.5, max(ends) * 1.5, NUM_DRAWN)
     curve = [expected_loss(fitted, float(f)) for f in flops]
     low = [figure.value if figure.low is None else figure.low for figure in curve]
