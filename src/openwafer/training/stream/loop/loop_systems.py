@@ -255,7 +255,8 @@ class LoopSystems:
                 executor.watch.admit(kind, args, kwargs, living)
 
         def begin_backward() -> None:
-            self.agreement.reach("a backward")
+            with executor.device.host_section():
+                self.agreement.reach("a backward")
             link.begin_backward()
             before()
 
