@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from torch.utils import _pytree as pytree
 
 from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
@@ -18,8 +17,7 @@ class ResidentRun:
     """What a step of the plain loop needs.
 
     Attributes:
-        peak_bytes: most device bytes of weights, gradients, activations and a step's inputs; states
-            come on top.
+        peak_bytes: most device bytes of weights, gradients and activations; states come on top.
         weights_bytes: those of the weights.
         activation_bytes: device bytes that each layer call of a micro-batch leaves behind.
         calls: of operators.
@@ -56,7 +54,6 @@ def resident_run(
                 module.register_forward_pre_hook(lambda *_: left[-1].append(meter.used_bytes))
             for batch in workload.batches:
                 given = placed(batch, mode, torch_device)
-                pytree.tree_map_only(torch.Tensor, meter.count, given)
                 left.append([meter.used_bytes])
                 with autocast(torch_device, workload.autocast_dtype):
                     loss = workload.loss_of(model, given)
