@@ -17,8 +17,9 @@ def test_the_law_is_drawn_as_far_as_points_that_were_held_out(
     canvases: list[Any] = []
 
     def canvas(**options: Any) -> Figure:
-        canvases.append(Figure(**options))
-        return canvases[-1]
+        made = Figure(**options)
+        canvases.append(made)
+        return made
 
     monkeypatch.setattr(fit_picture, "Canvas", canvas)
     points = tmp_path / "pile.csv"
