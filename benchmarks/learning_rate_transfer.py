@@ -1,7 +1,8 @@
 """How far the best learning rate moves with the width of a model, under muP and without.
 
 For each width and parametrization one `openwafer sweep` over learning rates, all on the sources of
-Python's own library, then a table and a picture of the losses. Goes on where it ended.
+Python's own library: the rates around the best one of the width before, and more until the best has
+others on both sides. Then a table and a picture of the losses. Goes on where it ended.
 
     python benchmarks/learning_rate_transfer.py FOLDER --widths 64,128,256,512,1024 --seeds 3
 """
@@ -21,6 +22,7 @@ from matplotlib.figure import Figure
 
 KEY = "optimizer.learning_rate"
 BASE_WIDTH, HEAD_SIZE, MLP_RATIO = 64, 32, 2
+FIRST_RATE = 4e-3
 INIT_STD = 0.08
 """Of the base model; without muP it falls with the root of the width, as is usual."""
 CONFIG = """\
@@ -43,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--widths", default="64,128,256,512,1024")
-    parser.add_argument("--rates", default="5e-4,1e-3,2e-3,4e-3,8e-3,1.6e-2")
+    parser.add_argument("--neighbours", type=int, default=2, help="rates on each side of the best")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--picture", type=Path)
@@ -52,15 +54,43 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "proxy.yaml").write_text(CONFIG.format(steps=asked.steps, folder=folder))
     losses: Losses = {}
-    for width in map(int, asked.widths.split(",")):
-        for name in ("mup", "standard"):
+    for name in ("mup", "standard"):
+        centre = FIRST_RATE
+        for width in map(int, asked.widths.split(",")):
             # At the base width both are the same run, bit for bit.
             own = "mup" if width == BASE_WIDTH else name
-            sweep(folder, own, width, asked.rates, asked.seeds)
-            losses[name, width] = read(folder / f"{own}-{width}" / "sweep.json")
+            found = bracketed(folder, own, width, centre, (asked.neighbours, asked.seeds))
+            losses[name, width] = found
+            centre = best_of(found)
     tell(losses)
     if asked.picture is not None:
         draw(asked.picture, losses)
+
+
+def bracketed(
+    folder: Path, name: str, width: int, centre: float, extent: tuple[int, int]
+) -> dict[float, float]:
+    """Mean losses by rate, with so many rates on each side of the best one."""
+    neighbours, seeds = extent
+    while True:
+        around = [centre * 2.0**step for step in range(-neighbours, neighbours + 1)]
+        sweep(folder, name, width, ",".join(f"{rate:g}" for rate in around), seeds)
+        found = read(folder / f"{name}-{width}" / "sweep.json")
+        if best_of(found) == centre:
+            return found
+        centre = best_of(found)
+
+
+def best_of(by_rate: dict[float, float]) -> float:
+    return min(by_rate, key=lambda rate: by_rate[rate])
+
+
+def vertex(by_rate: dict[float, float]) -> float:
+    """Of the parabola over log rate through the best and its neighbours: where between the tried
+    rates the best one lies."""
+    best = best_of(by_rate)
+    below, at, above = (by_rate[best * factor] for factor in (0.5, 1.0, 2.0))
+    return best * 2.0 ** (0.5 * (below - above) / (below - 2 * at + above))
 
 
 def sweep(folder: Path, name: str, width: int, rates: str, seeds: int) -> None:
@@ -92,9 +122,8 @@ def read(path: Path) -> dict[float, float]:
 
 def tell(losses: Losses) -> None:
     for (name, width), by_rate in losses.items():
-        best = min(by_rate, key=lambda rate: by_rate[rate])
         row = "  ".join(f"{rate:g}: {loss:.3f}" for rate, loss in by_rate.items())
-        print(f"{name:<9} {width:>5}  best {best:g}  {row}")
+        print(f"{name:<9} {width:>5}  best {best_of(by_rate):g} ({vertex(by_rate):.2g})  {row}")
 
 
 def draw(path: Path, losses: Losses) -> None:
@@ -108,7 +137,7 @@ def draw(path: Path, losses: Losses) -> None:
             color = colormaps["viridis"](number / max(len(widths), 2))
             found = [loss if math.isfinite(loss) else math.nan for loss in by_rate.values()]
             axes.plot([*by_rate], found, "o-", color=color, ms=4, label=f"width {width}")
-            best = min(by_rate, key=lambda rate: by_rate[rate])
+            best = best_of(by_rate)
             axes.plot([best], [by_rate[best]], "D", color="#cf5b3f", ms=7)
         axes.set(xscale="log", xlabel="learning rate", title=title)
         axes.legend(frameon=False)
