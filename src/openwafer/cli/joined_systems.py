@@ -18,7 +18,7 @@ from openwafer.planning.throughput import (
     critical_batch_tokens,
     replica_step,
 )
-from openwafer.training.collectives.chunks import CHUNK_BYTES
+from openwafer.training.collectives.chunks import chunk_bytes_at
 from openwafer.training.stream.plan.events.event_run import run_events
 from openwafer.training.stream.plan.events.measured import MeasuredStep
 from openwafer.training.stream.schedule import Kind, UpdateTiming
@@ -47,8 +47,8 @@ class Forecast:
     @property
     def joined(self) -> Joined:
         """The systems as the formula takes them."""
-        hop = usual_hop().value
-        rates = self.measured.rates(self.link or USUAL_LINK, hop, CHUNK_BYTES)
+        hop, link = usual_hop().value, self.link or USUAL_LINK
+        rates = self.measured.rates(link, hop, chunk_bytes_at(link))
         return Joined(
             len(self.blocks), rates.link, hop, rates.store, rates.adding, rates.chunk_bytes
         )
@@ -63,9 +63,10 @@ class Forecast:
     def event_seconds(self) -> float | None:
         """Seconds of the events of the step; ``None`` where there are too many of them."""
         num_bytes = sum(size.weights + size.gradients for size in self.measured.sizes.values())
-        if len(self.blocks) * num_bytes / CHUNK_BYTES > MOST_CHUNKS:
+        chunk_bytes = int(self.joined.chunk_bytes)
+        if len(self.blocks) * num_bytes / chunk_bytes > MOST_CHUNKS:
             return None
-        rates = self.measured.rates(self.joined.link, self.joined.hop_seconds, CHUNK_BYTES)
+        rates = self.measured.rates(self.joined.link, self.joined.hop_seconds, chunk_bytes)
         return run_events(self.measured.on(rates, self.blocks))
 
 

@@ -14,6 +14,17 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.group import Group, Pending
 
 CHUNK_BYTES: Final = 1 << 20
+"""The longest one, and where nobody has measured how fast they pass."""
+LEAST_CHUNK_BYTES: Final = 1 << 16
+CHUNK_SECONDS: Final = 0.02
+"""On its way over a link: some hundred times what a message costs beside its bytes, and little
+enough for a rank to have passed on most of a record before its last chunk comes."""
+
+
+def chunk_bytes_at(bytes_per_second: float) -> int:
+    """The length of chunks on links of that rate: a power of two."""
+    fitting = 1 << max(int(CHUNK_SECONDS * bytes_per_second), 1).bit_length() - 1
+    return min(max(fitting, LEAST_CHUNK_BYTES), CHUNK_BYTES)
 
 
 def chunks_of(tensor: Tensor, chunk_bytes: int) -> Sequence[Tensor]:

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from openwafer.training.collectives.broadcasts import Broadcasts
+from openwafer.training.collectives.chunks import chunk_bytes_at
 from openwafer.training.collectives.group import Group
 from openwafer.training.collectives.ordered_sums import OrderedSums
 
@@ -40,19 +41,18 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
         clock: the same ranks, to begin and end together.
     """
 
-    broadcasts = Broadcasts(weights, RECORDS, dict.fromkeys(RECORDS, OWNER))
-
-    def broadcast(num_bytes: int) -> None:
+    def broadcast(num_bytes: int, chunk_bytes: int) -> None:
+        broadcasts = Broadcasts(weights, RECORDS, dict.fromkeys(RECORDS, OWNER), chunk_bytes)
         made_up = torch.zeros(num_bytes // len(RECORDS), dtype=torch.uint8)
         for record in RECORDS:
             broadcasts.begin(record, made_up.clone())
         for record in RECORDS:
             broadcasts.wait(record)
 
-    def sum_all(num_bytes: int) -> None:
+    def sum_all(num_bytes: int, chunk_bytes: int) -> None:
         made_up = torch.zeros(num_bytes // len(RECORDS) // 4)
         records = {record: {record: made_up} for record in RECORDS}
-        sums = OrderedSums(gradients, records, dict.fromkeys(RECORDS, OWNER))
+        sums = OrderedSums(gradients, records, dict.fromkeys(RECORDS, OWNER), chunk_bytes)
         sums.begin()
         for record in RECORDS:
             sums.add(record, [{record: made_up.clone()}])
@@ -63,17 +63,21 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
     return NetworkRates(_rate(broadcast, clock), _rate(sum_all, clock))
 
 
-def _rate(trial: Callable[[int], None], clock: Group) -> float:
-    """Bytes a second, by as many bytes as take long enough to be measured."""
-    num_bytes = FIRST_BYTES
-    trial(num_bytes)
+def _rate(trial: Callable[[int, int], None], clock: Group) -> float:
+    """Bytes a second, by as many bytes as take long enough to be measured.
+
+    Chunks are as long as those of a pass at the rate that is known by then.
+    """
+    num_bytes, rate = FIRST_BYTES, 0.0
+    trial(num_bytes, chunk_bytes_at(rate))
     while True:
         clock.gather(torch.zeros(1), "the beginning of a measurement")
         start = time.perf_counter()
-        trial(num_bytes)
+        trial(num_bytes, chunk_bytes_at(rate))
         clock.gather(torch.zeros(1), "the end of a measurement")
         seconds = torch.tensor([time.perf_counter() - start])
         longest = torch.stack(clock.gather(seconds, "its measurement")).max().item()
+        rate = num_bytes / longest
         if longest >= LEAST_SECONDS or num_bytes >= MAX_BYTES:
-            return num_bytes / longest
+            return rate
         num_bytes *= 2

@@ -18,6 +18,7 @@ import psutil
 import torch
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.collectives.chunks import chunk_bytes_at
 from openwafer.training.collectives.group import Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
@@ -245,11 +246,16 @@ class Systems:
             )
 
     def measure(self) -> MeasuredSystems:
-        """What the systems are able to; on the leader, which tells the others to help."""
+        """What the systems are able to; on the leader, which tells the others to help.
+
+        From here on weights and gradients pass in chunks of a length that fits the network.
+        """
         if self._leading is not None:
             self._leading.tell(Signal.MEASURE)
         passing = self.replicas
         network = measure_network(passing.weights, passing.gradients, self._losses)
+        chunk_bytes = chunk_bytes_at(network.weights)
+        self.replicas = replace(self.replicas, chunk_bytes=chunk_bytes)
         own = torch.tensor([psutil.virtual_memory().available])
         free = self._losses.gather(own, "how much memory its host has")
         if self._leading is not None:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.broadcasts import Broadcasts
+from openwafer.training.collectives.chunks import CHUNK_BYTES
 from openwafer.training.collectives.group import Group, Pending, Traffic
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
 from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
@@ -63,6 +64,7 @@ class Replicas:
         owners: the rank that has a record; of records that are not named it is the first.
         asking: how the rank that leads reaches records of others; ``None`` where there are none.
         run_store: all records, where that rank reaches them.
+        chunk_bytes: what a message carries at most; the same on all ranks.
     """
 
     weights: Group
@@ -74,6 +76,7 @@ class Replicas:
     owners: Mapping[str, int] = field(default_factory=dict)
     asking: Asking | None = None
     run_store: RunStore | None = None
+    chunk_bytes: int = CHUNK_BYTES
 
     @property
     def rank(self) -> int:
@@ -127,10 +130,11 @@ class ReplicaLink:
         self._own, self._digests = own, replicas.digests
         self._owned = frozenset(r for r, owner in owners.items() if owner == replicas.rank)
         self._run_store = replicas.run_store
-        self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners)
+        size = replicas.chunk_bytes
+        self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners, size)
         trained = {record: tensors for record, tensors in records.items() if tensors}
         kind = OrderedSums if replicas.reduction is Reduction.ORDERED else ReducedSums
-        self._sums = kind(replicas.gradients, trained, owners, waits=replicas.waits)
+        self._sums = kind(replicas.gradients, trained, owners, size, replicas.waits)
         self._on_update: Callable[[str], None] = lambda record: None
         # Fetches of this pass whose broadcast has not begun.
         self._waiting: deque[_Fetch] = deque()
