@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.systems import System, find_system
 from openwafer.planning.throughput import affordable_flops
 

@@ -7,8 +7,8 @@ from rich.table import Table
 
 from openwafer.cli.tables import plain_console, value_of
 from openwafer.diagnostics import error
+from openwafer.figures import Figure
 from openwafer.planning.claims import Claim, compute_claims, write_claims
-from openwafer.planning.figures import Figure
 
 NAME_WIDTH, VALUE_WIDTH = 66, 14
 

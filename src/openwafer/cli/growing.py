@@ -11,7 +11,7 @@ from rich.table import Table
 
 from openwafer.cli.tables import PLAIN_WIDTH, value_of
 from openwafer.diagnostics import counted, error
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
 from openwafer.training.noise_scale.growth import (
     GrowthLimits,

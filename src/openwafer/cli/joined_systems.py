@@ -7,7 +7,7 @@ from typing import Any
 
 from openwafer.config import parse_bytes
 from openwafer.diagnostics import error
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.system_plan import Section, SystemPlan, TrainingTask
 from openwafer.planning.systems.published import usual_hop
 from openwafer.planning.throughput import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.system_plan import Mode, Section, SystemPlan, TrainingTask, training_section
 from openwafer.training.plan_record import Activations, PlanRecord
 from openwafer.training.plan_record import Mode as RecordedMode

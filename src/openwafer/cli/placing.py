@@ -11,7 +11,7 @@ from rich.table import Table
 from openwafer.cli.floor_plan_picture import draw_floor_plan
 from openwafer.cli.tables import plain_console, value_of
 from openwafer.diagnostics import Diagnostic, Severity, counted, tell
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.memory import RESIDENT_BYTES_PER_WEIGHT
 from openwafer.planning.placement import (
     FloorPlan,

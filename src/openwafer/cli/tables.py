@@ -5,7 +5,7 @@ from typing import Final
 
 from rich.console import Console
 
-from openwafer.planning.figures import Figure
+from openwafer.figures import Figure
 
 PLAIN_WIDTH = 140
 PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")

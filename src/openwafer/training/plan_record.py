@@ -1,7 +1,10 @@
 """What the planner decided and predicted, as plan.json of a run folder keeps it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from openwafer.figures import Origin
 
 FORMAT = "openwafer-plan"
 VERSION = 3
@@ -198,7 +201,8 @@ class PlanRecord:
     of matrix products, convolutions and attentions, recomputed ones included. `experts` is None
     where none stream one by one, `sparse` where no weight is sparse. Of several `systems`, figures
     are those of the one that has the store. Where each has a stage, `pipeline` says which; the
-    peak is that of the largest then, and all else is of all of them together.
+    peak is that of the largest then, and all else is of all of them together. `origins` says where
+    each predicted or measured figure comes from, by the name of its field.
     """
 
     mode: Mode
@@ -219,3 +223,4 @@ class PlanRecord:
     sparse: SparseUse | None = None
     systems: int = 1
     pipeline: PipelineUse | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict)

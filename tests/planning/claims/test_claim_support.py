@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from openwafer.figures import Figure, Origin
 from openwafer.planning.claims import Case, Claim, Support, compute_claims, write_claims
-from openwafer.planning.figures import Figure, Origin
 
 CLAIMS = compute_claims()
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.placement import LayerLoad, PipelineTask
 from openwafer.planning.systems import CS2, System
 from openwafer.planning.systems.system import Fabric

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.planning.figures import Origin
+from openwafer.figures import Origin
 from openwafer.planning.system_plan import (
     Activations,
     Mode,

@@ -3,7 +3,7 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.systems import A100, CS1, CS2, CS3, H200, System, find_system
 
 ALL = (CS1, CS2, CS3, H200, A100)

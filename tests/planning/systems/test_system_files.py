@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.systems import CS2, find_system, read_system
 
 BOX = """\

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from openwafer.figures import Origin
 from openwafer.training.plan_record import Limit, Mode, PlanRecord, StepBytes
 from openwafer.training.session import show_plan
 
@@ -22,6 +23,7 @@ PLAN = PlanRecord(
     layers=(),
     step_bytes=StepBytes(0, 0, 0, 0),
     disk_limit_bytes_per_second=3 << 30,
+    origins={"device_budget_bytes": Origin.GIVEN, "predicted_step_seconds": Origin.INFERRED},
 )
 
 
@@ -77,3 +79,12 @@ def test_what_a_clipped_step_moves_is_shown_where_it_is_run_again() -> None:
 def test_a_step_on_a_disk_that_cannot_be_measured_is_not_guessed() -> None:
     plan = replace(PLAN, predicted_step_seconds=None, step_limit=None)
     assert time_of(plan) == "not predicted: the rate of the store's disk cannot be measured"
+
+
+def test_a_plan_says_which_figures_are_inferred_measured_and_given() -> None:
+    assert fact_of(PLAN, "figures") == (
+        "inferred from a step on tensors without memory, its time from rates measured just now; "
+        "the device's memory is given"
+    )
+    without = replace(PLAN, predicted_step_seconds=None)
+    assert "rates" not in fact_of(without, "figures")

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 
 
 class Support(StrEnum):

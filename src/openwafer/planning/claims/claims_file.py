@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
+from openwafer.figures import Figure
 from openwafer.json_files import encode
 from openwafer.planning.claims.claim import Case, Claim, Support
-from openwafer.planning.figures import Figure
 
 FORMAT = "openwafer-claims"
 VERSION = 1

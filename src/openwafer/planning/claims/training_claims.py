@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 from typing import Final
 
+from openwafer.figures import Figure
 from openwafer.planning.claims.claim import Case, Claim, assumed, computed, published
-from openwafer.planning.figures import Figure
 from openwafer.planning.laws.compute_law import TOKENS_PER_PARAMETER
 from openwafer.planning.laws.points import FLOPS_PER_PARAMETER_AND_TOKEN
 from openwafer.planning.memory import held_activations, tokens_kept, tokens_recomputed

@@ -1,7 +1,7 @@
 """Scaling laws: fitted to trained models, published, and what they say of a budget."""
 
+from openwafer.figures import Figure, Origin
 from openwafer.loss_laws import LawKind
-from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.laws.compute_law import ComputeLaw, fit_compute_law
 from openwafer.planning.laws.course import course_of
 from openwafer.planning.laws.expectation import (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from openwafer.diagnostics import Diagnostic, Severity, error
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.laws.fitted import Fitted, Law
 from openwafer.planning.laws.points import TrainedPoint
 from openwafer.planning.laws.published import CriticalBatch

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
+from openwafer.figures import Figure
 from openwafer.json_files import encode
 from openwafer.loss_laws import FORMAT, VERSION, CoursePoint, LawKind
-from openwafer.planning.figures import Figure
 from openwafer.planning.laws.points import TrainedPoint
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic
+from openwafer.figures import Figure, Origin
 from openwafer.loss_laws import LawKind
-from openwafer.planning.figures import Figure, Origin
 from openwafer.planning.laws.points import TrainedPoint
 
 Array = NDArray[np.float64]

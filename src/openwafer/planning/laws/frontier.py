@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.figures import Origin
 from openwafer.loss_laws import LawKind
-from openwafer.planning.figures import Origin
 from openwafer.planning.laws.compute_law import ComputeLaw, fit_compute_law, solve_again
 from openwafer.planning.laws.fitted import (
     USUAL_RESAMPLING,

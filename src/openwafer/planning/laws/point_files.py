@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.figures import Origin
 from openwafer.json_files import JsonMistake, decode
-from openwafer.planning.figures import Origin
 from openwafer.planning.laws.points import (
     FLOPS_PER_PARAMETER_AND_TOKEN,
     CurvePoint,

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from openwafer.diagnostics import error
-from openwafer.planning.figures import Origin
+from openwafer.figures import Origin
 
 FLOPS_PER_PARAMETER_AND_TOKEN = 6
 """Forward and backward of a dense model without attention: Kaplan et al. 2020, section 2.1."""

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from openwafer.diagnostics import Diagnostic, Severity
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.laws.points import TrainedPoint
 from openwafer.planning.laws.published import KAPLAN_BATCH, CriticalBatch
 

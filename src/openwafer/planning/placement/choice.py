@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from openwafer.diagnostics import OpenwaferError, counted, error
-from openwafer.planning.figures import Figure
+from openwafer.figures import Figure
 from openwafer.planning.placement.bands import place_in_bands
 from openwafer.planning.placement.faults import find_faults
 from openwafer.planning.placement.floor_plan import FloorPlan, Site

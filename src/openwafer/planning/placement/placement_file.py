@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
+from openwafer.figures import Figure
 from openwafer.json_files import encode
-from openwafer.planning.figures import Figure
 from openwafer.planning.placement.choice import Placement
 from openwafer.planning.placement.floor_plan import FloorPlan, PlacedLayer
 

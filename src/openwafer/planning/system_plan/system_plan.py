@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.memory import (
     RESIDENT_BYTES_PER_WEIGHT,
     STORE_BYTES_PER_WEIGHT,

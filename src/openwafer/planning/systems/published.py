@@ -6,7 +6,7 @@ A figure that nobody published is inferred, and its source says from what.
 from collections.abc import Mapping
 from typing import Final
 
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.systems.system import Fabric, System
 
 HOT_CHIPS_33: Final = "Lie, Hot Chips 33 (2021)"

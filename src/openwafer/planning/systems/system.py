@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from openwafer.planning.figures import Figure
+from openwafer.figures import Figure
 
 NUM_PASSES = 3
 """Of a training step: forward, gradients of activations, gradients of weights."""

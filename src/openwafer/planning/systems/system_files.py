@@ -8,7 +8,7 @@ from typing import Literal
 
 from openwafer.config import Bytes, InvalidFieldError, load
 from openwafer.diagnostics import error, suggestion
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.systems.published import (
     ALIASES,
     SYSTEMS,

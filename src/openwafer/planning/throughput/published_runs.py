@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from openwafer.planning.figures import Figure, Origin
+from openwafer.figures import Figure, Origin
 from openwafer.planning.systems import CS2, CS3, System
 from openwafer.planning.systems.published import ALCF
 from openwafer.planning.throughput.passes import ModelShape, transformer

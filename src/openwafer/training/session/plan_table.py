@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from openwafer.diagnostics import counted
+from openwafer.figures import Origin
 from openwafer.training.data import BatchSizes
 from openwafer.training.metrics.units import (
     format_bytes,
@@ -132,7 +133,19 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         facts.append(("sparse store", _sparse_store(plan.sparse)))
         facts.append(("products", _products(plan.sparse)))
     facts.append(("a step takes", _time(plan)))
+    if plan.origins:
+        facts.append(("figures", _origins(plan)))
     return facts
+
+
+def _origins(plan: PlanRecord) -> str:
+    """Where figures come from, by origin."""
+    is_given = plan.origins["device_budget_bytes"] is Origin.GIVEN
+    timed = "" if plan.predicted_step_seconds is None else ", its time from rates measured just now"
+    return (
+        f"{Origin.INFERRED} from a step on tensors without memory{timed}; the device's memory is "
+        f"{Origin.GIVEN if is_given else Origin.MEASURED}"
+    )
 
 
 def _bubble(pipeline: PipelineUse) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from openwafer.figures import Origin
 from openwafer.training import plan_record as record
 from openwafer.training.plan_record import ExpertUse, Mode, PlannedLayer, PlanRecord
 from openwafer.training.store.layout import Part, RecordLayout
@@ -19,6 +20,20 @@ from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import Prediction
 from openwafer.training.stream.plan.traffic import PlannedBytes
+
+INFERRED = dict.fromkeys(
+    (
+        "predicted_peak_bytes",
+        "predicted_host_bytes",
+        "step_flops",
+        "predicted_step_seconds",
+        "step_limit",
+        "parameters",
+        "layers",
+        "step_bytes",
+    ),
+    Origin.INFERRED,
+)
 
 
 def report_of(
@@ -49,6 +64,11 @@ def report_of(
         undone_step_bytes=moved.undone,
         kept_step_bytes=moved.kept,
         experts=_experts(plan),
+        origins=INFERRED
+        | {
+            "device_budget_bytes": Origin.GIVEN if device.budget_bytes else Origin.MEASURED,
+            "disk_limit_bytes_per_second": Origin.MEASURED,
+        },
     )
 
 
