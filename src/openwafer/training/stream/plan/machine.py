@@ -27,6 +27,8 @@ from openwafer.training.stream.plan.operators import (
 )
 
 NUM_CALLS: Final = 3
+# It is a part of every call of a step: that other programs hold some trials up must not show.
+NUM_OVERHEAD_CALLS: Final = 15
 # Operators above these are reckoned: a trial has to be short and take little memory.
 LONGEST_TRIAL_SECONDS: Final = 0.05
 LARGEST_TRIAL_BYTES: Final = 256 << 20
@@ -119,7 +121,8 @@ def _call_overhead(device: torch.device, num_threads: int) -> float:
         for kind, calls in each.items()
     )
     number = sum(calls.number for calls in each.values())
-    return float(max(_seconds(step, device) - bare, 0.0) / number)
+    whole = _seconds(step, device, num_calls=NUM_OVERHEAD_CALLS)
+    return float(max(whole - bare, 0.0) / number)
 
 
 @dataclass(frozen=True)
@@ -185,11 +188,14 @@ def _reckoned_seconds(calls: Calls, device: torch.device) -> float:
 
 
 def _seconds(
-    work: Callable[[], object], device: torch.device, before: Callable[[], object] | None = None
+    work: Callable[[], object],
+    device: torch.device,
+    before: Callable[[], object] | None = None,
+    num_calls: int = NUM_CALLS,
 ) -> float:
     """Median of some calls after one that warms up, each after a call of ``before``."""
     times = []
-    for _ in range(1 + NUM_CALLS):
+    for _ in range(1 + num_calls):
         if before is not None:
             before()
         _await(device)

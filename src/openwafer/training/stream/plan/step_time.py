@@ -22,6 +22,7 @@ from openwafer.training.stream.plan.dry_update import update_calls
 from openwafer.training.stream.plan.machine import measure_link, measure_rates, operators_seconds
 from openwafer.training.stream.plan.operators import Allocation
 from openwafer.training.stream.plan.search import StreamPlan
+from openwafer.training.stream.plan.streaming_time import streaming_seconds
 from openwafer.training.stream.plan.traffic import StepTraffic
 from openwafer.training.stream.schedule import UpdateTiming
 
@@ -126,9 +127,11 @@ def predict(
     """
     folder = beside.folder if _waits_for_disk(traffic) else None
     disk = None if folder is None else measure_disk(folder)
+    around = streaming_seconds(plan, device)
+    by_pass = (plan.calls.forward, around.forward), (plan.calls.backward, around.backward)
     computing = [
-        operators_seconds(calls, device.torch_device, allocation=allocation)
-        for calls in (plan.calls.forward, plan.calls.backward)
+        operators_seconds(calls, device.torch_device, allocation=allocation) + seconds
+        for calls, seconds in by_pass
     ]
     optimizing = optimizer_seconds(plan, updater, traffic.timing, device)
     time = time_of(plan, traffic, computing, optimizing, device, Rates(disk, beside.network))
