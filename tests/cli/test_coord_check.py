@@ -47,9 +47,23 @@ def test_the_picture_of_a_check_is_written(done: Done, folder: Path) -> None:
     assert (folder / "coord.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_depths_are_checked_in_place_of_widths(folder: Path) -> None:
+    layers = ("--set", "base={num_layers: 1}", "--picture", folder / "depth.svg")
+    done = run_command("coord-check", folder / "mup.yaml", "--depths", "2,4,8", *layers)
+    assert done.code == 0, done.err
+    assert "slope of log size against log depth" in done.out
+    assert "change by step 4" in done.out
+    assert re.search(r"^muP: flat; the steepest", done.out, re.MULTILINE)
+    assert re.search(r"^standard: not flat; the steepest is layers", done.out, re.MULTILINE)
+    assert "depth" in (folder / "depth.svg").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ((), "a check is over widths or over depths"),
+        (("--widths", "32,64", "--depths", "2,4"), "a check is over widths or over depths"),
+        (("--depths", "deep"), "--depths: 'deep' is no list of numbers"),
         (("--widths", "wide"), "--widths: 'wide' is no list of numbers"),
         (
             ("--widths", "32,64", "--set", "parametrization=standard", "--set", "base={}"),

@@ -306,22 +306,28 @@ def generate(  # noqa: PLR0913 - a parameter is an option
 
 
 @app.command(name="coord-check", rich_help_panel=PLAN)
-def coord_check(
+def coord_check(  # noqa: PLR0913 - a parameter is an option
     config: ConfigFile,
     widths: Annotated[
-        str, typer.Option(metavar="W,W,...", help="Values of the first field of the config's base.")
-    ],
-    steps: Annotated[int, typer.Option(min=1, help="Training steps at each width.")] = 4,
+        str | None,
+        typer.Option(metavar="W,W,...", help="Values of the first width of the config's base."),
+    ] = None,
+    depths: Annotated[
+        str | None,
+        typer.Option(metavar="L,L,...", help="In place of widths: values of its number of layers."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each model.")] = 4,
     seeds: Annotated[int, typer.Option(min=1, help="Of weights and tokens; averaged.")] = 1,
     overrides: Overrides = [],  # noqa: B006
     picture: Annotated[
-        Path | None, typer.Option(help="Draw sizes against widths into this file, .png or .svg.")
+        Path | None,
+        typer.Option(help="Draw sizes against widths or depths into this file, .png or .svg."),
     ] = None,
 ) -> None:
-    """Train a model at some widths for a few steps, and tell whether activations grow with it."""
-    from openwafer.cli.coordinates import check_widths
+    """Train a model at some widths or depths for a few steps, and tell whether activations grow."""
+    from openwafer.cli.coordinates import check_sizes
 
-    check_widths(config, overrides, widths, (steps, seeds), picture)
+    check_sizes(config, overrides, (widths, depths), (steps, seeds), picture)
 
 
 @app.command(name="batch-schedule", rich_help_panel=PLAN)

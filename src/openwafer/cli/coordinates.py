@@ -1,6 +1,7 @@
 """What ``openwafer coord-check`` tells and draws."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,46 @@ from openwafer.atomic_file import replacing
 from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import error
 from openwafer.training.parametrization.slopes import FLAT, Growth, steepest
-from openwafer.training.session import CoordinateCheck, check_coordinates, load_config
+from openwafer.training.session import (
+    CoordinateCheck,
+    check_coordinates,
+    check_depths,
+    load_config,
+)
 
 PICTURE_INCHES = (9.0, 6.0)
 # Of the modules in a picture so many are named, the steepest.
 NUM_NAMED = 3
 
 
-def parse_widths(text: str) -> tuple[int, ...]:
-    """Widths that are written as in 64,128,256.
+@dataclass(frozen=True)
+class Words:
+    """What is said of a check over widths, or over depths.
+
+    Attributes:
+        option: that names the sizes.
+        size: that models differ in.
+        later: what is looked at after some steps.
+        exception: from the rule of what is flat.
+    """
+
+    option: str
+    size: str
+    later: str
+    exception: str
+
+
+OVER_WIDTHS = Words("--widths", "width", "", "outputs may begin smaller in a wider model")
+OVER_DEPTHS = Words(
+    "--depths",
+    "depth",
+    "change by ",
+    "what is added to the residual counts as often as there are layers",
+)
+
+
+def parse_sizes(text: str, option: str) -> tuple[int, ...]:
+    """Sizes that are written as in 64,128,256.
 
     Raises:
         OpenwaferError: ``option-value``.
@@ -27,29 +59,48 @@ def parse_widths(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as cause:
         raise error(
-            "option-value", f"--widths: {text!r} is no list of numbers", help="such as 64,128,256"
+            "option-value", f"{option}: {text!r} is no list of numbers", help="such as 64,128,256"
         ) from cause
 
 
-def check_widths(
-    config: Path, overrides: list[str], widths: str, lengths: tuple[int, int], picture: Path | None
+def check_sizes(
+    config: Path,
+    overrides: list[str],
+    sizes: tuple[str | None, str | None],
+    lengths: tuple[int, int],
+    picture: Path | None,
 ) -> None:
     """Check the coordinates of a config's model, print slopes and verdicts, and draw them.
 
     Args:
         config: of a run under muP.
         overrides: of the config.
-        widths: as written.
+        sizes: widths and depths as written, one of both.
         lengths: training steps, and seeds.
         picture: where to draw to.
+
+    Raises:
+        OpenwaferError: ``option-value``, and what the check refuses.
     """
-    asked = parse_widths(widths)
-    found = check_coordinates(load_config(config, tuple(overrides)), asked, *lengths)
-    _show(found, lengths[0])
+    loaded = load_config(config, tuple(overrides))
+    match sizes:
+        case str(text), None:
+            words = OVER_WIDTHS
+            found = check_coordinates(loaded, parse_sizes(text, words.option), *lengths)
+        case None, str(text):
+            words = OVER_DEPTHS
+            found = check_depths(loaded, parse_sizes(text, words.option), *lengths)
+        case _:
+            raise error(
+                "option-value",
+                "a check is over widths or over depths",
+                help="write --widths 64,128,256 or --depths 2,4,8",
+            )
+    _show(found, lengths[0], words)
     for name, growths in (("muP", found.mup), ("standard", found.standard)):
         print(verdict(name, growths))
     if picture is not None:
-        _draw(picture, found)
+        _draw(picture, found, words)
         print(f"wrote {picture}")
 
 
@@ -61,10 +112,11 @@ def verdict(name: str, growths: tuple[Growth, ...]) -> str:
     return f"{name}: {'flat' if is_flat else 'not flat'}; the steepest is {worst.module}, {ends}"
 
 
-def _show(found: CoordinateCheck, num_steps: int) -> None:
+def _show(found: CoordinateCheck, num_steps: int, words: Words) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("slope of log size against log width", overflow="fold")
-    titles = ("muP, step 0", f"step {num_steps}", "standard, step 0", f"step {num_steps}")
+    table.add_column(f"slope of log size against log {words.size}", overflow="fold")
+    last = f"{words.later}step {num_steps}"
+    titles = ("muP, step 0", last, "standard, step 0", last)
     for title in titles:
         table.add_column(title, justify="right")
     for mup, standard in zip(found.mup, found.standard, strict=True):
@@ -72,14 +124,14 @@ def _show(found: CoordinateCheck, num_steps: int) -> None:
         name = f"{mup.module} (output)" if mup.is_output else mup.module
         table.add_row(name, *map(_slope, slopes))
     plain_console().print(table)
-    print(f"flat is from {-FLAT:g} to {FLAT:g}; outputs may begin smaller in a wider model")
+    print(f"flat is from -{FLAT:g} to {FLAT:g}; {words.exception}")
 
 
 def _slope(slope: float) -> str:
     return f"{slope:+.2f}" if math.isfinite(slope) else "overflow"
 
 
-def _draw(path: Path, found: CoordinateCheck) -> None:
+def _draw(path: Path, found: CoordinateCheck, words: Words) -> None:
     from matplotlib.figure import Figure
 
     canvas = Figure(figsize=PICTURE_INCHES, layout="constrained")
@@ -87,13 +139,13 @@ def _draw(path: Path, found: CoordinateCheck) -> None:
     for column, (name, growths) in enumerate(
         (("muP", found.mup), ("standard parametrization", found.standard))
     ):
-        last = f"after {len(growths[0].slopes) - 1} steps"
+        last = f"{words.later or 'after '}{len(growths[0].slopes) - 1} steps"
         for row, (step, when) in enumerate(((0, "at first"), (-1, last))):
             axes = grid[row][column]
             _draw_sizes(axes, growths, step)
             axes.set_title(f"{name}, {when}", fontsize=10)
     for axes in grid[1]:
-        axes.set_xlabel("width")
+        axes.set_xlabel(words.size)
     for row in grid:
         row[0].set_ylabel("mean absolute activation")
     with replacing(path) as temporary:

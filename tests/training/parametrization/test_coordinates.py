@@ -12,7 +12,12 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import TokenizerTraining
 from openwafer.training.models import TransformersModel
 from openwafer.training.parametrization.slopes import Growth, growth_of, slope_of
-from openwafer.training.session import CoordinateCheck, RunConfig, check_coordinates
+from openwafer.training.session import (
+    CoordinateCheck,
+    RunConfig,
+    check_coordinates,
+    check_depths,
+)
 from openwafer.training.session.building import build_model
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
@@ -42,6 +47,13 @@ def config_of(name: str, optimizer: OptimizerConfig = ADAMW) -> RunConfig:
         batch=BatchConfig(size=4, sequence_length=32),
         data=replace(DATA, tokenizer=TokenizerTraining(vocab_size=NUM_TOKENS)),
     )
+
+
+def deep_config_of(name: str, optimizer: OptimizerConfig = ADAMW) -> RunConfig:
+    layers = "n_layer" if name == "gpt2" else "num_hidden_layers"
+    config = config_of(name, optimizer)
+    model = TransformersModel(name, config={**BASES[name], layers: 4, "vocab_size": NUM_TOKENS})
+    return replace(config, model=model, base={layers: 4, **BASES[name]})
 
 
 def bent(growths: tuple[Growth, ...]) -> list[tuple[str, tuple[float, ...]]]:
@@ -89,6 +101,36 @@ def test_activations_are_flat_where_heads_grow(name: str) -> None:
     assert bent(found.mup) == []
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_changes_are_flat_over_depths_under_mup_alone(name: str) -> None:
+    found = check_depths(deep_config_of(name), (2, 8), num_steps=3)
+    assert bent(found.mup) == []
+    [layers] = [growth for growth in found.standard if growth.module.endswith((".h.*", "layers.*"))]
+    assert layers.slopes[-1] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral"])
+@pytest.mark.parametrize(
+    ("optimizer", "rate"), [("adamw", 0.003), ("sgd", 0.1), ("muon", 0.003), ("lion", 0.0005)]
+)
+def test_changes_are_flat_over_depths_under_other_optimizers(
+    name: str, optimizer: str, rate: float
+) -> None:
+    config = deep_config_of(name, OptimizerConfig(optimizer, rate))
+    found = check_depths(config, (2, 4, 8, 16, 32), num_seeds=2)
+    assert bent(found.mup) == []
+    assert bent(found.standard) != []
+
+
+def test_what_a_layer_adds_counts_as_often_as_there_are_layers() -> None:
+    """With weights as they are, sums of twice as many layers; with muP's, of the same size."""
+    found = check_depths(deep_config_of("llama"), (2, 4), num_steps=1)
+    ends = {growth.module: growth.slopes[0] for growth in found.standard}
+    assert ends["model.layers.*.mlp.down_proj"] == pytest.approx(1.0, abs=0.2)
+    assert ends["model.layers.*.mlp.up_proj"] == pytest.approx(0.0, abs=0.05)
+
+
 def test_logits_begin_smaller_in_a_wider_model(gpt2: CoordinateCheck) -> None:
     """Sums of as many terms as the width, divided by it: its root is left."""
     assert head(gpt2.mup).slopes[0] == pytest.approx(-0.5, abs=0.05)
@@ -120,6 +162,13 @@ def test_what_overflows_is_not_flat() -> None:
     assert not grown.is_flat
 
 
+def test_a_deeper_model_may_begin_smaller_but_its_changes_may_not() -> None:
+    series = [{2: [2.0], 8: [1.0]}, {2: [2.0], 8: [2.0]}]
+    assert growth_of("layers", series, is_output=False, is_of_change=True).is_flat
+    assert not growth_of("layers", series[::-1], is_output=False, is_of_change=True).is_flat
+    assert not growth_of("layers", series, is_output=False).is_flat
+
+
 def test_only_outputs_may_shrink() -> None:
     series = [{64: [2.0, 8.0], 256: [2.0]}]
     assert growth_of("head", series, is_output=True).is_flat
@@ -130,10 +179,16 @@ def test_only_outputs_may_shrink() -> None:
     ("widths", "expected"),
     [
         ((64,), "expected at least 2 different widths above 0, found [64]"),
-        ((64, 72), "at width 72, n_head would be 4.5"),
+        ((64, 72), "at 72, n_head would be 4.5"),
     ],
 )
 def test_widths_that_cannot_be_are_refused(widths: tuple[int, ...], expected: str) -> None:
     with pytest.raises(OpenwaferError) as refused:
         check_coordinates(config_of("gpt2"), widths)
     assert expected in str(refused.value)
+
+
+def test_a_base_without_a_number_of_layers_has_no_depths() -> None:
+    with pytest.raises(OpenwaferError) as refused:
+        check_depths(config_of("gpt2"), (2, 4))
+    assert "base has no number of layers to vary" in str(refused.value)

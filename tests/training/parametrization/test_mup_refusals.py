@@ -36,7 +36,7 @@ def own(name: str) -> UserModule:
 
 REFUSED: list[tuple[ModelConfig, dict[str, int], str]] = [
     (library("llama", **WIDTHS), {"hiden_size": 32}, "no field 'hiden_size'"),
-    (library("llama", **WIDTHS), {"hidden_size": 256}, "base.hidden_size is 256, wider than"),
+    (library("llama", **WIDTHS), {"hidden_size": 256}, "base.hidden_size is 256, more than"),
     (library("llama", **WIDTHS), {"pad_token_id": 3}, "pad_token_id is None, no width"),
     (
         library("llama", **WIDTHS, num_key_value_heads=2),

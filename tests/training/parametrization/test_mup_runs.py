@@ -1,6 +1,6 @@
 """A streamed muP run has the bits of a plain loop with a group for each parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,14 +88,19 @@ def group(name: str, parameter: nn.Parameter, optimizer: str) -> dict[str, Any]:
     return {"params": [parameter], **own}
 
 
-def plain_mup_loop(config: RunConfig) -> Mapping[str, Tensor]:
+def plain_mup_loop(
+    config: RunConfig,
+    model_of: Callable[[RunConfig, int], Any] = wide_model,
+    group_of: Callable[[str, nn.Parameter, str], dict[str, Any]] = group,
+) -> Mapping[str, Tensor]:
+    """The weights of a run's model after its steps, by torch's own optimizer in memory."""
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
     assert config.data.folder is not None
     dataset = prepare(preparation, config.data.folder)
-    model = wide_model(config, dataset.tokenizer.vocab_size)
+    model = model_of(config, dataset.tokenizer.vocab_size)
     kinds: dict[str, Any] = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     name = config.optimizer.name
-    groups = [group(each, p, name) for each, p in model.named_parameters()]
+    groups = [group_of(each, p, name) for each, p in model.named_parameters()]
     optimizer = kinds[name](groups, fused=True)
     peaks = [each["lr"] for each in optimizer.param_groups]
     schedule, scaler = config.schedule.build(config.steps), torch.amp.GradScaler(enabled=False)

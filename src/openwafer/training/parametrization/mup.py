@@ -9,7 +9,8 @@ from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import error
 from openwafer.training.parametrization.attention import AttentionRule, attention_rules, take_rules
-from openwafer.training.parametrization.factors import std_factor
+from openwafer.training.parametrization.depth import Depth
+from openwafer.training.parametrization.factors import branch_factor, std_factor
 from openwafer.training.parametrization.folding import fold
 from openwafer.training.parametrization.observation import Observation, observe
 from openwafer.training.parametrization.roles import Kind, Role, Shape, roles_of
@@ -45,6 +46,14 @@ class Mup:
     multipliers: Mapping[str, float]
     foldings: Mapping[str, float]
     unfolded: tuple[str, ...]
+
+    def with_depths(self, depths: Mapping[str, Depth]) -> "Mup":
+        """The same where layers repeat more often than in the base model."""
+        roles = {
+            name: replace(role, depth=depths[name].factor, ends_branch=depths[name].ends_branch)
+            for name, role in self.roles.items()
+        }
+        return replace(self, roles=roles)
 
     def with_densities(self, densities: Mapping[str, float]) -> "Mup":
         """The same where some weights are sparse, with the share of each that is kept.
@@ -156,10 +165,11 @@ def scale_initial_weights(model: nn.Module, mup: Mup, stds: Mapping[str, float |
             raise _other_draws(name, "are drawn in only one of the base model and the model")
         if drawn is None and parameter.numel() and not _is_constant(parameter):
             raise _other_draws(name, "are neither drawn in place nor all equal")
+        scale = branch_factor(mup.roles[name])
         if drawn and base:
             scale = base * std_factor(mup.roles[name]) / drawn
-            if scale != 1:
-                parameter.mul_(scale)
+        if scale != 1:
+            parameter.mul_(scale)
 
 
 def _is_constant(tensor: Tensor) -> bool:

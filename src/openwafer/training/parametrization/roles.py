@@ -31,6 +31,8 @@ class Role:
         density: share of the weights that are kept, 1 for dense ones.
         is_folded: for outputs, whether their multiplier is in their initial values and rates.
         own_scale: for tables, what the model multiplies their rows by, in units of the base's.
+        depth: how many times as many branches as in the base the parameter's is one of.
+        ends_branch: whether the parameter multiplies what its branch adds to the residual.
     """
 
     kind: Kind
@@ -41,6 +43,8 @@ class Role:
     density: float = 1.0
     is_folded: bool = False
     own_scale: float = 1.0
+    depth: float = 1.0
+    ends_branch: bool = False
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ class Growth:
     Attributes:
         module: its path, with a star for the number of a layer.
         is_output: whether it may begin smaller in a wider model, as outputs do under muP.
+        is_of_change: whether all sizes but the first are of changes since; the first may be smaller
+            in a deeper model, as what layers begin with cancels.
         sizes: for each step from 0, the geometric mean of its sizes by width.
         slopes: for each step, of log size against log width; infinite where sizes overflow.
     """
@@ -31,28 +33,33 @@ class Growth:
     is_output: bool
     sizes: tuple[Mapping[int, float], ...]
     slopes: tuple[float, ...]
+    is_of_change: bool = False
 
     @property
     def is_flat(self) -> bool:
-        """Whether it stays as it is in width, at the beginning and at the end."""
-        ends = self.slopes[0], self.slopes[-1]
-        return all(slope <= FLAT and (self.is_output or slope >= -FLAT) for slope in ends)
+        """Whether it stays as it is, at the beginning and at the end."""
+        return self.distance <= FLAT
+
+    @property
+    def distance(self) -> float:
+        """How far it is from flat."""
+        first, last = self.slopes[0], self.slopes[-1]
+        may_begin_smaller = self.is_output or self.is_of_change
+        return max(first, last, 0 if may_begin_smaller else -first, 0 if self.is_output else -last)
 
 
-def growth_of(module: str, steps: Sequence[Series], *, is_output: bool) -> Growth:
+def growth_of(
+    module: str, steps: Sequence[Series], *, is_output: bool, is_of_change: bool = False
+) -> Growth:
     """The growth of a module, from its sizes at each step."""
     sizes = tuple({width: _mean(found) for width, found in step.items()} for step in steps)
-    return Growth(module, is_output, sizes, tuple(slope_of(each) for each in sizes))
+    slopes = tuple(slope_of(each) for each in sizes)
+    return Growth(module, is_output, sizes, slopes, is_of_change)
 
 
 def steepest(growths: Sequence[Growth]) -> Growth:
     """The module that is furthest from flat."""
-    return max(growths, key=_distance)
-
-
-def _distance(growth: Growth) -> float:
-    ends = growth.slopes[0], growth.slopes[-1]
-    return max(max(slope, 0 if growth.is_output else -slope) for slope in ends)
+    return max(growths, key=lambda growth: growth.distance)
 
 
 def slope_of(sizes: Mapping[int, float]) -> float:

@@ -1,7 +1,11 @@
 """One run, from its config to its last checkpoint."""
 
 from openwafer.training.session.config import RunConfig, load_config
-from openwafer.training.session.coordinates import CoordinateCheck, check_coordinates
+from openwafer.training.session.coordinates import (
+    CoordinateCheck,
+    check_coordinates,
+    check_depths,
+)
 from openwafer.training.session.export import ExportFormat
 from openwafer.training.session.following import follow
 from openwafer.training.session.generation import GeneratedTexts, Sampling
@@ -35,6 +39,7 @@ __all__ = [
     "TrainResult",
     "Weights",
     "check_coordinates",
+    "check_depths",
     "count_layers",
     "count_step",
     "follow",

@@ -4,25 +4,32 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from openwafer.diagnostics import error
 from openwafer.training.data import Batch
+from openwafer.training.models import with_vocab_size
 from openwafer.training.models.widths import with_widths
+from openwafer.training.parametrization import Layers, layers_of
+from openwafer.training.parametrization.branches import find_branches
 from openwafer.training.parametrization.slopes import Growth, growth_of
 from openwafer.training.session.building import build_model, expected_vocab_size, make_optimizers
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_loss, model_inputs
-from openwafer.training.session.mup import mup_of
+from openwafer.training.session.mup import layer_fields_of, mup_of
+from openwafer.training.session.mup_depth import shapes_of
 from openwafer.training.session.parametrization import Parametrization
 
-MIN_WIDTHS = 2
+MIN_SIZES = 2
 
 Found = dict[tuple[str, int], list[float]]
 """Sizes by module and step."""
@@ -40,6 +47,48 @@ class CoordinateCheck:
     standard: tuple[Growth, ...]
 
 
+class Side(StrEnum):
+    """In what the models of a check differ."""
+
+    WIDTH = "width"
+    DEPTH = "depth"
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Models to train, and for how long.
+
+    Attributes:
+        side: in what they differ.
+        sizes: from the smallest on.
+        num_steps, num_seeds: of each.
+        layers: over depths, those that repeat.
+    """
+
+    side: Side
+    sizes: Sequence[int]
+    num_steps: int
+    num_seeds: int
+    layers: Layers | None = None
+
+    def starred(self, path: str) -> str:
+        """A module's path without the numbers of layers."""
+        return _starred(path) if self.layers is None else self.layers.starred(path)
+
+
+@dataclass(frozen=True)
+class _Modules:
+    """Starred paths of modules that are looked at in another way.
+
+    Attributes:
+        outputs: that begin smaller in a wider model under muP.
+        adding: whose outputs are added to the residual, in as many layers as there are.
+    """
+
+    outputs: set[str] = field(default_factory=set)
+    adding: set[str] = field(default_factory=set)
+
+
 def check_coordinates(
     config: RunConfig, widths: Sequence[int], num_steps: int = 4, num_seeds: int = 1
 ) -> CoordinateCheck:
@@ -49,21 +98,67 @@ def check_coordinates(
     the base model, and the same under both.
 
     Args:
-        config: of a run under muP; the fields of its base keep their proportions.
-        widths: values of the first field of its base.
+        config: of a run under muP; the widths of its base keep their proportions, and layers their
+            number.
+        widths: values of the first width of its base.
         num_steps: training steps.
         num_seeds: of weights and tokens, counted from the config's; sizes are averaged.
 
     Raises:
         OpenwaferError: ``coordinate-config``, ``coordinate-widths``, and what muP refuses.
     """
-    widths = _require_widths(config, widths)
-    base = proportional(config, widths[0])
-    config = replace(config, base=base)
+    return _checked(config, _Check(Side.WIDTH, sorted(set(widths)), num_steps, num_seeds))
+
+
+def check_depths(
+    config: RunConfig, depths: Sequence[int], num_steps: int = 4, num_seeds: int = 1
+) -> CoordinateCheck:
+    """Train a model at several numbers of layers; see :func:`check_coordinates`.
+
+    After the first step, what is looked at is the change of activations since; sizes are means over
+    the layers. What is added to the residual counts as often as there are layers for one of the
+    shallowest model.
+
+    Args:
+        config: of a run under muP whose base names the number of layers; widths are the model's.
+        depths: values of the first field of its base that is a number of layers.
+        num_steps: training steps.
+        num_seeds: of weights and tokens.
+
+    Raises:
+        OpenwaferError: as :func:`check_coordinates` does.
+    """
+    return _checked(config, _Check(Side.DEPTH, sorted(set(depths)), num_steps, num_seeds))
+
+
+def _checked(config: RunConfig, check: _Check) -> CoordinateCheck:
+    _require_sizes(config, check)
+    layers = layer_fields_of(config, expected_vocab_size(config))
+    is_depth = check.side is Side.DEPTH
+    fields = {name: size for name, size in config.base.items() if (name in layers) == is_depth}
+    if not fields:
+        raise error(
+            "coordinate-config",
+            f"base has no {'number of layers' if is_depth else 'width'} to vary",
+            notes=(f"base has {_listed(config.base)}",),
+            help="name one in base, by its field of the model's config",
+        )
+    config = replace(config, base=fields)
+    config = replace(config, base=proportional(config, check.sizes[0]))
+    if is_depth:
+        check = replace(check, layers=_layers(config, check))
     return CoordinateCheck(
-        _growths(config, widths, (num_steps, num_seeds)),
-        _growths(config, widths, (num_steps, num_seeds), Parametrization.STANDARD),
+        _growths(config, check), _growths(config, check, Parametrization.STANDARD)
     )
+
+
+def _layers(config: RunConfig, check: _Check) -> Layers:
+    """The layers that the second model has more of than the first."""
+    vocab_size = expected_vocab_size(config)
+    described = (with_widths(config.model, proportional(config, size)) for size in check.sizes[:2])
+    with torch.random.fork_rng(devices=[]):
+        models = [shapes_of(with_vocab_size(each, vocab_size), config.seed) for each in described]
+    return layers_of(*models)
 
 
 def proportional(config: RunConfig, width: int) -> dict[str, int]:
@@ -79,14 +174,18 @@ def proportional(config: RunConfig, width: int) -> dict[str, int]:
         if rest:
             raise error(
                 "coordinate-widths",
-                f"at width {width}, {name} would be {value * width / first:g}",
-                notes=(f"base has {', '.join(f'{k}: {v}' for k, v in config.base.items())}",),
+                f"at {width}, {name} would be {value * width / first:g}",
+                notes=(f"base has {_listed(config.base)}",),
                 help=f"take multiples of {first}, or another base",
             )
     return found
 
 
-def _require_widths(config: RunConfig, widths: Sequence[int]) -> list[int]:
+def _listed(base: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}: {size}" for name, size in base.items())
+
+
+def _require_sizes(config: RunConfig, check: _Check) -> None:
     if config.parametrization is not Parametrization.MUP:
         raise error(
             "coordinate-config",
@@ -94,48 +193,59 @@ def _require_widths(config: RunConfig, widths: Sequence[int]) -> list[int]:
             "has no base model",
             help="set parametrization: mup, and base: {hidden_size: ...}",
         )
-    different = sorted(set(widths))
-    if len(different) < MIN_WIDTHS or different[0] < 1:
+    if len(check.sizes) < MIN_SIZES or check.sizes[0] < 1:
         raise error(
             "coordinate-widths",
-            f"expected at least {MIN_WIDTHS} different widths above 0, found {list(widths)}",
+            f"expected at least {MIN_SIZES} different {check.side}s above 0, found "
+            f"{list(check.sizes)}",
             help="such as 64, 128 and 256",
         )
-    return different
 
 
 def _growths(
-    config: RunConfig,
-    widths: Sequence[int],
-    lengths: tuple[int, int],
-    parametrization: Parametrization = Parametrization.MUP,
+    config: RunConfig, check: _Check, parametrization: Parametrization = Parametrization.MUP
 ) -> tuple[Growth, ...]:
-    num_steps, num_seeds = lengths
-    by_width: dict[int, Found] = {}
-    outputs: set[str] = set()
-    for width in widths:
+    by_size: dict[int, Found] = {}
+    special = _Modules()
+    for size in check.sizes:
         found: Found = defaultdict(list)
-        model = with_widths(config.model, proportional(config, width))
-        for seed in range(config.seed, config.seed + num_seeds):
+        model = with_widths(config.model, proportional(config, size))
+        for seed in range(config.seed, config.seed + check.num_seeds):
             own = replace(config, model=model, seed=seed)
-            outputs = _outputs(own)
+            if check.side is Side.WIDTH:
+                special.outputs.update(_outputs(own))
             if parametrization is Parametrization.STANDARD:
                 own = replace(own, parametrization=parametrization, base={})
-            _train(own, num_steps, found, outputs)
-        by_width[width] = found
-    first = by_width[widths[0]]
+            _train(own, check, found, special)
+        by_size[size] = found
+    if check.side is Side.DEPTH:
+        _count_layers(by_size, special.adding)
+    first = by_size[check.sizes[0]]
     # What is zero everywhere, such as a mask, has no logarithm.
     modules = dict.fromkeys(
-        module for module, _ in first if all(_has_sizes(f, module) for f in by_width.values())
+        module for module, _ in first if all(_has_sizes(f, module) for f in by_size.values())
     )
     return tuple(
         growth_of(
             module,
-            [{w: by_width[w][module, step] for w in widths} for step in range(num_steps + 1)],
-            is_output=module in outputs,
+            [
+                {size: by_size[size][module, step] for size in check.sizes}
+                for step in range(check.num_steps + 1)
+            ],
+            is_output=module in special.outputs,
+            is_of_change=check.side is Side.DEPTH,
         )
         for module in modules
     )
+
+
+def _count_layers(by_size: Mapping[int, Found], adding: set[str]) -> None:
+    """Let what a layer adds to the residual count as often as layers repeat."""
+    least = min(by_size)
+    for size, found in by_size.items():
+        for key, sizes in found.items():
+            if key[0] in adding:
+                found[key] = [each * size / least for each in sizes]
 
 
 def _has_sizes(found: Mapping[tuple[str, int], Sequence[float]], module: str) -> bool:
@@ -152,7 +262,7 @@ def _outputs(config: RunConfig) -> set[str]:
     return {_starred(path) for path in (*mup.multipliers, *paths)}
 
 
-def _train(config: RunConfig, num_steps: int, found: Found, outputs: set[str]) -> None:
+def _train(config: RunConfig, check: _Check, found: Found, special: _Modules) -> None:
     vocab_size = expected_vocab_size(config)
     with TemporaryDirectory(prefix="openwafer-") as scratch:
         model = build_model(config, vocab_size, Path(scratch))
@@ -161,11 +271,18 @@ def _train(config: RunConfig, num_steps: int, found: Found, outputs: set[str]) -
     generator = torch.Generator().manual_seed(config.seed)
     ids = torch.randint(vocab_size, shape, generator=generator)
     inputs = model_inputs(model, Batch(ids, ids.clone()))
-    for step in range(num_steps + 1):
+    first: dict[str, list[Tensor]] = {}
+    for step in range(check.num_steps + 1):
         # The same dropout in every step, as sizes are compared over steps too.
         torch.manual_seed(config.seed)
-        with _recording(model, step, found, outputs):
+        with _recording(model, special.outputs) as outputs:
             loss = forward_loss(model, inputs)
+        for path, sizes in _sizes(outputs, first, check).items():
+            found[path, step] += sizes
+        if check.layers is not None and not first:
+            adding = _adding(model, loss, outputs)
+            special.adding.update(map(check.layers.starred, adding))
+            first = {path: [each.detach().clone() for each in outputs[path]] for path in outputs}
         loss.backward()
         if config.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
@@ -174,9 +291,37 @@ def _train(config: RunConfig, num_steps: int, found: Found, outputs: set[str]) -
             optimizer.zero_grad()
 
 
+def _sizes(
+    outputs: Mapping[str, Sequence[Tensor]], first: Mapping[str, Sequence[Tensor]], check: _Check
+) -> dict[str, list[float]]:
+    """The sizes of what modules put out, or of its change since the first step, by starred path."""
+    sizes: dict[str, list[float]] = defaultdict(list)
+    for path, tensors in outputs.items():
+        changes = [tensor.detach() for tensor in tensors]
+        if path in first:
+            changes = [now - before for now, before in zip(changes, first[path], strict=True)]
+        sizes[check.starred(path)] += [each.abs().mean().item() for each in changes]
+    if check.layers is None:
+        return sizes
+    return {path: [fmean(each)] for path, each in sizes.items()}
+
+
+def _adding(model: nn.Module, loss: Tensor, outputs: Mapping[str, Sequence[Tensor]]) -> set[str]:
+    """Paths of modules that put out what is added to the residual, or some multiple of it."""
+    multiples = set[Node]().union(
+        *(branch.multiples for branch in find_branches(loss, model).branches)
+    )
+    return {
+        path
+        for path, tensors in outputs.items()
+        if any(tensor.grad_fn in multiples for tensor in tensors)
+    }
+
+
 @contextmanager
-def _recording(model: nn.Module, step: int, found: Found, outputs: set[str]) -> Iterator[None]:
-    """Context in which the sizes of what modules put out are recorded."""
+def _recording(model: nn.Module, outputs: set[str]) -> Iterator[dict[str, list[Tensor]]]:
+    """Context in which what modules put out is recorded, by their paths."""
+    found: dict[str, list[Tensor]] = defaultdict(list)
     tensors_of_outputs: list[Tensor] = []
 
     def record(_module: nn.Module, _inputs: object, output: object, path: str) -> None:
@@ -184,18 +329,18 @@ def _recording(model: nn.Module, step: int, found: Found, outputs: set[str]) -> 
         if not isinstance(tensor, Tensor) or not tensor.requires_grad or not tensor.numel():
             return
         # A module around an output that passes it on is one as well.
-        if path in outputs:
+        if _starred(path) in outputs:
             tensors_of_outputs.append(tensor)
         elif any(tensor is other for other in tensors_of_outputs):
-            outputs.add(path)
-        found[path, step].append(tensor.detach().abs().mean().item())
+            outputs.add(_starred(path))
+        found[path].append(tensor)
 
     handles = [
-        module.register_forward_hook(partial(record, path=_starred(path)))
+        module.register_forward_hook(partial(record, path=path))
         for path, module in model.named_modules()
     ]
     try:
-        yield
+        yield found
     finally:
         for handle in handles:
             handle.remove()

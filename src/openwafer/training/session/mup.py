@@ -6,16 +6,25 @@ from functools import lru_cache, partial
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.data import Batch
-from openwafer.training.models import ModelConfig, build, with_vocab_size
-from openwafer.training.models.build import build_without_weights
+from openwafer.training.models import with_vocab_size
 from openwafer.training.models.widths import width_of, with_widths
-from openwafer.training.parametrization import Draws, Mup, Role, analyse
+from openwafer.training.parametrization import (
+    Draws,
+    Mup,
+    Role,
+    analyse,
+    depths_of,
+    layers_of,
+    require_same_branches,
+    stds_by_layer,
+)
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_loss, model_inputs
+from openwafer.training.session.mup_depth import layer_fields, shapes_of
 from openwafer.training.session.parameter_groups import NO_ROLES
 from openwafer.training.session.parametrization import Parametrization
 from openwafer.training.session.sparse_model import sparse_parameters
@@ -52,6 +61,14 @@ def roles_of_run(config: RunConfig, vocab_size: int) -> Mapping[str, Role]:
     """Roles of the parameters by name; none under the standard parametrization."""
     mup = mup_of(config, vocab_size)
     return NO_ROLES if mup is None else mup.roles
+
+
+def layer_fields_of(config: RunConfig, vocab_size: int) -> tuple[str, ...]:
+    """The fields of a run's base that say how many layers it has."""
+    described = with_vocab_size(config.model, vocab_size)
+    with torch.random.fork_rng(devices=[]):
+        small = shapes_of(with_widths(described, config.base), config.seed)
+        return layer_fields(described, config.base, small, config.seed)
 
 
 def foldings_of(config: RunConfig, vocab_size: int, model: nn.Module) -> Mapping[str, float]:
@@ -117,25 +134,29 @@ def remark_on_widths(config: RunConfig) -> Diagnostic | None:
 def _find(asked: _Asked) -> Mup:
     config = asked.config
     _require_wider(config)
-    described = with_vocab_size(config.model, asked.vocab_size)
-    wider = {name: 2 * width for name, width in config.base.items()}
+    described, seed = with_vocab_size(config.model, asked.vocab_size), config.seed
+    run = partial(_forward, vocab_size=asked.vocab_size)
     with torch.random.fork_rng(devices=[]):
-        model = _shapes(described, config.seed)
-        with Draws() as draws:
-            base = _shapes(with_widths(described, config.base), config.seed)
-        delta = _shapes(with_widths(described, wider), config.seed)
-        stds = draws.stds(base)
-        for small in (base, delta):
-            _fill(small)
+        model = shapes_of(described, seed)
         shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
-        mup = analyse(base, delta, shapes, stds, partial(_forward, vocab_size=asked.vocab_size))
+        with Draws() as draws:
+            shallow = shapes_of(with_widths(described, config.base), seed)
+        stds = draws.stds(shallow)
+        layers = layer_fields(described, config.base, shallow, seed)
+        widths = {name: size for name, size in config.base.items() if name not in layers}
+        wider = {name: 2 * width for name, width in widths.items()}
+        base = shapes_of(with_widths(described, widths), seed) if layers else shallow
+        delta = shapes_of(with_widths(described, wider), seed)
+        for small in (shallow, base, delta):
+            _fill(small)
+        if layers:
+            stds = stds_by_layer(stds, shapes, layers_of(shallow, base))
+        mup = analyse(base, delta, shapes, stds, run)
+        require_same_branches(base, delta, run)
+        if layers:
+            ratios = [width_of(described, name) / config.base[name] for name in layers]
+            mup = mup.with_depths(depths_of(shallow, base, ratios, run))
     return mup.with_densities(_densities(model, config))
-
-
-def _shapes(described: ModelConfig, seed: int) -> nn.Module:
-    """A model, without weights where it can be built so."""
-    found = build_without_weights(described, seed)
-    return build(described, seed) if found is None else found
 
 
 def _fill(model: nn.Module) -> None:
@@ -147,7 +168,7 @@ def _fill(model: nn.Module) -> None:
         parameter.data = zeros.reshape(parameter.shape)
 
 
-def _forward(model: nn.Module, vocab_size: int) -> object:
+def _forward(model: nn.Module, vocab_size: int) -> Tensor:
     """The loss of made-up tokens."""
     ids = (torch.arange(NUM_SAMPLES * NUM_TOKENS) % vocab_size).reshape(NUM_SAMPLES, NUM_TOKENS)
     try:
@@ -168,7 +189,7 @@ def _require_wider(config: RunConfig) -> None:
         if width > found:
             raise error(
                 "mup-base",
-                f"base.{name} is {width}, wider than the model's {found}",
+                f"base.{name} is {width}, more than the model's {found}",
                 help="let base describe the small model whose settings carry over",
             )
 

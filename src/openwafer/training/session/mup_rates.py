@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from openwafer.diagnostics import error
-from openwafer.training.parametrization import Role, factors_of
+from openwafer.training.parametrization import Role, branch_factor, factors_of
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.settings import Settings
 from openwafer.training.store.update_rules import options_of
@@ -54,20 +54,26 @@ def _beside(settings: Settings, gradient: float) -> Mapping[str, object]:
 
 
 def require_clippable(roles: Mapping[str, Role], config: OptimizerConfig) -> None:
-    """Refuse a clip that would make updates depend on the width.
+    """Refuse a clip that would make updates depend on the width or the depth.
 
-    A folded output has gradients that grow with the width, and so has their norm. The updates of
-    SGD would shrink with it; those of the others do not follow the size of gradients.
+    What is in weights in place of a multiplier of the forward has gradients that do not shrink with
+    the width, or the depth, and the norm of all gradients grows. The updates of SGD would shrink
+    with it; those of the others do not follow the size of gradients.
 
     Raises:
         OpenwaferError: ``mup-clip``.
     """
-    folded = [name for name, role in roles.items() if role.is_folded]
     names = {config.name, *(group.name for group in config.groups)}
-    if folded and PROPORTIONAL in names:
-        raise error(
-            "mup-clip",
-            f"the norm of all gradients grows with the width by that of {folded[0]!r}, and SGD's "
-            "updates shrink where it is clipped",
-            help="set clip_norm: null, or take adamw",
-        )
+    if PROPORTIONAL not in names:
+        return
+    for side, folded in (
+        ("width", [name for name, role in roles.items() if role.is_folded]),
+        ("depth", [name for name, role in roles.items() if branch_factor(role) != 1]),
+    ):
+        if folded:
+            raise error(
+                "mup-clip",
+                f"the norm of all gradients grows with the {side} by that of {folded[0]!r}, and "
+                "SGD's updates shrink where it is clipped",
+                help="set clip_norm: null, or take adamw",
+            )
