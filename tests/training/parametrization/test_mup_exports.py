@@ -26,6 +26,7 @@ GPT = GptConfig(hidden_size=32, num_layers=1, num_heads=4, mlp_size=64, context_
 GPT_BASE = {"hidden_size": 8, "mlp_size": 16, "num_heads": 1}
 CASES: dict[str, tuple[ModelConfig, dict[str, int]]] = {
     "tied reference": (GPT, GPT_BASE),
+    "deep reference": (replace(GPT, num_layers=4), {**GPT_BASE, "num_layers": 1}),
     "untied reference": (replace(GPT, has_tied_embeddings=False), GPT_BASE),
     "gpt2": (GPT2.model, GPT2.base),
     "llama": (LLAMA.model, LLAMA.base),

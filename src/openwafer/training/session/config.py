@@ -148,8 +148,9 @@ class RunConfig:
         batch: how much a step trains on.
         parametrization: standard, or mup: initial weights, learning rates and weight decay are
             then those of a base model, and are scaled to the model's widths.
-        base: the base model's widths, by the fields of the model's config, such as
-            ``{hidden_size: 256, num_attention_heads: 4}``; all other fields are the model's.
+        base: the base model's widths, and its number of layers if that shall count, by the fields
+            of the model's config, such as ``{hidden_size: 256, num_attention_heads: 4}``; all other
+            fields are the model's.
         optimizer: how parameters are updated.
         schedule: how the learning rate moves.
         precision: number format that forwards compute in.
