@@ -42,12 +42,12 @@ OVERRIDES: Mapping[str, Mapping[str, object]] = {
     "opt": {"word_embed_proj_dim": 32},
     "t5": {"initializer_factor": 0.1},
 }
-# Nemotron and Arcee are not: in their MLPs of squares, what a step changes shrinks with the depth.
+# Nemotron, Arcee and BitNet are not: with squares in MLPs, changes shrink with the depth.
 FLAT = frozenset(
     """mixtral gpt-neox gpt-j bloom qwen2 qwen3 phi gemma olmo2 qwen3-moe gpt-oss deepseek-v3
     pegasus mbart roberta-prelayernorm opt glm4 starcoder2 xglm llama mistral gpt2 falcon phi3
     olmo granite cohere stablelm smollm3 glm mpt ministral apertus biogpt codegen cohere2
-    t5""".split()  # noqa: SIM905 - reads as the list it is
+    t5 ctrl ernie4_5 gpt-bigcode helium hunyuan-dense nanochat""".split()  # noqa: SIM905 - reads as the list it is
 )
 ROWS = (*DECODERS, *MIXTURES, *ENCODERS, *ENCODER_DECODERS)
 
