@@ -19,6 +19,7 @@ from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 KEY = "optimizer.learning_rate"
 BASE_WIDTH, HEAD_SIZE, MLP_RATIO = 64, 32, 2
@@ -128,7 +129,7 @@ def tell(losses: Losses) -> None:
 
 def draw(path: Path, losses: Losses) -> None:
     canvas = Figure(figsize=(10, 4), layout="constrained")
-    panels: Any = canvas.subplots(1, 2, sharey=True)
+    panels: Any = canvas.subplots(1, 2, sharex=True, sharey=True)
     widths = sorted({width for _, width in losses})
     titles = {"mup": "muP", "standard": "standard parametrization"}
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
@@ -140,6 +141,7 @@ def draw(path: Path, losses: Losses) -> None:
             best = best_of(by_rate)
             axes.plot([best], [by_rate[best]], "D", color="#cf5b3f", ms=7)
         axes.set(xscale="log", xlabel="learning rate", title=title)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("loss on held-out documents")
