@@ -10,11 +10,12 @@ from openwafer.training.data import TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import build_hollow_model, stream_options, tokenizer_of
 from openwafer.training.session.forward import forward_of
+from openwafer.training.session.moved_stores import FormerStores
 from openwafer.training.session.owned_records import OwnedRecords
 from openwafer.training.session.pipelined.following import follow_stages
 from openwafer.training.session.pipelined.messages import BegunStages
 from openwafer.training.session.seeding import seed_micro_batch
-from openwafer.training.session.shared_stores import FindStores, tell_steps
+from openwafer.training.session.shared_stores import FindStores, tell_stores
 from openwafer.training.session.step_root import StepRoot
 from openwafer.training.session.systems import BegunRun, BegunStep, NotFiniteError, Systems
 from openwafer.training.store import StoreOptions
@@ -31,7 +32,8 @@ def follow(systems: Systems) -> None:
         OpenwaferError: ``rank-lost``, ``systems-data``, or whatever the model and the device meet.
     """
     return_large_blocks()
-    content = _begun(systems)
+    former = FormerStores(systems)
+    content = _begun(systems, former)
     if content is None:
         return
     if isinstance(content, BegunStages):
@@ -41,12 +43,13 @@ def follow(systems: Systems) -> None:
     follower = _Follower(systems, content)
     try:
         while (heard_next := heard(systems.signals))[0] is not Signal.END:
-            follower.do(heard_next[1])
+            if not former.answer(heard_next[1]):
+                follower.do(heard_next[1])
     finally:
         follower.close()
 
 
-def _begun(systems: Systems) -> object:
+def _begun(systems: Systems, former: FormerStores) -> object:
     """Wait for a run to begin; ``None`` where none does."""
     while True:
         signal, content = heard(systems.signals)
@@ -54,8 +57,10 @@ def _begun(systems: Systems) -> object:
             case Signal.MEASURE:
                 systems.measure()
             case Signal.ASK:
-                assert isinstance(content, FindStores)
-                tell_steps(systems, content)
+                if isinstance(content, FindStores):
+                    tell_stores(systems, content)
+                else:
+                    assert former.answer(content)
             case Signal.END:
                 return None
             case _:

@@ -1,6 +1,5 @@
 """A run with its data, its model and its store at hand, from the beginning or from where it was."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -37,6 +36,7 @@ from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.mask_updates import MaskUpdates
+from openwafer.training.session.moved_stores import TakenUp, execution_of, taken_up
 from openwafer.training.session.mup import require_same_base
 from openwafer.training.session.noise_meter import NoiseMeter, noise_meter
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
@@ -45,8 +45,8 @@ from openwafer.training.session.pipelined.plan import as_one_system, in_stages, 
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
-from openwafer.training.session.saved_run import SavedRun, on_same_stores, restore_execution
-from openwafer.training.session.shared_stores import store_options, store_set
+from openwafer.training.session.saved_run import SavedRun
+from openwafer.training.session.shared_stores import store_options
 from openwafer.training.session.sparse_model import require_same_sparsity, sparse_parameters
 from openwafer.training.session.sparse_products import with_measured_products
 from openwafer.training.session.speculation import Speculation
@@ -185,23 +185,22 @@ def opened(
         folder=folder.store,
         weights=weights.values(),
     )
-    saved = on_same_stores(saved, planned, folder)
-    stores = store_set(config, planned, saved)
-    if is_pipelined(config) and systems is not None:
-        planned = in_stages(planned, config, vocab_size)
-        execution: Execution = lead_stages(systems, planned, saved, folder, weights)
-    else:
-        replicas = _joined(systems, _begun(config, dataset, planned, saved, stores))
-        execution = _execute(saved, model, planned, folder, weights, replicas)
+    with taken_up(saved, planned, config, folder, systems) as taken:
+        saved = taken.saved
+        if is_pipelined(config) and systems is not None:
+            planned = in_stages(planned, config, vocab_size)
+            execution: Execution = lead_stages(systems, planned, saved, folder, weights)
+        else:
+            replicas = _joined(systems, _begun(config, dataset, planned, taken))
+            execution = _execute(taken, model, planned, folder, weights, replicas)
     weights.clear()
     tracks.recorder = execution.recorder
     try:
         trainer = _make_trainer(config, model, planned, execution, optimizers, noise)
         masks.attach(execution, None if saved is None else saved.state.counts.steps_applied)
-        run = OpenedRun(
-            config, folder, dataset, model, planned, execution, trainer, buffers, masks.log
-        )
-        run.systems, run.stores, trainer.systems = systems, stores, systems
+        held = dataset, model, planned, execution, trainer, buffers, masks.log, systems
+        run = OpenedRun(config, folder, *held, stores=taken.stores)
+        trainer.systems = systems
         if saved is not None:
             run.restore(saved.state)
         yield run
@@ -298,11 +297,10 @@ def _begun(
     config: RunConfig,
     dataset: TokenDataset,
     planned: Planned,
-    saved: SavedRun | None,
-    stores: StoreSet | None,
+    taken: TakenUp,
 ) -> BegunRun:
-    plan = planned.plan
-    is_reopened = saved is not None and saved.checkpoint is None and saved.state.stores is not None
+    plan, saved = planned.plan, taken.saved
+    found = None if saved is None else saved.found
     ranks = range(config.systems) if config.shares_store else ()
     return BegunRun(
         config,
@@ -318,24 +316,24 @@ def _begun(
         UpdateCounts() if saved is None else saved.state.counts,
         dataset.tokenizer.vocab_size,
         config.path.absolute(),
-        stores,
-        saved.state.steps_done if saved is not None and is_reopened else None,
+        taken.stores,
+        None if found is None or found.stores is None else found.step,
         keeps_old=saved is not None and saved.is_chosen,
     )
 
 
 def _execute(
-    saved: SavedRun | None,
+    taken: TakenUp,
     model: nn.Module,
     planned: Planned,
     folder: RunFolder,
     weights: Mapping[str, torch.Tensor],
     replicas: Replicas | None,
 ) -> Execution:
-    if saved is not None:
-        return restore_execution(saved, model, planned, folder, replicas)
+    if taken.saved is not None:
+        return execution_of(taken, model, planned, folder, replicas)
     # Nothing was saved, so what lies in the store's place was never promised to anyone.
-    shutil.rmtree(folder.store, ignore_errors=True)
+    folder.delete_stores()
     return assemble(model, planned, folder=folder.store, weights=weights, replicas=replicas)
 
 

@@ -9,13 +9,10 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from typing import Literal
 
 import torch
 from torch import nn
 
-from openwafer.diagnostics import error
-from openwafer.json_files import Count, JsonMistake, convert
 from openwafer.training.collectives.signals import LEADER
 from openwafer.training.session.building import make_optimizers, make_updater
 from openwafer.training.session.gradient_norm import GradientNorm
@@ -23,7 +20,7 @@ from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.run_state import StoreSet
+from openwafer.training.session.run_state import OWNER_VERSION, OwnerState
 from openwafer.training.session.shared_stores import store_options
 from openwafer.training.session.systems import BegunRun, BegunStep, Systems
 from openwafer.training.store import ParameterStore, StoreOptions
@@ -32,8 +29,6 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.run_store import LendParts, TakeParts, serve
-
-VERSION: Literal[1] = 1
 
 
 @dataclass(frozen=True)
@@ -72,23 +67,6 @@ class CommitStep:
     """
 
     steps_done: int
-
-
-@dataclass(frozen=True)
-class OwnerState:
-    """What a commit of an owner keeps beside its records.
-
-    Attributes:
-        version: of what is written here.
-        steps_done: training steps behind it.
-        stores: those that commit as one with this.
-        counts: of the updates of its parameters.
-    """
-
-    version: Literal[1]
-    steps_done: Count
-    stores: StoreSet
-    counts: UpdateCounts
 
 
 class Flush:
@@ -151,8 +129,6 @@ class OwnedRecords:
         self._step = self._steps_done = 0
         self._waits_for_hooks = False
         self._store = self._open_store()
-        if begun.store_step is not None:
-            self._adopt_counts(updater.counts)
         assert begun.plan.schedule is not None
         context = StepContext(
             begun.plan.schedule.timing, casting, systems.replicas_by(config.reduction, begun.owners)
@@ -167,25 +143,14 @@ class OwnedRecords:
         path, share = folder.store_of(rank), begun.shares[rank]
         options = store_options(StoreOptions(), begun.config, self._systems)
         if begun.store_step is not None:
+            # What is left of a move that has come to its end.
+            shutil.rmtree(folder.moving, ignore_errors=True)
             return share.open(path, options, begun.store_step)
         if begun.keeps_old:
             folder.put_aside(path)
         # What is still there is of steps that will be made again.
         shutil.rmtree(path, ignore_errors=True)
         return share.create(path, options)
-
-    def _adopt_counts(self, counts: UpdateCounts) -> None:
-        """Count on from the store's last commit."""
-        try:
-            found = convert(OwnerState, dict(self._store.state)).counts
-        except JsonMistake as cause:
-            raise error(
-                "run-state",
-                f"the saved state of {self._store.folder} is not what this program writes: {cause}",
-                help="resume with the release of openwafer that wrote it, or from a checkpoint",
-            ) from cause
-        counts.num_updates.update(found.num_updates)
-        counts.num_averaged.update(found.num_averaged)
 
     def _updates_applied(self) -> None:
         if not self._waits_for_hooks:
@@ -194,7 +159,7 @@ class OwnedRecords:
     def _commit(self) -> None:
         stores = self._begun.stores
         if stores is not None:
-            state = OwnerState(VERSION, self._steps_done, stores, self._counts())
+            state = OwnerState(OWNER_VERSION, self._steps_done, stores, self._counts())
             self._store.commit_begin(self._steps_done, asdict(state))
 
     def begin_step(self, begun: BegunStep) -> None:

@@ -7,11 +7,13 @@ order of the data is one too.
 import base64
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import Count, JsonMistake, convert
 from openwafer.training.store.dtype_names import dtype_name, dtype_named
 from openwafer.training.store.json_state import Json
@@ -20,6 +22,7 @@ from openwafer.training.stream.link.updates import UpdateCounts
 VERSION = 5
 # Without what the last steps were undone for, the noise of gradients, and the stores of systems.
 FIRST_READ_VERSION = 2
+OWNER_VERSION: Literal[1] = 1
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,23 @@ class RunState:
 
 
 @dataclass(frozen=True)
+class OwnerState:
+    """What a commit of a system that does not lead keeps beside its records.
+
+    Attributes:
+        version: of what is written here.
+        steps_done: training steps behind it.
+        stores: those that commit as one with this.
+        counts: of the updates of its parameters.
+    """
+
+    version: Literal[1]
+    steps_done: Count
+    stores: StoreSet
+    counts: UpdateCounts
+
+
+@dataclass(frozen=True)
 class BufferState:
     """A buffer's value; ``data`` is its bytes in base64."""
 
@@ -96,11 +116,27 @@ def parse_run_state(state: Mapping[str, object]) -> RunState:
             )
         return convert(RunState, state)
     except JsonMistake as cause:
-        raise error(
-            "run-state",
-            f"the saved state of the run is not what this program writes: {cause}",
-            help="resume with the release of openwafer that wrote it",
-        ) from cause
+        raise _not_written_here("the run", cause) from cause
+
+
+def counts_of_owner(folder: Path, state: Mapping[str, object]) -> UpdateCounts:
+    """The counts in the state of a store that the first system does not have.
+
+    Raises:
+        OpenwaferError: ``run-state``.
+    """
+    try:
+        return convert(OwnerState, dict(state)).counts
+    except JsonMistake as cause:
+        raise _not_written_here(str(folder), cause) from cause
+
+
+def _not_written_here(what: str, cause: JsonMistake) -> OpenwaferError:
+    return error(
+        "run-state",
+        f"the saved state of {what} is not what this program writes: {cause}",
+        help="resume with the release of openwafer that wrote it, or from a checkpoint",
+    )
 
 
 class BufferWatch:

@@ -1,17 +1,19 @@
 """Reads the weights that a run has saved, one at a time, from its store or a checkpoint."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from openwafer.training.session.found_stores import open_found
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.saved_run import SavedRun, open_store
-from openwafer.training.store import ArraySpec, ParameterStore, Part, read_checkpoint
+from openwafer.training.session.saved_run import SavedRun
+from openwafer.training.store import ArraySpec, Part, read_checkpoint
 from openwafer.training.store.checkpoint_shards import ShardReader
 from openwafer.training.store.layout import KEPT_PARTS
+from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import slice_into, whole_name, whole_specs
 from openwafer.training.store.update_rules import (
     AVERAGE,
@@ -22,6 +24,7 @@ from openwafer.training.store.update_rules import (
 )
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import state_name
+from openwafer.training.stream.replicas.ownership import FIRST_RANK
 
 
 class SavedArrays(Protocol):
@@ -49,7 +52,7 @@ class _CheckpointArrays:
 
 
 class _StoreArrays:
-    def __init__(self, store: ParameterStore) -> None:
+    def __init__(self, store: Records) -> None:
         self._store = store
         # Where an array is, or its slices in their order: names, each with its record.
         self._homes: dict[Part, dict[str, list[tuple[str, str]]]] = {p: {} for p in KEPT_PARTS}
@@ -86,8 +89,9 @@ def saved_arrays(run: RunFolder, saved: SavedRun) -> Iterator[SavedArrays]:
     if saved.checkpoint is not None:
         yield checkpoint_arrays(saved.checkpoint)
         return
-    with open_store(run, read_only=True) as store:
-        yield _StoreArrays(store)
+    assert saved.found is not None
+    with closing(open_found(run, saved.found, FIRST_RANK)) as stores:
+        yield _StoreArrays(stores)
 
 
 class SavedWeights(Mapping[str, torch.Tensor]):

@@ -14,6 +14,7 @@ from openwafer.training.session.building import (
     stream_options,
 )
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.found_stores import FoundStores
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
@@ -83,7 +84,7 @@ def opened_to_read(
 
 
 def _store(planned: Planned, folder: RunFolder, saved: SavedRun, scratch: Path) -> ParameterStore:
-    if saved.checkpoint is None and planned.uses_disk and _has_records(folder, planned):
+    if planned.uses_disk and _has_records(folder, saved.found, planned):
         found = read_manifest(folder.store).catalog.layouts
         elsewhere = {(record, part): Tier.DISK for record in found for part in Part}
         return ParameterStore.open(
@@ -102,10 +103,12 @@ def _store(planned: Planned, folder: RunFolder, saved: SavedRun, scratch: Path) 
             return store
 
 
-def _has_records(folder: RunFolder, planned: Planned) -> bool:
-    """Whether the run's store cuts the weights into the records of the plan."""
-    found = read_manifest(folder.store).catalog.layouts
-    wanted = planned.plan.layouts
-    return found.keys() == wanted.keys() and all(
-        found[record].parts[Part.WEIGHTS] == wanted[record].parts[Part.WEIGHTS] for record in found
+def _has_records(folder: RunFolder, found: FoundStores | None, planned: Planned) -> bool:
+    """Whether the run's only store cuts the weights into the records of the plan."""
+    if found is None or found.stores is not None or not found.are_in_place:
+        return False
+    stored, wanted = read_manifest(folder.store).catalog.layouts, planned.plan.layouts
+    return stored.keys() == wanted.keys() and all(
+        stored[record].parts[Part.WEIGHTS] == wanted[record].parts[Part.WEIGHTS]
+        for record in stored
     )

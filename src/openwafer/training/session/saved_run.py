@@ -1,9 +1,8 @@
 """What a run has saved, and how a new process takes it up: from its store or from a checkpoint."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,29 +10,25 @@ from torch import nn
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.folder_lock import standing_still
+from openwafer.training.session.found_stores import FIRST_STORE, FoundStores, found_here
 from openwafer.training.session.run_folder import RunFolder, quoted
 from openwafer.training.session.run_state import RunState, StoreSet, parse_run_state
 from openwafer.training.store import (
-    ParameterStore,
     RecordLayout,
     list_checkpoints,
     load_checkpoint,
     read_checkpoint,
-    save_checkpoint,
 )
 from openwafer.training.store.checkpoint import NOT_WRITTEN, being_read, require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME
-from openwafer.training.store.manifest import manifests_of, read_manifest
-from openwafer.training.store.part_state import Tier
+from openwafer.training.store.manifest import manifests_of
 from openwafer.training.stream.assemble import (
     Planned,
     closed_on_error,
     create_store,
     execute,
-    reopen,
 )
 from openwafer.training.stream.execute.execution import Execution
-from openwafer.training.stream.replicas.ownership import dealing_of
 from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
 
 Result = TypeVar("Result")
@@ -47,18 +42,20 @@ class SavedRun:
         state: of the run at that step.
         checkpoint: the checkpoint's folder; ``None`` where the parameter store itself holds it.
         is_chosen: whether it need not be the newest: the store and later checkpoints are set aside.
+        found: the parameter stores that hold it, where there is no checkpoint.
     """
 
     state: RunState
     checkpoint: Path | None
     is_chosen: bool = False
+    found: FoundStores | None = None
 
 
 def find_newest(
     folder: RunFolder,
     *,
     with_store: bool = True,
-    step_of: Callable[[StoreSet], int | None] = lambda stores: None,
+    find: Callable[[StoreSet], FoundStores | None] | None = None,
 ) -> SavedRun | None:
     """The saved step to go on from: the store's last commit or a later checkpoint.
 
@@ -67,46 +64,32 @@ def find_newest(
     Args:
         folder: of the run.
         with_store: whether it may be the store's.
-        step_of: finds the step at which stores of several systems are opened, if they can be.
+        find: finds the stores of several systems; ``None`` looks for them on this host alone.
     """
-    found = _of_store(folder, step_of) if with_store else []
+    found = _of_stores(folder, find) if with_store else []
     found += [from_checkpoint(path) for path in list_checkpoints(folder.checkpoints)[-1:]]
     # Of two of the same step the first is taken: the store, which need not be written again.
     return max(found, key=lambda saved: saved.state.steps_done, default=None)
 
 
-def _of_store(folder: RunFolder, step_of: Callable[[StoreSet], int | None]) -> list[SavedRun]:
-    states = {step: parse_run_state(one.state) for step, one in manifests_of(folder.store).items()}
-    if not states:
-        return []
-    # The last is that of the last commit, if there was one.
-    *_, newest = states.values()
-    if newest.stores is None:
-        return [SavedRun(newest, None)]
-    step = step_of(newest.stores)
-    return [] if step is None else [SavedRun(states[step], None)]
-
-
-def on_same_stores(saved: SavedRun | None, planned: Planned, folder: RunFolder) -> SavedRun | None:
-    """A saved step that the stores of a plan can take up: a checkpoint, where records were dealt
-    to systems in another way.
-
-    Raises:
-        OpenwaferError: ``run-stores-dealt``, where there is no checkpoint.
-    """
-    if saved is None or saved.checkpoint is not None or saved.state.stores is None:
-        return saved
-    if saved.state.stores.dealing == dealing_of(planned.plan.layouts, planned.owners):
-        return saved
-    checkpoints = list_checkpoints(folder.checkpoints)
-    if not checkpoints:
-        raise error(
-            "run-stores-dealt",
-            f"the stores of {saved.state.stores.size} systems have records of which each system "
-            "would have others by now, and there is no checkpoint",
-            help="go on with the device_memory and streaming that the run had",
-        )
-    return from_checkpoint(checkpoints[-1])
+def _of_stores(
+    folder: RunFolder, find: Callable[[StoreSet], FoundStores | None] | None
+) -> list[SavedRun]:
+    # Stores whose records were to move hold no later step than those they move to.
+    for path in (folder.store, folder.moving_store_of(FIRST_STORE)):
+        manifests = manifests_of(path)
+        states = {step: parse_run_state(one.state) for step, one in manifests.items()}
+        if states:
+            # The last is that of the last commit, if there was one.
+            *_, newest = states.values()
+            if newest.stores is None or find is None:
+                found = found_here(folder, newest.stores)
+            else:
+                found = find(newest.stores) or []
+            if isinstance(found, FoundStores):
+                state = replace(states[found.step], counts=found.counts)
+                return [SavedRun(state, None, found=found)]
+    return []
 
 
 def read_newest(folder: RunFolder, read: Callable[[SavedRun], Result]) -> Result:
@@ -172,7 +155,7 @@ def _set_aside(folder: RunFolder, step: int) -> None:
     """Move the store, and the checkpoints of later steps, out of the way; delete nothing."""
     checkpoints = list_checkpoints(folder.checkpoints)
     later = [path for path in checkpoints if read_checkpoint(path).step > step]
-    for path in (folder.store, *later):
+    for path in (folder.store, folder.moving, *later):
         folder.put_aside(path)
 
 
@@ -183,16 +166,7 @@ def restore_execution(
     folder: RunFolder,
     replicas: Replicas | None = None,
 ) -> Execution:
-    """Execute a plan over the saved arrays, whatever plan and tier they were saved under."""
-    is_shared = replicas is not None and replicas.asking is not None
-    if saved.checkpoint is None and (
-        saved.state.stores is not None
-        or (planned.uses_disk and not is_shared and _has_all(folder.store, planned))
-    ):
-        step = None if saved.state.stores is None else saved.state.steps_done
-        execution = reopen(model, planned, folder=folder.store, replicas=replicas, step=step)
-        planned.updater.counts = saved.state.counts.copy()
-        return execution
+    """Execute a plan over a checkpoint, whatever plan and tier it was saved under."""
     checkpoint = to_restore(saved, planned.plan.layouts, folder)
     with closed_on_error(create_store(planned, folder.store)) as store:
         replicas = over(store, planned.plan.layouts, replicas)
@@ -206,47 +180,15 @@ def restore_execution(
 
 
 def to_restore(saved: SavedRun, layouts: Mapping[str, RecordLayout], folder: RunFolder) -> Path:
-    """The saved arrays as a checkpoint that has all records, with no store in their way."""
-    if saved.checkpoint is None:
-        saved = SavedRun(saved.state, _to_checkpoint(saved.state, folder))
+    """A checkpoint that has all records of a run, with no store in its way."""
     assert saved.checkpoint is not None
     # Before anything is moved or deleted: a config may describe another model by now.
     require_fit(read_checkpoint(saved.checkpoint), layouts.values())
     if saved.is_chosen:
         _set_aside(folder, saved.state.steps_done)
     # What is still there is no newer than the checkpoint.
-    shutil.rmtree(folder.store, ignore_errors=True)
+    folder.delete_stores()
     return saved.checkpoint
-
-
-def _has_all(store_folder: Path, planned: Planned) -> bool:
-    """Whether a store has the records of a plan, all of them."""
-    return dict(read_manifest(store_folder).catalog.layouts) == dict(planned.plan.layouts)
-
-
-def _to_checkpoint(state: RunState, folder: RunFolder) -> Path:
-    """Save a store's commit as a checkpoint, which fits any records and any tier."""
-    with open_store(folder) as store:
-        return save_checkpoint(
-            store,
-            folder.checkpoints,
-            state.steps_done,
-            state.to_json(),
-            num_updates=state.counts.num_updates,
-        )
-
-
-def open_store(folder: RunFolder, *, read_only: bool = False) -> ParameterStore:
-    """Open a run's store on disk, with room for two of its largest records."""
-    catalog = read_manifest(folder.store).catalog
-    layouts = catalog.layouts.values()
-    largest = max(sum(layout.part_bytes(part) for part in layout.parts) for layout in layouts)
-    return ParameterStore.open(
-        folder.store,
-        placement=dict.fromkeys(catalog.placement, Tier.DISK),
-        ring_bytes=2 * largest,
-        read_only=read_only,
-    )
 
 
 @contextmanager

@@ -38,7 +38,6 @@ from openwafer.training.session.pipelined.plan import (
 )
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
-from openwafer.training.session.run_state import StoreSet
 from openwafer.training.session.saved_model import opened_to_read
 from openwafer.training.session.saved_run import (
     SavedRun,
@@ -47,7 +46,7 @@ from openwafer.training.session.saved_run import (
     naming_checkpoints,
     read_newest,
 )
-from openwafer.training.session.shared_stores import step_finder
+from openwafer.training.session.shared_stores import StoreFinder
 from openwafer.training.session.sparse_products import with_kept_products
 from openwafer.training.session.systems import Systems, require_alone
 from openwafer.training.session.training_loop import TrainResult, train
@@ -179,7 +178,7 @@ class Session:
         self.folder.require_run()
         with self._leading(), self._held():
             if checkpoint is None:
-                return self._train(find_newest(self.folder, step_of=self._step_finder()))
+                return self._train(self._newest())
             return self._train(from_checkpoint(checkpoint, is_chosen=True))
 
     def evaluate(self, num_batches: int | None = None) -> float:
@@ -276,13 +275,16 @@ class Session:
                 )
             yield run
 
-    def _step_finder(self) -> Callable[[StoreSet], int | None]:
-        def say(warning: Diagnostic) -> None:
-            text = render(warning)
-            RunLog(self.folder.log).write(text)
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-        return step_finder(self.config, self.folder, self._systems, say)
+    def _newest(self) -> SavedRun | None:
+        """The step to go on from; where stores that hold a newer one are of no use, it is said."""
+        finder = StoreFinder(self.folder, self._systems)
+        saved = find_newest(self.folder, find=finder.find)
+        if saved is None or saved.found is None:
+            for warning in finder.warnings:
+                text = render(warning)
+                RunLog(self.folder.log).write(text)
+                self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        return saved
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
         with self._opened(saved) as run:

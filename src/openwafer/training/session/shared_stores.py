@@ -4,18 +4,23 @@ Each system's store commits by itself, once all are ready, so that all of them c
 step at least; see docs/decisions/0020-a-record-has-one-owner.md.
 """
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
 from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.found_stores import (
+    FoundStores,
+    found_here,
+    located,
+    seen_stores,
+)
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import StoreSet
-from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.session.systems import Systems
-from openwafer.training.store.manifest import manifests_of
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.replicas.ownership import dealing_of
@@ -23,58 +28,61 @@ from openwafer.training.stream.replicas.ownership import dealing_of
 
 @dataclass(frozen=True)
 class FindStores:
-    """The leader wants to know which steps each system's store holds.
+    """The leader wants to know which of some stores each system sees.
 
     Attributes:
         folder: of the run.
-        stores: the store is to be one of these.
+        stores: the stores are these.
     """
 
     folder: Path
     stores: StoreSet
 
 
-def tell_steps(systems: Systems, asked: FindStores) -> int | None:
-    """The newest step that the stores of all systems hold, if there is one; all call this."""
-    folder = RunFolder(asked.folder).store_of(systems.rank)
-    wanted = asdict(asked.stores)
-    own = {
-        step
-        for step, manifest in manifests_of(folder).items()
-        if manifest.state.get("stores") == wanted
-    }
-    found = systems.gathered(own, "which steps its store holds")
-    common = set.intersection(*(steps for steps in found if isinstance(steps, set)))
-    return max(common, default=None)
+def tell_stores(systems: Systems, asked: FindStores) -> FoundStores | list[int]:
+    """Where the stores are, or those that no system sees; all call this."""
+    own = seen_stores(RunFolder(asked.folder), asked.stores)
+    seen = systems.gathered(own, "which stores it sees")
+    return located(asked.stores, [found for found in seen if isinstance(found, dict)])
 
 
-def step_finder(
-    config: RunConfig,
-    folder: RunFolder,
-    systems: Systems | None,
-    say: Callable[[Diagnostic], None],
-) -> Callable[[StoreSet], int | None]:
-    """What finds the step at which the stores of a run are opened; ``None`` for a checkpoint's.
+class StoreFinder:
+    """Finds the stores of several systems, on all hosts of a run.
 
     Args:
-        config, folder: of the run.
+        folder: of the run.
         systems: those of the run; ``None`` where there is one.
-        say: is told why stores are of no use.
+
+    Attributes:
+        warnings: why stores are of no use.
     """
 
-    def find(stores: StoreSet) -> int | None:
-        size = 1 if systems is None else systems.size
-        if systems is None or not config.shares_store or size != stores.size:
-            say(_not_used(stores, f"systems is {size} and store_systems {config.store_systems}"))
-            return None
-        asked = FindStores(folder.path.absolute(), stores)
-        systems.ask(asked)
-        step = tell_steps(systems, asked)
-        if step is None:
-            say(_not_used(stores, "some of them are not there, or have no step in common"))
-        return step
+    def __init__(self, folder: RunFolder, systems: Systems | None) -> None:
+        self._folder = folder
+        self._systems = systems
+        self.warnings: list[Diagnostic] = []
 
-    return find
+    def find(self, stores: StoreSet) -> FoundStores | None:
+        """Where all of them are, if they can be opened at one step."""
+        if self._systems is None:
+            found, hosts = found_here(self._folder, stores), [socket.gethostname()]
+        else:
+            asked = FindStores(self._folder.path.absolute(), stores)
+            self._systems.ask(asked)
+            found = tell_stores(self._systems, asked)
+            hosts = [rank.host for rank in self._systems.ranks]
+        if isinstance(found, FoundStores):
+            return found
+        self.warnings.append(_not_used(stores, self._missing(found, hosts)))
+        return None
+
+    def _missing(self, missing: Sequence[int], hosts: Sequence[str]) -> str:
+        if not missing:
+            return "they have no step in common"
+        names = ", ".join(self._folder.store_of(index).name for index in missing)
+        is_missing = "is" if len(missing) == 1 else "are"
+        where = ", ".join(dict.fromkeys(hosts))
+        return f"{names} {is_missing} not in {self._folder.path} on {where}"
 
 
 def _not_used(stores: StoreSet, reason: str) -> Diagnostic:
@@ -87,19 +95,12 @@ def _not_used(stores: StoreSet, reason: str) -> Diagnostic:
     )
 
 
-def store_set(config: RunConfig, planned: Planned, saved: SavedRun | None) -> StoreSet | None:
-    """What the stores of a run commit as: as those that are opened, or as new ones.
-
-    Args:
-        config: of the run.
-        planned: the plan.
-        saved: where the run goes on, if it does; a checkpoint names no stores.
-    """
+def store_set(config: RunConfig, planned: Planned) -> StoreSet | None:
+    """What new stores of a run commit as, where there are several."""
     if not (config.shares_store and planned.uses_disk):
         return None
     dealing = dealing_of(planned.plan.layouts, planned.owners)
-    opened = None if saved is None else saved.state.stores
-    return opened or StoreSet(uuid4().hex, config.systems, dealing)
+    return StoreSet(uuid4().hex, config.systems, dealing)
 
 
 def store_options(

@@ -103,7 +103,7 @@ class ParameterStore:
         `store-format`, `store-step`, `store-file-size`, `store-corrupt`, `store-placement`.
         """
         if read_only:
-            opened, manifest = StoreFolder.open_read_only(folder, options.file_io)
+            opened, manifest = StoreFolder.open_read_only(folder, options.file_io, step)
         else:
             opened, manifest = StoreFolder.open(folder, options.file_io, step)
         catalog = manifest.catalog

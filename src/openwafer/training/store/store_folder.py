@@ -76,9 +76,11 @@ class StoreFolder:
         return cls(path, lock, file), manifest
 
     @classmethod
-    def open_read_only(cls, path: Path, file_io: FileIo) -> tuple["StoreFolder", Manifest]:
-        """Read a folder's manifest and open its file for reading, without a lock."""
-        manifest = read_manifest(path)
+    def open_read_only(
+        cls, path: Path, file_io: FileIo, step: int | None
+    ) -> tuple["StoreFolder", Manifest]:
+        """Read a folder's manifest, or that of a step, and open its file to read; lock nothing."""
+        manifest = read_manifest(path) if step is None else _manifest_at(path, step)
         num_bytes = manifest.catalog.file_plan.num_bytes
         file = StoreFile.open(path / FILE_NAME, num_bytes, file_io, os.O_RDONLY)
         return cls(path, None, file), manifest
@@ -114,7 +116,18 @@ def _settle_on(path: Path, step: int) -> None:
 
     Bytes of another step that was ready are overwritten from here on.
     """
-    found, ready = manifests_of(path), path / READY_NAME
+    ready = path / READY_NAME
+    _manifest_at(path, step)
+    is_committed = (path / MANIFEST_NAME).exists() and read_manifest(path).step == step
+    if is_committed:
+        ready.unlink(missing_ok=True)
+    else:
+        ready.replace(path / MANIFEST_NAME)
+    sync_path(path)
+
+
+def _manifest_at(path: Path, step: int) -> Manifest:
+    found = manifests_of(path)
     if step not in found:
         steps = ", ".join(map(str, sorted(found))) or "none"
         raise error(
@@ -122,12 +135,7 @@ def _settle_on(path: Path, step: int) -> None:
             f"the parameter store {path} does not hold step {step}, but {steps}",
             help="go on from a checkpoint",
         )
-    is_committed = (path / MANIFEST_NAME).exists() and read_manifest(path).step == step
-    if is_committed:
-        ready.unlink(missing_ok=True)
-    else:
-        ready.replace(path / MANIFEST_NAME)
-    sync_path(path)
+    return found[step]
 
 
 def _refuse_committed_store(path: Path) -> None:

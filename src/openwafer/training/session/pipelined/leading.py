@@ -1,6 +1,5 @@
 """The system that leads a run in stages: it has the first stage, the tokens and the checkpoints."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -138,7 +137,7 @@ def lead_stages(
         updater.counts = saved_run.state.counts.copy()
     else:
         # Nothing was saved, so what lies in the store's place was never promised to anyone.
-        shutil.rmtree(folder.store, ignore_errors=True)
+        folder.delete_stores()
         fill = initial(weights, updater)
     systems.begin(BegunStages(config, planned.vocab_size, stages, updater.counts.copy()))
     group = systems.replicas.weights

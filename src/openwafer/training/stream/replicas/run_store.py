@@ -14,8 +14,7 @@ import torch
 
 from openwafer.training.collectives.group import Group, Pending
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.parameter_store import ParameterStore
-from openwafer.training.store.record_access import LentParts
+from openwafer.training.store.record_access import LentParts, Records
 
 TAG: Final = 0
 
@@ -63,7 +62,7 @@ class RunStore:
 
     def __init__(
         self,
-        own: ParameterStore,
+        own: Records,
         layouts: Mapping[str, RecordLayout],
         owners: Mapping[str, int],
         asking: Asking,
@@ -182,7 +181,7 @@ class _Copy:
         self._memory = {}
 
 
-def serve(store: ParameterStore, group: Group, asked: LendParts | TakeParts, leader: int) -> None:
+def serve(store: Records, group: Group, asked: LendParts | TakeParts, leader: int) -> None:
     """Do what the leader asks of an owner.
 
     Raises:
