@@ -91,7 +91,8 @@ def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
 
 def test_several_systems_like_this_one_are_foretold_twice(tmp_path: Path) -> None:
     tiny = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
-    asked = ("--system", "this", "--systems", 2, "--link", "20MB")
+    first = ("--set", "store_systems=first")
+    asked = (*first, "--system", "this", "--systems", 2, "--link", "20MB")
     done = run_command("plan", SMALL, *tiny, *asked, "--json", tmp_path / "plan.json")
     assert "limit    a step waits longest for links between systems\n" in done.out
     plan = json.loads((tmp_path / "plan.json").read_text())["plan"]
@@ -105,12 +106,13 @@ def test_several_systems_like_this_one_are_foretold_twice(tmp_path: Path) -> Non
     ("changed", "told"),
     [
         ("reduction=fast", "gradients that the library adds (reduction: fast)"),
-        ("store_systems=all", "a store on all systems (store_systems: all)"),
+        ("store_systems=auto", "a store on all systems (store_systems: all)"),
     ],
 )
 def test_a_step_that_is_not_modelled_is_not_foretold(changed: str, told: str) -> None:
-    tiny = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}", "--set", changed)
-    done = run_command("plan", SMALL, *tiny, "--system", "this", "--systems", 2)
+    tiny = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
+    changes = ("--set", "store_systems=first", "--set", changed)
+    done = run_command("plan", SMALL, *tiny, *changes, "--system", "this", "--systems", 2)
     assert f"the time of a step on 2 systems is not foretold for {told}" in done.err
     assert "several systems" not in done.out
 

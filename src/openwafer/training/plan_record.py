@@ -192,6 +192,19 @@ class PipelineUse:
 
 
 @dataclass(frozen=True)
+class StoreUse:
+    """Where the parameter store of several systems is.
+
+    Attributes:
+        is_shared: whether each of them has a share of the records, and not the first one all.
+        reason: why.
+    """
+
+    is_shared: bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class PlanRecord:
     """The plan of a run. Predictions that were not made, and limits not probed, are None.
 
@@ -200,9 +213,10 @@ class PlanRecord:
     gradients and waits `kept_step_bytes`; elsewhere there are no such steps. `step_flops` are those
     of matrix products, convolutions and attentions, recomputed ones included. `experts` is None
     where none stream one by one, `sparse` where no weight is sparse. Of several `systems`, figures
-    are those of the one that has the store. Where each has a stage, `pipeline` says which; the
-    peak is that of the largest then, and all else is of all of them together. `origins` says where
-    each predicted or measured figure comes from, by the name of its field.
+    are those of the first, and `stores` says which have the parameter store. Where each has a
+    stage, `pipeline` says which; the peak is that of the largest then, and all else is of all of
+    them together. `origins` says where each predicted or measured figure comes from, by the name
+    of its field.
     """
 
     mode: Mode
@@ -223,4 +237,5 @@ class PlanRecord:
     sparse: SparseUse | None = None
     systems: int = 1
     pipeline: PipelineUse | None = None
+    stores: StoreUse | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)

@@ -4,10 +4,11 @@ import io
 import re
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from openwafer.figures import Origin
-from openwafer.training.plan_record import Limit, Mode, PlanRecord, StepBytes
+from openwafer.training.plan_record import Limit, Mode, PlanRecord, StepBytes, StoreUse
 from openwafer.training.session import show_plan
 
 PLAN = PlanRecord(
@@ -60,6 +61,15 @@ def test_a_step_that_waits_for_the_disk_is_shown_with_the_rate_of_the_disk() -> 
 def test_the_time_on_several_systems_is_unknown_until_they_meet() -> None:
     plan = replace(PLAN, systems=2, predicted_step_seconds=None, step_limit=None)
     assert time_of(plan).startswith("not predicted: the other systems are not here")
+
+
+@pytest.mark.parametrize(
+    ("is_shared", "told"),
+    [(True, "all systems have a share: why"), (False, "the first system has all: why")],
+)
+def test_who_has_the_store_of_several_systems_is_shown(is_shared: bool, told: str) -> None:
+    plan = replace(PLAN, systems=2, stores=StoreUse(is_shared, "why"))
+    assert fact_of(plan, "store") == told
 
 
 def test_a_step_that_computes_is_shown_without_the_rate_of_the_disk() -> None:

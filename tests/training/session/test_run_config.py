@@ -42,6 +42,28 @@ def test_a_resolved_config_reads_back_as_itself() -> None:
     assert read(to_yaml(config)) == config
 
 
+IMP = "sparsity={sparsity: 0.75, algorithm: imp, update: {freq: 2}, rewind_step: 0}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stores", "reason"),
+    [
+        (("systems=2",), "all", "store_systems is auto, and nothing wants one store"),
+        (("systems=2", "store_systems=first"), "first", "store_systems is first"),
+        (("systems=2", "streaming.mode=pipelined"), "first", "each system has the records of"),
+        (("systems=2", IMP), "first", "rewind_step goes back in one store alone"),
+        ((), "first", "there is one system"),
+    ],
+)
+def test_several_systems_share_the_store_unless_something_wants_one(
+    overrides: tuple[str, ...], stores: str, reason: str
+) -> None:
+    config = read(SHORT, *overrides)
+    assert config.chosen_stores.systems == stores
+    assert config.chosen_stores.reason.startswith(reason)
+    assert config.shares_store == (stores == "all")
+
+
 def test_a_run_is_named_after_its_file(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SHORT)
     assert load_config(tmp_path / "small.yaml").path == Path("runs/small")

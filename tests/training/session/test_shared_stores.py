@@ -1,6 +1,7 @@
 """Runs whose parameter store is dealt to all systems, against one store and the plain loop."""
 
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -55,9 +56,12 @@ MESSAGES_BYTES = 4096
 def shared_config(
     data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM, **changes: Any
 ) -> RunConfig:
-    """A clipped run with dropout and tied embeddings, whose micro-batches deal out unevenly."""
+    """A clipped run with dropout and tied embeddings, whose micro-batches deal out unevenly.
+
+    Several systems share its store unless they are told otherwise.
+    """
     config = replace(tiny_config(data, folder, tier), model=TIED, batch=BATCH, clip_norm=0.1)
-    return replace(config, store_systems=StoreSystems.ALL, **changes)
+    return replace(config, **changes)
 
 
 def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
@@ -262,13 +266,22 @@ def test_a_loss_that_is_not_finite_leaves_the_steps_before_it_in_a_checkpoint(
         pool.train(replace(config, optimizer=optimizer), 2)
 
 
-def test_the_memory_of_a_host_bounds_the_stores_of_its_systems(
+def test_what_fits_one_store_on_a_host_fits_several_and_no_more_does(
     data: TinyData, tmp_path: Path
 ) -> None:
     config = shared_config(data, tmp_path, systems=2)
-    streaming = replace(config.streaming, host_memory=100_000)
-    with pytest.raises(OpenwaferError, match=r"the store may use 50,000 bytes of host memory"):
-        Session(replace(config, streaming=streaming), console=quiet()).plan()
+
+    def plan(stores: StoreSystems, host_memory: int) -> None:
+        streaming = replace(config.streaming, host_memory=host_memory)
+        asked = replace(config, store_systems=stores, streaming=streaming)
+        Session(asked, console=quiet()).plan()
+
+    with pytest.raises(OpenwaferError, match="store-too-large") as found:
+        plan(StoreSystems.FIRST, 1000)
+    [needed] = re.findall(r"need ([\d,]+) bytes", str(found.value))
+    plan(StoreSystems.AUTO, int(needed.replace(",", "")))
+    with pytest.raises(OpenwaferError, match="store-too-large"):
+        plan(StoreSystems.AUTO, int(needed.replace(",", "")) - 1)
 
 
 NUM_LONG_STEPS = 20

@@ -22,6 +22,7 @@ from openwafer.training.sparsity.masks import Cycling, EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.mixture_runs import MIXTRAL, mixture_config
 from tests.training.session.tiny_runs import (
@@ -46,8 +47,12 @@ BATCH = BatchConfig(size=10, sequence_length=12, micro_batches=5)
 
 
 def tied_config(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
-    """A clipped run with dropout and tied embeddings, whose micro-batches deal out unevenly."""
-    return replace(tiny_config(data, folder, tier), model=TIED, batch=BATCH, clip_norm=0.1)
+    """A clipped run with dropout and tied embeddings, whose micro-batches deal out unevenly.
+
+    The first system has the store; for shares of it, see ``test_shared_stores``.
+    """
+    config = replace(tiny_config(data, folder, tier), model=TIED, batch=BATCH, clip_norm=0.1)
+    return replace(config, store_systems=StoreSystems.FIRST)
 
 
 def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:

@@ -9,7 +9,6 @@ from openwafer.training.stream.replicas.ownership import (
     HostMemory,
     StoreSystems,
     fair_bytes,
-    fullest_share,
     owners_of,
     share_of,
 )
@@ -56,10 +55,15 @@ def test_the_largest_come_first() -> None:
 def test_the_first_rank_may_have_all() -> None:
     layouts = records_of([1024, 5120, 2048])
     assert set(owners_of(layouts, 3, StoreSystems.FIRST).values()) == {0}
-    assert fullest_share(layouts, 3, StoreSystems.FIRST) == layouts
 
 
-def test_ranks_of_one_host_share_its_memory() -> None:
+def test_ranks_of_one_host_share_its_memory_by_what_they_hold() -> None:
     hosts = [HostMemory("a", 1000), HostMemory("a", 1000), HostMemory("b", 500)]
-    assert fair_bytes(hosts, None) == (400, 400, 400)
-    assert fair_bytes(hosts, 600) == (300, 300, 600)
+    assert fair_bytes(hosts, None, [10, 30, 20]) == (200, 600, 400)
+    assert fair_bytes(hosts, 600, [10, 30, 20]) == (150, 450, 600)
+
+
+def test_a_rank_without_records_needs_no_memory() -> None:
+    hosts = [HostMemory("a", 1000)] * 2
+    assert fair_bytes(hosts, None, [10, 0]) == (800, 0)
+    assert fair_bytes(hosts, None, [0, 0]) == (0, 0)

@@ -52,7 +52,6 @@ from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.held_gradients import HeldGradients
-from openwafer.training.stream.replicas.ownership import fair_bytes
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
@@ -260,9 +259,7 @@ def stream_options(
     streaming = config.streaming
     chosen = streaming.activations
     by_layer = chosen if isinstance(chosen, dict) else {}
-    store_bytes: tuple[int, ...] = ()
-    if measured is not None and config.shares_store:
-        store_bytes = fair_bytes(measured.hosts, streaming.host_memory)
+    stores = config.chosen_stores
     return StreamOptions(
         device=streaming.device,
         device_memory_bytes=config.device_memory,
@@ -280,8 +277,9 @@ def stream_options(
         # Code of a user's own may count its calls where nobody sees it.
         may_speculate=config.keeps_gradients and not isinstance(config.model, UserModule),
         systems=config.systems,
-        store_systems=config.store_systems,
-        store_bytes=store_bytes,
+        store_systems=stores.systems,
+        store_reason=stores.reason,
+        hosts=measured.hosts if measured is not None and config.shares_store else (),
         network=None if measured is None else measured.network,
         store=store,
     )

@@ -24,7 +24,7 @@ from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import WrittenSparsity, sparsity_groups
 from openwafer.training.stream.plan.placement import StoreTier
-from openwafer.training.stream.replicas.ownership import StoreSystems
+from openwafer.training.stream.replicas.ownership import StoreChoice, StoreSystems
 
 WARM_UP_SHARE = 20
 MAX_WARM_UP_STEPS = 1000
@@ -180,7 +180,8 @@ class RunConfig:
                 On the CPU the bits do not depend on how many there are.
         reduction: how systems add gradients: ordered, as a loop on one device does, or fast, in an
                 order of the library's that depends on how many there are.
-        store_systems: which systems have the parameter store: all, a share each, or the first.
+        store_systems: which systems have the parameter store: all, a share each, or the first;
+                auto is all, unless something else in the config wants the first.
         systems_timeout: seconds after which a system that says nothing counts as lost; one that
                 ends is noticed at once.
     """
@@ -214,7 +215,7 @@ class RunConfig:
     trace_steps: tuple[int, ...] = (3, 4, 5)
     systems: int = 1
     reduction: Reduction = Reduction.ORDERED
-    store_systems: StoreSystems = StoreSystems.FIRST
+    store_systems: StoreSystems = StoreSystems.AUTO
     systems_timeout: float = 600.0
 
     def __post_init__(self) -> None:
@@ -345,7 +346,21 @@ class RunConfig:
     @property
     def shares_store(self) -> bool:
         """Whether several systems have records in their stores."""
-        return self.systems > 1 and self.store_systems is StoreSystems.ALL
+        return self.systems > 1 and self.chosen_stores.systems is StoreSystems.ALL
+
+    @property
+    def chosen_stores(self) -> StoreChoice:
+        """What ``store_systems`` comes to: nothing but the config has a part in it."""
+        if self.store_systems is not StoreSystems.AUTO:
+            return StoreChoice(self.store_systems, f"store_systems is {self.store_systems}")
+        groups = () if self.sparsity is None else sparsity_groups(self.sparsity)
+        if self.systems == 1:
+            return StoreChoice(StoreSystems.FIRST, "there is one system")
+        if self.streaming.mode is Mode.PIPELINED:
+            return StoreChoice(StoreSystems.FIRST, "each system has the records of its stage")
+        if any(group.rewind_step is not None for group in groups):
+            return StoreChoice(StoreSystems.FIRST, "rewind_step goes back in one store alone")
+        return StoreChoice(StoreSystems.ALL, "store_systems is auto, and nothing wants one store")
 
     @property
     def keeps_gradients(self) -> bool:

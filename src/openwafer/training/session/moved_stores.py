@@ -27,10 +27,10 @@ from openwafer.training.store import ParameterStore, RecordLayout, save_checkpoi
 from openwafer.training.store.joined_stores import JoinedStores
 from openwafer.training.store.layout import KEPT_PARTS
 from openwafer.training.store.manifest import MANIFEST_NAME, READY_NAME, read_manifest
+from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.store.record_access import Records
 from openwafer.training.stream.assemble import (
     Planned,
-    closed_on_error,
     create_store,
     execute,
     reopen,

@@ -24,6 +24,7 @@ from openwafer.training.plan_record import (
     PlanRecord,
     SparseUse,
     StepBytes,
+    StoreUse,
 )
 
 PLAIN_WIDTH = 140
@@ -105,6 +106,11 @@ def _row(layers: list[PlannedLayer]) -> tuple[str, ...]:
     )
 
 
+def _stores(use: StoreUse) -> str:
+    where = "all systems have a share" if use.is_shared else "the first system has all"
+    return f"{where}: {use.reason}"
+
+
 def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
     peak, budget = plan.predicted_peak_bytes, plan.device_budget_bytes
     held = f"{format_bytes(peak)} of {format_bytes(budget)} ({format_share(peak / budget)})"
@@ -120,9 +126,9 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
     if plan.pipeline is not None:
         facts.insert(1, ("stages", _bubble(plan.pipeline)))
     elif plan.systems > 1:
-        facts.insert(
-            1, ("systems", f"{plan.systems}; what follows is of the first, with the store")
-        )
+        facts.insert(1, ("systems", f"{plan.systems}; what follows is of the first"))
+        if plan.stores is not None:
+            facts.insert(2, ("store", _stores(plan.stores)))
     if plan.undone_step_bytes is not None and plan.kept_step_bytes is not None:
         facts.append(("if clipped", f"{_traffic(plan.undone_step_bytes)}, as it is run again"))
         facts.append(("if often so", f"{_traffic(plan.kept_step_bytes)}, as gradients are kept"))

@@ -23,9 +23,9 @@ from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.store import ParameterStore, Part, StoreOptions, Tier
 from openwafer.training.store.checkpoint import require_match
 from openwafer.training.store.manifest import read_manifest
+from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.stream.assemble import (
     Planned,
-    closed_on_error,
     create_store,
     execute,
     plan_run,

@@ -22,9 +22,9 @@ from openwafer.training.store import (
 from openwafer.training.store.checkpoint import NOT_WRITTEN, being_read, require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME
 from openwafer.training.store.manifest import manifests_of
+from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.stream.assemble import (
     Planned,
-    closed_on_error,
     create_store,
     execute,
 )

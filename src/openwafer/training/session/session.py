@@ -56,6 +56,7 @@ from openwafer.training.stream.execute.step_hooks import StepHook, each
 from openwafer.training.stream.plan.events.measured import MeasuredStep, measure_step
 
 Result = TypeVar("Result")
+SET_FIRST = "; with store_systems=first it is told for the store on one"
 
 
 class Session:
@@ -122,7 +123,8 @@ class Session:
                 Severity.WARNING,
                 "systems-unmodelled",
                 f"the time of a step on {self.config.systems} systems is not foretold for {more}",
-                help="train for a few steps, and see their seconds in metrics.jsonl",
+                help="train for a few steps, and see their seconds in metrics.jsonl"
+                + (SET_FIRST if self.config.shares_store else ""),
             )
         return planned.report, measure_step(
             planned.plan,

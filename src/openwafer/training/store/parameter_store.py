@@ -5,7 +5,7 @@ The design and its reasons are told in docs/design/parameter-store.md.
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -419,3 +419,11 @@ def _require_consistent(
         f"the loan of record {record!r} {problem}",
         help="borrow the parts that are to be overwritten, and not read-only",
     )
+
+
+@contextmanager
+def closed_on_error(store: ParameterStore) -> Iterator[ParameterStore]:
+    """Context that closes a store if the block raises, and leaves it open otherwise."""
+    with ExitStack() as stack:
+        yield stack.enter_context(store)
+        stack.pop_all()

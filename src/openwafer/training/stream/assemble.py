@@ -1,7 +1,7 @@
 """From a model, an optimizer and a device budget to a planned execution."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,11 +12,11 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
-from openwafer.training.plan_record import Activations, Mode, PlanRecord, SparseUse
+from openwafer.training.plan_record import Activations, Mode, PlanRecord, SparseUse, StoreUse
 from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
-from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.store.parameter_store import ParameterStore, Tier, closed_on_error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.call_kinds import Members, call_kind
 from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
@@ -49,7 +49,8 @@ from openwafer.training.stream.plan.placement import (
     StorePlacement,
     StoreTier,
     merged,
-    place_shares,
+    on_first_host,
+    place,
 )
 from openwafer.training.stream.plan.refused_models import check_gradients_are_dense, refuse_uses
 from openwafer.training.stream.plan.refused_systems import refuse_systems
@@ -68,8 +69,8 @@ from openwafer.training.stream.replicas.ownership import (
     StoreShare,
     StoreSystems,
     fair_bytes,
-    fullest_share,
     owners_of,
+    received_share,
     share_of,
 )
 from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
@@ -103,9 +104,8 @@ class StreamOptions:
         systems_timeout_seconds: after which a silent rank of a user's own loop counts as lost; rank
             0, which may wait for another one, after twice as long.
         averages_gradients: whether gradients of such a loop are the ranks' mean, not their sum.
-        store_systems: which of them have records in their stores.
-        store_bytes: host memory for the store of each of those ranks, where it is known what they
-            have; empty where all are on this host.
+        store_systems, store_reason: which of them have records in their stores, and why.
+        hosts: of those ranks, where it is known; empty where all are on this one.
         network: how fast weights and gradients pass between them, where that is known.
         store: options of the store.
     """
@@ -129,7 +129,8 @@ class StreamOptions:
     systems_timeout_seconds: float = 600.0
     averages_gradients: bool = False
     store_systems: StoreSystems = StoreSystems.FIRST
-    store_bytes: tuple[int, ...] = ()
+    store_reason: str = "the lines of a loop reach one store"
+    hosts: tuple[HostMemory, ...] = ()
     network: NetworkRates | None = None
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
 
@@ -200,7 +201,7 @@ class Planned:
             self.updater,
             self.device,
             allocation,
-            Beside(self.folder, self.options.network),
+            Beside(self.folder, self._network),
         )
         if self.options.systems > 1 and self.options.network is None:
             predicted = replace(predicted, time=None)
@@ -208,6 +209,15 @@ class Planned:
         # Trials bring in what of the libraries a step uses.
         grown = 0 if before is None or after is None else max(after - before, 0)
         return self._described(predicted, grown)
+
+    @property
+    def _network(self) -> NetworkRates | None:
+        """How fast records pass, of which nobody receives its own."""
+        network = self.options.network
+        if network is None:
+            return None
+        received = received_share(self.plan.layouts, self.owners, self.options.systems)
+        return replace(network, weights=network.weights / received)
 
     @cached_property
     def outline(self) -> PlanRecord:
@@ -227,11 +237,13 @@ class Planned:
         )
 
     def _bytes_of(self, plan: StreamPlan) -> PlannedBytes:
+        here = on_first_host(self.placements, self.options.hosts)
+        placement = merged(here)
         return bytes_of(
             plan,
-            self.placement,
+            placement,
             self.timing,
-            ring_bytes=self.ring_bytes,
+            ring_bytes=placement.ring_bytes + len(here) * self._lent_bytes,
             commits_steps=self.options.commits_steps,
             speculates=self.speculates,
         )
@@ -248,7 +260,11 @@ class Planned:
             peak = host_peak(beside, self.plan, self.share(FIRST_RANK))
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
-        return replace(described, sparse=self._sparse(), systems=self.options.systems)
+        options = self.options
+        if options.systems > 1:
+            is_shared = options.store_systems is StoreSystems.ALL
+            described = replace(described, stores=StoreUse(is_shared, options.store_reason))
+        return replace(described, sparse=self._sparse(), systems=options.systems)
 
     @property
     def timing(self) -> UpdateTiming:
@@ -318,7 +334,6 @@ def plan_run(
     workload = replace(workload, meets_others=options.systems > 1)
     device, model = make_device(options.chosen_device), workload.model
     check_gradients_are_dense(model)
-    host = _host_budget(options, folder)
     split_at = split_that_fits(model, updater, options, folder=folder)
     request = _request(workload, updater, options, device, split_at(), folder)
     with unseen(workload):
@@ -328,7 +343,8 @@ def plan_run(
     refuse_uses(model, plan)
     speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
     owners = owners_of(plan.layouts, options.systems, options.store_systems)
-    placements = _place(plan, owners, options, host, speculates=speculates)
+    shares = _shares(plan.layouts, options, plan.mode, has_folder=folder is not None)
+    placements = tuple(place(share, host, speculates=speculates) for share, host in shares)
     if Tier.DISK not in merged(placements).tiers.values():
         # What is in DRAM alone cannot be undone.
         plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
@@ -366,19 +382,24 @@ def _request(
     )
 
 
-def _place(
-    plan: StreamPlan,
-    owners: Mapping[str, int],
+def _shares(
+    layouts: Mapping[str, RecordLayout],
     options: StreamOptions,
-    host: HostBudget,
+    mode: Mode | None,
     *,
-    speculates: bool,
-) -> tuple[StorePlacement, ...]:
-    """Where the records of each rank that has any live."""
-    budgets = [
-        _for_mode(replace(host, budget_bytes=each), plan.mode) for each in _store_bytes(options)
+    has_folder: bool,
+) -> list[tuple[Mapping[str, RecordLayout], HostBudget]]:
+    """The records of each rank that has a store, with what that may use on its host."""
+    owners = owners_of(layouts, options.systems, options.store_systems)
+    hosts = _hosts(options)
+    shares = [share_of(layouts, owners, rank) for rank in range(len(hosts))]
+    held = [sum(layout.num_bytes for layout in share.values()) for share in shares]
+    budgets = fair_bytes(hosts, options.host_memory_bytes, held)
+    tier = StoreTier.DRAM if mode is Mode.RESIDENT else options.tier
+    return [
+        (share, HostBudget(tier, budget, has_folder))
+        for share, budget in zip(shares, budgets, strict=True)
     ]
-    return place_shares(plan.layouts, owners, budgets, speculates=speculates)
 
 
 def split_that_fits(
@@ -393,13 +414,12 @@ def split_that_fits(
     may_slice = options.by_expert and options.mode is not Mode.RESIDENT
     sliced = expert_weights(model, updater) if may_slice else {}
     any_split = _any_split(model, options, sliced)
-    host = _for_mode(_host_budget(options, folder), options.mode)
     lay_out = _lay_out(model, updater, options)
 
-    def fullest(split: Partition) -> Mapping[str, RecordLayout]:
-        return fullest_share(lay_out(split), options.systems, options.store_systems)
+    def shares(split: Partition) -> list[tuple[Mapping[str, RecordLayout], HostBudget]]:
+        return _shares(lay_out(split), options, options.mode, has_folder=folder is not None)
 
-    return split_for_host(model, any_split, fullest, host)
+    return split_for_host(model, any_split, shares)
 
 
 def _for_systems(options: StreamOptions) -> StreamOptions:
@@ -429,10 +449,6 @@ def _for_systems(options: StreamOptions) -> StreamOptions:
 def _overlaps(device: Device, options: StreamOptions) -> bool:
     # What goes to other ranks is a copy, as what goes to a device with memory of its own.
     return device.is_asynchronous or options.systems > 1
-
-
-def _host_budget(options: StreamOptions, folder: Path | None) -> HostBudget:
-    return HostBudget(options.tier, min(_store_bytes(options)), folder is not None)
 
 
 def _lay_out(
@@ -473,14 +489,6 @@ def assemble(
         write_weights(records, dict(model.named_parameters()) if weights is None else weights)
         planned.updater.initialise(records)
         return execute(model, planned, store, replicas)
-
-
-@contextmanager
-def closed_on_error(store: ParameterStore) -> Iterator[ParameterStore]:
-    """Context that closes a store if the block raises, and leaves it open otherwise."""
-    with ExitStack() as stack:
-        yield stack.enter_context(store)
-        stack.pop_all()
 
 
 def create_store(planned: Planned, folder: Path | None) -> ParameterStore:
@@ -569,19 +577,17 @@ def _timing(
         return options.timing
     num_bytes = sum(layout.part_bytes(part) for layout in layouts for part in Part)
     uses_disk = options.tier is StoreTier.DISK or (
-        options.tier is StoreTier.AUTO and num_bytes > sum(_store_bytes(options))
+        options.tier is StoreTier.AUTO
+        and num_bytes > sum(fair_bytes(_hosts(options), options.host_memory_bytes, [1]))
     )
     return UpdateTiming.ON_PUSH if uses_disk else options.timing
 
 
-def _store_bytes(options: StreamOptions) -> tuple[int, ...]:
-    """Host memory for the store of each rank that has one."""
-    if options.store_bytes:
-        return options.store_bytes
-    free_bytes = psutil.virtual_memory().available
+def _hosts(options: StreamOptions) -> tuple[HostMemory, ...]:
+    """What the host of each rank has that has a store."""
     num_stores = options.systems if options.store_systems is StoreSystems.ALL else 1
-    hosts = [HostMemory("here", free_bytes)] * num_stores
-    return fair_bytes(hosts, options.host_memory_bytes)
+    here = HostMemory("here", psutil.virtual_memory().available)
+    return options.hosts or (here,) * num_stores
 
 
 def _any_split(model: nn.Module, options: StreamOptions, sliced: Mapping[str, int]) -> SplitAt:
@@ -592,7 +598,3 @@ def _any_split(model: nn.Module, options: StreamOptions, sliced: Mapping[str, in
         min_layer_bytes=options.min_layer_bytes,
         sliced=sliced,
     )
-
-
-def _for_mode(host: HostBudget, mode: Mode | None) -> HostBudget:
-    return replace(host, tier=StoreTier.DRAM) if mode is Mode.RESIDENT else host

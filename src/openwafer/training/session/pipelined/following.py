@@ -24,7 +24,7 @@ from openwafer.training.session.pipelined.records import take_dealt
 from openwafer.training.session.pipelined.stage_trainer import StageTrainer
 from openwafer.training.session.systems import Systems
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import closed_on_error
+from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.replicas.run_store import LendParts, TakeParts, serve
 

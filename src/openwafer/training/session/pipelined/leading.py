@@ -21,7 +21,7 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, to_restore
 from openwafer.training.session.systems import Systems
 from openwafer.training.store import ParameterStore
-from openwafer.training.stream.assemble import closed_on_error
+from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.micro_batches import Forward

@@ -103,6 +103,7 @@ class PlannedStages(Planned):
             predicted_host_bytes=None,
             predicted_step_seconds=None if alone is None else alone * pipeline.time_share,
             pipeline=pipeline,
+            stores=None,
         )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.stream.replicas.ownership import share_of
+from openwafer.training.stream.replicas.ownership import HostMemory
 
 
 class StoreTier(StrEnum):
@@ -79,25 +79,12 @@ def place(
     return _on_disk(sizes, layouts, host, speculates=speculates)
 
 
-def place_shares(
-    layouts: Mapping[str, RecordLayout],
-    owners: Mapping[str, int],
-    hosts: Sequence[HostBudget],
-    *,
-    speculates: bool,
-) -> tuple[StorePlacement, ...]:
-    """Place the records of each rank that has any; see :func:`place`.
-
-    Args:
-        layouts: all records.
-        owners: the rank that has a record.
-        hosts: what the store of each rank may use.
-        speculates: see :func:`place`.
-    """
-    return tuple(
-        place(share_of(layouts, owners, rank), host, speculates=speculates)
-        for rank, host in enumerate(hosts)
-    )
+def on_first_host(
+    placements: Sequence[StorePlacement], hosts: Sequence[HostMemory]
+) -> list[StorePlacement]:
+    """Those of the ranks on the first one's host; of all where no hosts are known."""
+    names = [host.name for host in hosts] or [""] * len(placements)
+    return [one for one, name in zip(placements, names, strict=True) if name == names[0]]
 
 
 def merged(placements: Sequence[StorePlacement]) -> StorePlacement:
@@ -131,6 +118,8 @@ def record_without_room(
     Raises:
         OpenwaferError: ``store-too-large`` when they have to go to one and may not.
     """
+    if not layouts:
+        return None
     total = sum(map(update_bytes, layouts.values()))
     # What fits as a whole may yet be resident, whatever tier is asked for.
     if total <= host.budget_bytes or not _wants_disk(layouts.values(), host):

@@ -6,7 +6,7 @@ and the message names the smallest budget that can. A record that is kept on dis
 memory while it is updated, so that the host budget bounds layers as well.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -32,29 +32,37 @@ LAYERS_IN_BUDGET: Final = 3
 def split_for_host(
     model: nn.Module,
     split_at: SplitAt,
-    lay_out: Callable[[Partition], Mapping[str, RecordLayout]],
-    host: HostBudget,
+    shares: Callable[[Partition], Iterable[tuple[Mapping[str, RecordLayout], HostBudget]]],
 ) -> SplitAt:
-    """Splits no coarser than the host can update, record by record.
+    """Splits no coarser than the hosts can update, record by record.
 
     Args:
         model: what is split.
         split_at: makes splits of any size.
-        lay_out: makes the records of a split.
-        host: what the store may use.
+        shares: makes the records of a split, those of each store, with what that may use.
 
     Raises:
         OpenwaferError: ``host-memory-too-small`` when a record of the finest split is too large,
             ``store-too-large`` when all of them are and may not go to a disk.
     """
-    too_large: RecordLayout | None = None
+    too_large: tuple[RecordLayout, HostBudget] | None = None
     sizes = sorted({0, *map(parameter_bytes, model.modules())}, reverse=True)
     for limit in (None, *sizes):
-        too_large = record_without_room(lay_out(split_at(max_layer_bytes=limit)), host)
+        too_large = _without_room(shares(split_at(max_layer_bytes=limit)))
         if too_large is None:
             return split_at if limit is None else partial(_no_coarser, split_at, limit)
     assert too_large is not None
-    raise too_large_to_update(too_large, host)
+    raise too_large_to_update(*too_large)
+
+
+def _without_room(
+    shares: Iterable[tuple[Mapping[str, RecordLayout], HostBudget]],
+) -> tuple[RecordLayout, HostBudget] | None:
+    for layouts, host in shares:
+        record = record_without_room(layouts, host)
+        if record is not None:
+            return record, host
+    return None
 
 
 def _no_coarser(

@@ -63,7 +63,8 @@ def bytes_of(
     """Bytes that the steps of a plan move over the link and from and to disk.
 
     Args:
-        plan, placement: the step and where its records live.
+        plan: the step.
+        placement: where the records live that are written here; others count as fetched alone.
         timing: when records are updated.
         ring_bytes: of the store; parts that are still there are not read.
         commits_steps: whether a store with a part on disk writes those in DRAM as well.
@@ -113,7 +114,9 @@ class _Walk:
         self._actions = () if plan.schedule is None else plan.schedule.actions
         self._ring = RingForecast(plan.layouts, placement.tiers, ring_bytes)
         self._keeps_gradients = timing is UpdateTiming.ON_FETCH
-        self._writes_all = commits_steps and Tier.DISK in placement.tiers.values()
+        writes_all = commits_steps and Tier.DISK in placement.tiers.values()
+        # Of these a commit writes what is in DRAM, too.
+        self._written = {record for record, _ in placement.tiers} if writes_all else set()
         self._now = self._backward = _Moved()
         self._updated: str | None = None
         self._nested = _by_call(plan)
@@ -140,9 +143,9 @@ class _Walk:
 
     def undone_step(self) -> StepBytes:
         """A step that is rolled back to its beginning and made again."""
-        writes_all, self._writes_all = self._writes_all, False
+        written, self._written = self._written, set()
         undone = self.step()
-        self._writes_all = writes_all
+        self._written = written
         updated = {action.target for action in self._actions if action.kind is Kind.UPDATE}
         updated |= {
             record for call in self._nested for kind, record in call if kind is not Kind.FETCH
@@ -235,7 +238,7 @@ class _Walk:
             self._ring.use(record, KEPT_PARTS, fresh=KEPT_PARTS)
         layout = self._layouts[record]
         self._now.disk_write += sum(
-            layout.part_bytes(part) if self._writes_all else self._ring.on_disk(record, part)
+            layout.part_bytes(part) if record in self._written else self._ring.on_disk(record, part)
             for part in KEPT_PARTS
         )
 

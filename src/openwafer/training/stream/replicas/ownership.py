@@ -10,7 +10,7 @@ from typing import Final
 import xxhash
 
 from openwafer.training.store.catalog import Placement
-from openwafer.training.store.layout import RecordLayout
+from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore
 
@@ -19,10 +19,22 @@ HOST_SHARE: Final = 0.8
 
 
 class StoreSystems(StrEnum):
-    """Which ranks have records in their stores: all of them, or the first one."""
+    """Which ranks have records in their stores: all of them, or the first one.
 
+    What `auto` stands for is known to a run alone; a loop of a user's own has `first`.
+    """
+
+    AUTO = "auto"
     ALL = "all"
     FIRST = "first"
+
+
+@dataclass(frozen=True)
+class StoreChoice:
+    """Which ranks have records in their stores, and why, for people."""
+
+    systems: StoreSystems
+    reason: str
 
 
 def owners_of(
@@ -33,7 +45,7 @@ def owners_of(
     Records are dealt to all ranks so that their bytes are about equal: the largest first, each to
     the rank that has the fewest by then. The same records are dealt alike in every process.
     """
-    if where is StoreSystems.FIRST:
+    if where is not StoreSystems.ALL:
         return dict.fromkeys(layouts, FIRST_RANK)
     sizes = {name: layout.num_bytes for name, layout in layouts.items()}
     dealt_bytes = [0] * num_ranks
@@ -58,13 +70,14 @@ def share_of(
     return {name: layout for name, layout in layouts.items() if owners[name] == rank}
 
 
-def fullest_share(
-    layouts: Mapping[str, RecordLayout], num_ranks: int, where: StoreSystems
-) -> dict[str, RecordLayout]:
-    """The records of the rank that has most bytes of them."""
-    owners = owners_of(layouts, num_ranks, where)
-    shares = [share_of(layouts, owners, rank) for rank in range(num_ranks)]
-    return max(shares, key=lambda share: sum(layout.num_bytes for layout in share.values()))
+def received_share(
+    layouts: Mapping[str, RecordLayout], owners: Mapping[str, int], num_ranks: int
+) -> float:
+    """Of the bytes of a fetch of all weights, those that the rank receives which owns fewest."""
+    held = [0] * num_ranks
+    for name, layout in layouts.items():
+        held[owners[name]] += layout.part_bytes(Part.WEIGHTS)
+    return 1 - min(held) / max(sum(held), 1)
 
 
 @dataclass(frozen=True)
@@ -80,18 +93,25 @@ class HostMemory:
     free_bytes: int
 
 
-def fair_bytes(hosts: Sequence[HostMemory], most_bytes: int | None) -> tuple[int, ...]:
-    """Host memory for the store of each rank: ranks of one host share what it has.
+def fair_bytes(
+    hosts: Sequence[HostMemory], most_bytes: int | None, held_bytes: Sequence[int]
+) -> tuple[int, ...]:
+    """Host memory for the store of each rank: ranks of one host share it by what they hold.
+
+    So records that fit a host fit it in several stores, too.
 
     Args:
         hosts: of the ranks.
         most_bytes: for the stores of one host; ``None`` is most of what is free.
+        held_bytes: of the records of each rank.
     """
-    on_host = Counter(host.name for host in hosts)
+    on_host: Counter[str] = Counter()
+    for host, held in zip(hosts, held_bytes, strict=True):
+        on_host[host.name] += held
     free = {host.name: int(host.free_bytes * HOST_SHARE) for host in hosts}
     return tuple(
-        (free[host.name] if most_bytes is None else most_bytes) // on_host[host.name]
-        for host in hosts
+        (free[host.name] if most_bytes is None else most_bytes) * held // max(on_host[host.name], 1)
+        for host, held in zip(hosts, held_bytes, strict=True)
     )
 
 
