@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import ceil
 
 from openwafer.figures import Origin
 
@@ -170,25 +171,37 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PipelineUse:
-    """The stages through which the micro-batches of a step go."""
+    """The stages through which the micro-batches of a step go.
+
+    `replicas` have all stages and a block of the micro-batches each. `stages` are those of the
+    first replica, which has the optimizer states, and `others` those of the one that has most of
+    the rest; empty where there is one replica.
+    """
 
     stages: tuple[PlannedStage, ...]
     micro_batches: int
+    replicas: int = 1
+    others: tuple[PlannedStage, ...] = ()
+
+    @property
+    def block(self) -> int:
+        """Micro-batches of the replica that has most."""
+        return ceil(self.micro_batches / self.replicas)
 
     @property
     def bubble(self) -> float:
         """Share of a step in which a stage waits, if all take as long."""
         others = len(self.stages) - 1
-        return others / (self.micro_batches + others)
+        return others / (self.block + others)
 
     @property
     def time_share(self) -> float:
-        """Time of a step, as a part of what one system would take.
+        """Time of passes, as a part of what one system would take.
 
         A micro-batch goes through all stages, and the others follow it through the slowest.
         """
         slowest = max(stage.share for stage in self.stages)
-        return (1 + (self.micro_batches - 1) * slowest) / self.micro_batches
+        return (1 + (self.block - 1) * slowest) / self.micro_batches
 
 
 @dataclass(frozen=True)

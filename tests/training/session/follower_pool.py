@@ -45,7 +45,7 @@ def _systems(store: TCPStore, run: int, rank: int, size: int) -> Systems:
 class FollowerPool:
     """Followers that wait for runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_followers: int = NUM_FOLLOWERS) -> None:
         self._num_runs = 0
         self._store = _store(0, is_master=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -54,7 +54,7 @@ class FollowerPool:
             subprocess.Popen(
                 [*command, str(self._store.port), str(rank)], cwd=ROOT, env=environment
             )
-            for rank in range(1, NUM_FOLLOWERS + 1)
+            for rank in range(1, num_followers + 1)
         ]
 
     @contextmanager
@@ -74,7 +74,7 @@ class FollowerPool:
         """End the followers, which end without an error."""
         self._store.set(str(self._num_runs), "0")
         codes = [follower.wait(TIMEOUT_SECONDS) for follower in self._followers]
-        assert codes == [0] * NUM_FOLLOWERS, codes
+        assert codes == [0] * len(codes), codes
 
 
 def _main(port: int, rank: int) -> None:

@@ -70,6 +70,33 @@ def test_a_pipelined_run_equals_the_plain_loop(
     assert differing_from_loop(pool.train(config, size), config) == []
 
 
+def with_stages(config: RunConfig, stages: int) -> RunConfig:
+    return replace(config, streaming=replace(config.streaming, stages=stages))
+
+
+UNEVEN = BatchConfig(size=10, sequence_length=12, micro_batches=5)
+REPLICAS: dict[str, dict[str, Any]] = {
+    "clipped, tied, with dropout": {},
+    "uneven blocks": {"batch": UNEVEN},
+}
+
+
+@pytest.mark.parametrize("case", REPLICAS)
+def test_replicas_of_a_pipeline_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
+) -> None:
+    config = with_stages(pipelined_config(data, tmp_path), 2)
+    config = replace(config, **REPLICAS[case])
+    assert differing_from_loop(pool.train(config, 4), config) == []
+
+
+def test_replicas_of_one_stage_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = with_stages(pipelined_config(data, tmp_path), 1)
+    assert differing_from_loop(pool.train(config, 2), config) == []
+
+
 def llama(**options: Any) -> TransformersModel:
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
@@ -79,7 +106,6 @@ def llama(**options: Any) -> TransformersModel:
 GPT2 = TransformersModel(
     "gpt2", config={"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
 )
-UNEVEN = BatchConfig(size=10, sequence_length=12, micro_batches=5)
 CASES: dict[str, dict[str, Any]] = {
     "GPT-2, with its head tied to its embedding": {"model": GPT2, "batch": UNEVEN},
     "Llama": {"model": llama()},
@@ -114,7 +140,8 @@ def test_a_step_that_overflows_is_skipped_by_all_stages(
 ) -> None:
     scaling = LossScaling(initial_scale=1e38, backoff_factor=1e-36)
     config = replace(pipelined_config(data, tmp_path), precision=Precision.FP16, loss_scale=scaling)
-    assert differing_from_loop(pool.train(config, 2), config) == []
+    config = with_stages(config, 2)
+    assert differing_from_loop(pool.train(config, 4), config) == []
 
 
 def test_micro_batches_count_by_their_targets(
@@ -129,25 +156,37 @@ def test_micro_batches_count_by_their_targets(
 def test_a_run_goes_on_in_another_mode_and_number_of_systems(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
-    config = replace(
-        pipelined_config(data, tmp_path),
-        checkpoint=CheckpointConfig(every=1, keep=9),
-        evaluate=EvaluateConfig(every=1, batches=3),
-    )
+    config = saved_often(pipelined_config(data, tmp_path))
     unbroken = train_quietly(replace(config, name="alone"))
     whole = pool.train(replace(config, name="together"), 3)
     assert validation_losses(whole) == validation_losses(unbroken)
     for mode in ("pipelined", "streamed"):
-        resumed = resumed_from_first(whole.folder, pool, mode)
+        resumed = resumed_from_first(whole.folder, pool, 2, f"streaming.mode={mode}")
         assert differing(saved_arrays(resumed), saved_arrays(unbroken)) == []
 
 
-def resumed_from_first(folder: Path, pool: FollowerPool, mode: str) -> TrainResult:
+def saved_often(config: RunConfig) -> RunConfig:
+    evaluate, checkpoint = EvaluateConfig(every=1, batches=3), CheckpointConfig(every=1, keep=9)
+    return replace(config, checkpoint=checkpoint, evaluate=evaluate)
+
+
+def resumed_from_first(folder: Path, pool: FollowerPool, size: int, *overrides: str) -> TrainResult:
     first = folder / "checkpoints" / "step-00000001"
-    overrides = [f"streaming.mode={mode}", "streaming.store=auto"]
-    with pool.systems(2) as systems:
-        session = Session(folder, overrides, console=quiet(), systems=systems)
-        return session.resume(first)
+    asked = ["streaming.store=auto", *overrides]
+    with pool.systems(size) as systems:
+        return Session(folder, asked, console=quiet(), systems=systems).resume(first)
+
+
+def test_replicas_go_on_as_one_system_and_one_system_as_replicas(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = saved_often(with_stages(pipelined_config(data, tmp_path), 2))
+    alone = train_quietly(replace(config, name="alone"))
+    unbroken = saved_arrays(alone)
+    whole = pool.train(replace(config, name="together"), 4)
+    assert validation_losses(whole) == validation_losses(alone)
+    assert differing(saved_arrays(resumed_from_first(whole.folder, pool, 1)), unbroken) == []
+    assert differing(saved_arrays(resumed_from_first(alone.folder, pool, 4)), unbroken) == []
 
 
 def validation_losses(result: TrainResult) -> list[float]:
@@ -163,7 +202,7 @@ def test_a_streamed_run_goes_on_in_stages(
     config = replace(config, checkpoint=CheckpointConfig(every=1, keep=9))
     alone = train_quietly(config)
     unbroken = saved_arrays(alone)
-    staged = resumed_from_first(alone.folder, pool, "pipelined")
+    staged = resumed_from_first(alone.folder, pool, 2, "streaming.mode=pipelined")
     assert differing(saved_arrays(staged), unbroken) == []
 
 
@@ -190,6 +229,19 @@ def test_what_comes_from_the_neighbours_is_counted(
     assert first == activation
 
 
+def test_what_comes_from_other_replicas_is_counted(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = replace(with_stages(pipelined_config(data, tmp_path), 1), model=GPT)
+    result = pool.train(config, 2)
+    row = read_lines(result.folder / "metrics.jsonl", METRICS_FORMAT).rows[-1]
+    weights = sum(tensor.nbytes for tensor in saved_parameters(result).values())
+    first, second = row.system_received_bytes or (0, 0)
+    # Whole sums; running sums and new weights. Headers and padding come on top.
+    assert weights <= first < 1.3 * weights
+    assert 2 * weights <= second < 2.9 * weights
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -199,6 +251,10 @@ def test_what_comes_from_the_neighbours_is_counted(
         ({"model": COUNTING}, "systems-share-state"),
         ({"batch": replace(BATCH, micro_batches=2)}, "2 micro-batches, and there are 3 systems"),
         ({"model": GPT, "systems": 4}, "pipelined-memory"),
+        (
+            {"streaming": replace(PIPELINED, stages=2)},
+            "there are 3 systems, and each replica of the pipeline takes 2 of them",
+        ),
         (
             {"model": MODEL, "systems": 5, "batch": replace(BATCH, micro_batches=8)},
             "cut in 3 places, and 5 stages need 4",
@@ -222,6 +278,17 @@ def test_the_plan_says_what_each_stage_holds(data: TinyData, tmp_path: Path) -> 
     assert sum(one.share for one in plan.pipeline.stages) == pytest.approx(1)
     assert plan.pipeline.bubble == 1 / 5
     assert plan.predicted_peak_bytes == max(first.total_bytes, last.total_bytes)
+
+
+def test_the_plan_says_what_other_replicas_hold(data: TinyData, tmp_path: Path) -> None:
+    config = replace(with_stages(pipelined_config(data, tmp_path), 2), systems=4, batch=UNEVEN)
+    plan = Session(config, console=quiet()).plan()
+    assert plan.pipeline is not None
+    [first, _], [copy, _] = plan.pipeline.stages, plan.pipeline.others
+    assert (plan.systems, plan.pipeline.replicas, plan.pipeline.block) == (4, 2, 3)
+    assert (copy.states_bytes, copy.weights_bytes) == (0, first.weights_bytes)
+    assert copy.gradients_bytes - first.gradients_bytes == 2 * first.weights_bytes
+    assert plan.pipeline.bubble == 1 / 4
 
 
 def test_the_table_of_a_plan_says_how_long_stages_wait(data: TinyData, tmp_path: Path) -> None:
@@ -253,9 +320,21 @@ LONG_CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", LONG_CASES)
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize(("size", "stages"), [(1, 1), (2, 2), (3, 3), (4, 4), (4, 2), (3, 1)])
 def test_twenty_steps_equal_the_plain_loop(
-    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, case: str
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, stages: int, case: str
 ) -> None:
     config = replace(pipelined_config(data, tmp_path), steps=NUM_LONG_STEPS, **LONG_CASES[case])
-    assert differing_from_loop(pool.train(config, size), config) == []
+    assert differing_from_loop(pool.train(with_stages(config, stages), size), config) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [2, 3])
+def test_replicas_on_six_systems_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, stages: int
+) -> None:
+    batch = BatchConfig(size=14, sequence_length=12, micro_batches=7)
+    config = replace(with_stages(pipelined_config(data, tmp_path), stages), batch=batch)
+    six = FollowerPool(num_followers=5)
+    assert differing_from_loop(six.train(config, 6), config) == []
+    six.close()

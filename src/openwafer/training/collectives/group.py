@@ -63,11 +63,12 @@ class Group:
 
     Args:
         processes: the connections; a group of its own, since one failure ends all its messages.
-        ranks: in rising order, this one among them.
+        ranks: in rising order, this one among them; those of the run, or some of them, which are
+            numbered from 0 here.
         timeout_seconds: how long to wait for a message.
 
     Attributes:
-        rank, size: this rank's index, and how many there are.
+        rank, size: this rank's number in the group, and how many there are.
         ranks: all of them.
         traffic: of this rank in this group.
     """

@@ -38,27 +38,33 @@ class Meeting:
     size: int
     timeout_seconds: float
 
-    def groups(self, names: Sequence[str]) -> list[Group]:
-        """Connect all processes, once for each name; all of them call this with the same names.
+    def groups(self, names: Sequence[str], members: Sequence[int] | None = None) -> list[Group]:
+        """Connect processes, once for each name; all of them call this with the same names.
+
+        Args:
+            names: other ones for other members.
+            members: their ranks, rising, this one's among them; ``None`` connects all.
 
         Raises:
             OpenwaferError: ``rank-missing`` where one of them does not come.
         """
-        ranks = self._meet()
+        members = range(self.size) if members is None else members
+        ranks = self._meet(members)
         limit = timedelta(seconds=self.timeout_seconds)
         joined = []
         for name in names:
             store = PrefixStore(name, self.store)
-            processes = dist.ProcessGroupGloo(store, self.rank, self.size, limit)
+            index = members.index(self.rank)
+            processes = dist.ProcessGroupGloo(store, index, len(members), limit)
             as_group = cast("dist.ProcessGroup", processes)
             joined.append(Group(as_group, ranks, self.timeout_seconds))
         return joined
 
-    def _meet(self) -> list[Rank]:
+    def _meet(self, members: Sequence[int]) -> list[Rank]:
         self.store.set_timeout(timedelta(seconds=self.timeout_seconds))
         self.store.set(_host_key(self.rank), socket.gethostname())
         ranks = []
-        for rank in range(self.size):
+        for rank in members:
             try:
                 ranks.append(Rank(rank, self.store.get(_host_key(rank)).decode()))
             except RuntimeError as cause:

@@ -1,6 +1,6 @@
 """The connection that torch.distributed.pipelining passes tensors through."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -12,8 +12,12 @@ from openwafer.training.collectives.joining import Meeting
 
 
 @contextmanager
-def default_group(meeting: Meeting) -> Iterator[None]:
-    """Context in which the processes of a meeting are torch's default group; all of them enter it.
+def default_group(meeting: Meeting, members: Sequence[int]) -> Iterator[None]:
+    """Context in which some processes of a meeting are torch's default group; all of them enter it.
+
+    Args:
+        meeting: where they have met.
+        members: their ranks, rising, this one's among them; no process is in two such groups.
 
     Raises:
         OpenwaferError: ``pipelined-group`` where the process has a default group already.
@@ -26,9 +30,9 @@ def default_group(meeting: Meeting) -> Iterator[None]:
         )
     dist.init_process_group(
         "gloo",
-        store=PrefixStore("stages", meeting.store),
-        rank=meeting.rank,
-        world_size=meeting.size,
+        store=PrefixStore(f"stages-from-{members[0]}", meeting.store),
+        rank=members.index(meeting.rank),
+        world_size=len(members),
         timeout=timedelta(seconds=meeting.timeout_seconds),
     )
     try:

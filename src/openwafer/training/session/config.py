@@ -110,6 +110,8 @@ class StreamingConfig:
         store: where the parameter store keeps its records: auto, dram or disk.
         host_memory: host memory the store may take.
         mode: forces resident or streamed; pipelined gives each of several systems a stage.
+        stages: of a pipelined run, whose systems are so many times fewer replicas of a pipeline;
+            left out, there is one stage a system.
         activations: keep, recompute or offload for all layers, or for layers by name.
         prefetch_layers: how many layers ahead weights are fetched.
         layers: patterns of modules that become layers.
@@ -120,13 +122,20 @@ class StreamingConfig:
     store: StoreTier = StoreTier.AUTO
     host_memory: Bytes | None = None
     mode: Mode | None = None
+    stages: int | None = None
     activations: Activations | dict[str, Activations] | None = None
     prefetch_layers: int | None = None
     layers: tuple[str, ...] = ()
     link_per_second: Bytes | None = None
 
     def __post_init__(self) -> None:
-        _require_positive(self, "link_per_second")
+        _require_positive(self, "link_per_second", "stages")
+        if self.stages is not None and self.mode is not Mode.PIPELINED:
+            raise InvalidFieldError(
+                "stages",
+                f"{self.stages} stages are asked for, and mode is {self.mode or 'left out'}",
+                help="set mode: pipelined, or leave stages out",
+            )
         if self.prefetch_layers is not None and self.prefetch_layers < 0:
             raise InvalidFieldError(
                 "prefetch_layers", f"expected at least 0, found {self.prefetch_layers}"

@@ -73,9 +73,14 @@ def _stages(pipeline: PipelineUse) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in STAGE_HEAD:
         table.add_column(title, no_wrap=True)
-    for number, stage in enumerate(pipeline.stages):
+    numbered = [(str(number), stage) for number, stage in enumerate(pipeline.stages)]
+    alike = "its copy" if pipeline.replicas == 2 else f"its {pipeline.replicas - 1} copies"
+    rows = numbered if not pipeline.others else []
+    for (number, first), other in zip(numbered, pipeline.others, strict=False):
+        rows += [(number, first), (alike, other)]
+    for title, stage in rows:
         table.add_row(
-            str(number),
+            title,
             stage.first if stage.first == stage.last else f"{stage.first} … {stage.last}",
             format_share(stage.share),
             format_bytes(stage.weights_bytes),
@@ -155,10 +160,16 @@ def _origins(plan: PlanRecord) -> str:
 
 
 def _bubble(pipeline: PipelineUse) -> str:
-    stages, micro_batches = len(pipeline.stages), pipeline.micro_batches
+    stages, block = len(pipeline.stages), pipeline.block
+    waits = (
+        f"each waits {format_share(pipeline.bubble)} of it, "
+        f"({stages} - 1) / ({block} + {stages} - 1)"
+    )
+    if pipeline.replicas == 1:
+        return f"{stages}, one a system, and {block} micro-batches a step: {waits}"
     return (
-        f"{stages}, one a system, and {micro_batches} micro-batches a step: each waits "
-        f"{format_share(pipeline.bubble)} of it, ({stages} - 1) / ({micro_batches} + {stages} - 1)"
+        f"{stages} in each of {pipeline.replicas} replicas, and {pipeline.micro_batches} "
+        f"micro-batches a step, {block} at most in a replica: {waits}"
     )
 
 

@@ -19,7 +19,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.chunks import chunk_bytes_at
-from openwafer.training.collectives.group import Rank
+from openwafer.training.collectives.group import Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.reduced_sums import Reduction
@@ -210,6 +210,21 @@ class Systems:
             with suppress(OpenwaferError):
                 self._leading.end()
 
+    def part(self, name: str, members: Sequence[int], like: Group) -> Group:
+        """Connect some of the systems; all of these call this.
+
+        Args:
+            name: another one for other members.
+            members: their ranks, rising, this one's among them.
+            like: a group of all systems, which counts what passes; it is the one where all are
+                members.
+        """
+        if len(members) == self.size:
+            return like
+        [group] = self.meeting.groups([name], members)
+        group.traffic = like.traffic
+        return group
+
     def replicas_by(self, reduction: Reduction, owners: Mapping[str, int]) -> Replicas:
         """How weights and gradients pass where these are added in that way.
 
@@ -379,8 +394,13 @@ def blocks_of(num_micro_batches: int, num_systems: int) -> list[range]:
             help=f"set batch.micro_batches to {num_systems} or more, on one system too where the "
             "bits are to be the same, or use fewer systems",
         )
-    ends = [rank * num_micro_batches // num_systems for rank in range(num_systems + 1)]
-    # The first systems have no more than the others, since sums begin there.
+    return even_blocks(num_micro_batches, num_systems)
+
+
+def even_blocks(num: int, num_blocks: int) -> list[range]:
+    """Blocks of neighbours that differ by one at most; some are empty if there are too few."""
+    ends = [index * num // num_blocks for index in range(num_blocks + 1)]
+    # The first ones have no more than the others, since sums begin there.
     return [range(start, end) for start, end in pairwise(ends)]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -16,7 +16,7 @@ from openwafer.training.session.pipelined.flows import Flows
 from openwafer.training.session.pipelined.messages import BegunEvaluation, BegunStages
 from openwafer.training.session.pipelined.plan import PlannedStages
 from openwafer.training.session.pipelined.records import deal_out, initial, saved
-from openwafer.training.session.pipelined.stage_trainer import StageTrainer
+from openwafer.training.session.pipelined.stage_trainer import StageTrainer, block_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, to_restore
 from openwafer.training.session.systems import Systems
@@ -64,7 +64,8 @@ class StageOfSystem(StageExecution):
 
     def __init__(self, parts: StageParts, store: ParameterStore, systems: Systems) -> None:
         self._joined = ExitStack()
-        self._joined.enter_context(default_group(systems.meeting))
+        pipeline = parts.stages.pipeline_of(systems.rank)
+        self._joined.enter_context(default_group(systems.meeting, pipeline))
         self._systems, self._config = systems, parts.config
         super().__init__(
             parts.workload.model,
@@ -72,7 +73,7 @@ class StageOfSystem(StageExecution):
             parts.updater,
             parts.device,
             parts.context(),
-            JoinedStages(parts.stages, systems.replicas.weights, parts.flows),
+            _joined(parts.stages, systems, parts.flows),
         )
 
     def trainer(self, optimizers: Sequence[Optimizer]) -> StageTrainer:
@@ -81,19 +82,38 @@ class StageOfSystem(StageExecution):
         return StageTrainer(self._model, self, rates, self._config, self._systems)
 
     def share_evaluation(self, begun: BegunEvaluation) -> list[torch.Tensor]:
-        """Run this stage of forwards without gradients; returns the losses."""
+        """Run this stage of its replica's forwards without gradients; returns all losses."""
         model, was_training = self._model, self._model.training
         model.train(begun.is_training)
-        losses = super().evaluate([ModelForward(model, inputs) for inputs in begun.inputs])
+        block = block_of(self.plan, self._systems.rank, len(begun.inputs))
+        losses = super().evaluate([ModelForward(model, begun.inputs[n]) for n in block])
         model.train(was_training)
-        found = self._systems.gathered(losses, "the losses of an evaluation")[-1]
-        assert isinstance(found, list)
+        found: list[torch.Tensor] = []
+        for each in self._systems.gathered(losses, "the losses of an evaluation"):
+            assert isinstance(each, list)
+            found += each
         return found
 
     def close(self) -> None:
         """See :class:`Execution`."""
         super().close()
         self._joined.close()
+
+
+def _joined(plan: StagePlan, systems: Systems, flows: Flows) -> JoinedStages:
+    """Connect the systems of a replica, and those that have the same stage."""
+    passing, rank = systems.replicas, systems.rank
+    pipeline, alike = plan.pipeline_of(rank), plan.alike(rank)
+    stages = systems.part(f"pipeline-{plan.replica_of(rank)}", pipeline, passing.weights)
+    if plan.num_replicas == 1:
+        return JoinedStages(plan, stages, None, flows)
+    here = f"stage-{plan.stage_of(rank)}"
+    replicas = replace(
+        passing,
+        weights=systems.part(f"weights-{here}", alike, passing.weights),
+        gradients=systems.part(f"gradients-{here}", alike, passing.gradients),
+    )
+    return JoinedStages(plan, stages, replicas, flows)
 
 
 class LeadingStage(StageOfSystem):

@@ -42,6 +42,24 @@ def is_pipelined(config: RunConfig) -> bool:
     return config.streaming.mode is Mode.PIPELINED and config.systems > 1
 
 
+def num_stages_of(config: RunConfig) -> int:
+    """Stages of a run that is pipelined.
+
+    Raises:
+        OpenwaferError: ``pipelined-replicas`` where they leave a replica without some.
+    """
+    num_stages, systems = config.streaming.stages or config.systems, config.systems
+    if systems % num_stages:
+        raise error(
+            "pipelined-replicas",
+            f"there are {systems} systems, and each replica of the pipeline takes {num_stages} "
+            "of them (streaming.stages)",
+            help=f"use a multiple of {num_stages} systems, or set streaming.stages to a divisor "
+            f"of {systems}, or leave it out for one replica",
+        )
+    return num_stages
+
+
 def as_one_system(config: RunConfig) -> RunConfig:
     """The run on one system with the memory of all, by which its stages are planned."""
     if not is_pipelined(config):
@@ -51,6 +69,7 @@ def as_one_system(config: RunConfig) -> RunConfig:
     streaming = replace(
         streaming,
         mode=Mode.RESIDENT,
+        stages=None,
         store=StoreTier.DRAM,
         host_memory=Bytes(config.systems * here),
     )
@@ -80,30 +99,37 @@ class PlannedStages(Planned):
         """See :class:`Planned`."""
         whole = Planned(*(getattr(self, one.name) for one in fields(Planned))).report
         stages, asked = self.stages, self.asked
-        needs = [asked.needs(number, span) for number, span in enumerate(stages.spans)]
-        seconds = [sum(asked.seconds[call] for call in span) for span in stages.spans]
-        calls = asked.flow.calls
-        told = [
-            PlannedStage(
-                first=calls[span.start].layer,
-                last=calls[span.stop - 1].layer,
-                share=took / sum(seconds),
-                **vars(need),
-            )
-            for span, need, took in zip(stages.spans, needs, seconds, strict=True)
-        ]
-        pipeline = PipelineUse(tuple(told), asked.num_micro_batches)
+        pipeline = PipelineUse(
+            self._replica(0),
+            sum(asked.blocks),
+            stages.num_replicas,
+            self._replica(stages.num_replicas - 1) if stages.num_replicas > 1 else (),
+        )
+        held = [stage.total_bytes for stage in (*pipeline.stages, *pipeline.others)]
         alone = whole.predicted_step_seconds
         return replace(
             whole,
             mode=Mode.PIPELINED,
-            systems=len(stages.spans),
+            systems=stages.num_ranks,
             device_budget_bytes=asked.budget_bytes or whole.device_budget_bytes,
-            predicted_peak_bytes=max(need.total_bytes for need in needs),
+            predicted_peak_bytes=max(held),
             predicted_host_bytes=None,
             predicted_step_seconds=None if alone is None else alone * pipeline.time_share,
             pipeline=pipeline,
             stores=None,
+        )
+
+    def _replica(self, replica: int) -> tuple[PlannedStage, ...]:
+        spans, asked = self.stages.spans, self.asked
+        seconds = [sum(asked.seconds[call] for call in span) for span in spans]
+        return tuple(
+            PlannedStage(
+                first=asked.flow.calls[span.start].layer,
+                last=asked.flow.calls[span.stop - 1].layer,
+                share=seconds[number] / sum(seconds),
+                **vars(asked.needs(number, span, replica)),
+            )
+            for number, span in enumerate(spans)
         )
 
 
@@ -113,7 +139,7 @@ def in_stages(planned: Planned, config: RunConfig, vocab_size: int) -> PlannedSt
     Raises:
         OpenwaferError: what stages cannot do, by name, and what :func:`plan_stages` raises.
     """
-    num_micro_batches = config.batch.most_micro_batches
+    num_micro_batches, num_stages = config.batch.most_micro_batches, num_stages_of(config)
     blocks_of(num_micro_batches, config.systems)
     refuse(planned, config)
     model, device = planned.workload.model, planned.device.torch_device
@@ -138,8 +164,8 @@ def in_stages(planned: Planned, config: RunConfig, vocab_size: int) -> PlannedSt
         ),
         seconds=seconds,
         passing_bytes=[_passing_bytes(flow, cut) for cut in range(len(flow.calls))],
-        num_stages=config.systems,
-        num_micro_batches=num_micro_batches,
+        num_stages=num_stages,
+        blocks=tuple(map(len, blocks_of(num_micro_batches, config.systems // num_stages))),
         received=frozenset(planned.plan.dry.received),
         budget_bytes=config.device_memory,
     )

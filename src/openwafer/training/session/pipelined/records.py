@@ -39,11 +39,11 @@ def saved(checkpoint: Path) -> Fill:
 
 
 def deal_out(stages: StagePlan, fill: Fill, group: Group) -> ParameterStore:
-    """Bring every record to the stage that has it; returns the store of the first.
+    """Bring every record to the system that has it; returns the store of the first.
 
-    One record of the others is in memory at a time.
+    Other replicas get their weights from the first. One record of others is in memory at a time.
     """
-    own = memory_store(stages.layouts[group.rank])
+    own = memory_store(stages.layouts_of(group.rank))
     fill(own)
     for owner, layouts in enumerate(stages.layouts):
         if owner == group.rank:
@@ -57,7 +57,9 @@ def deal_out(stages: StagePlan, fill: Fill, group: Group) -> ParameterStore:
 
 def take_dealt(stages: StagePlan, leader: int, group: Group) -> ParameterStore:
     """The store of a stage that does not lead, as :func:`deal_out` fills it."""
-    own = memory_store(stages.layouts[group.rank])
+    own = memory_store(stages.layouts_of(group.rank))
+    if stages.replica_of(group.rank) > 0:
+        return own
     for name, layout in own.layouts.items():
         _receive(own, name, layout.kept_parts, leader, group)
     return own

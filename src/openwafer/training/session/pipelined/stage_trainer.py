@@ -17,9 +17,10 @@ from openwafer.training.session.pipelined.messages import BegunPass, Settled
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome
 from openwafer.training.session.step_root import weigh
-from openwafer.training.session.systems import NotFiniteError, Systems
+from openwafer.training.session.systems import NotFiniteError, Systems, even_blocks
 from openwafer.training.session.trainer import Decision, Trainer
 from openwafer.training.stream.stages.stage_execution import StageExecution
+from openwafer.training.stream.stages.stage_plan import StagePlan
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class _Report:
 
     Attributes:
         has_overflowed: whether a gradient of its weights is not finite, in an fp16 run.
-        losses: of the micro-batches, in the last stage.
+        losses: of its replica's micro-batches, in the last stage.
         gradients: names of weights that have one here.
         norms: theirs, where a run clips.
     """
@@ -37,6 +38,11 @@ class _Report:
     losses: Sequence[float]
     gradients: Sequence[str]
     norms: Mapping[str, torch.Tensor]
+
+
+def block_of(plan: StagePlan, rank: int, num: int) -> range:
+    """Which of so many micro-batches are those of a rank's replica."""
+    return even_blocks(num, plan.num_replicas)[plan.replica_of(rank)]
 
 
 class StageTrainer(Trainer):
@@ -56,6 +62,7 @@ class StageTrainer(Trainer):
     ) -> None:
         super().__init__(model, execution, rates, config)
         self.systems = systems
+        self._block = partial(block_of, execution.plan, systems.rank)
         # Weights of other systems that have a gradient in the step under way.
         self._elsewhere: list[str] = []
 
@@ -101,13 +108,16 @@ class StageTrainer(Trainer):
 
     def _compute(self, begun: BegunPass) -> Sequence[float]:
         """Run the pass, and let all systems know of it; returns the losses."""
-        forwards = [ModelForward(self._model, inputs) for inputs in begun.inputs]
-        numbered = iter(begun.shares)
+        block = self._block(len(begun.inputs))
+        forwards = [ModelForward(self._model, begun.inputs[index]) for index in block]
+        shares = iter(begun.shares[block.start : block.stop])
 
         def root(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            return [weigh(loss, next(numbered), begun.loss_scale) for loss in losses]
+            return [weigh(loss, next(shares), begun.loss_scale) for loss in losses]
 
-        seed = partial(seed_micro_batch, self._config.seed, begun.step)
+        def seed(index: int) -> None:
+            seed_micro_batch(self._config.seed, begun.step, block.start + index)
+
         with keeping_freed_memory():
             losses = self._execution.run(forwards, root, seed)
         return self._exchange(losses)
@@ -120,6 +130,8 @@ class StageTrainer(Trainer):
             self._norm.give(),
         )
         reports = self._joined.gathered(own, "what it knows of its pass")
+        # In the order of the micro-batches, as the replicas have theirs.
+        all_losses: list[float] = []
         for rank, report in enumerate(reports):
             assert isinstance(report, _Report)
             self._norm.take(report.norms)
@@ -127,8 +139,8 @@ class StageTrainer(Trainer):
                 self._elsewhere += report.gradients
                 if self.scaler is not None and report.has_overflowed:
                     self.scaler.note_overflow()
-            losses = report.losses
-        return losses
+            all_losses += report.losses
+        return all_losses
 
     def apply(self, decision: Decision) -> None:
         """See :class:`Trainer`."""

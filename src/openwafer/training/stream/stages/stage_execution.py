@@ -19,10 +19,13 @@ from openwafer.training.stream.execute.execution import (
 )
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.stages.flow import Flow
+from openwafer.training.stream.stages.stage_gradients import StageGradients
 from openwafer.training.stream.stages.stage_module import StageModule
 from openwafer.training.stream.stages.stage_pass import StagePass
 from openwafer.training.stream.stages.stage_plan import StagePlan
+from openwafer.training.stream.stages.stage_replicas import StageReplicas
 from openwafer.training.stream.stages.tied_weights import TiedWeights
 
 FlowOf = Callable[[Forward], Flow]
@@ -35,20 +38,22 @@ class JoinedStages:
 
     Attributes:
         plan: who has what.
-        group: that has them.
+        group: those of this system's replica.
+        alike: the systems that have this stage, by replica; ``None`` where there is one.
         flow_of: how forwards go through the layers.
     """
 
     plan: StagePlan
     group: Group
+    alike: Replicas | None
     flow_of: FlowOf
 
 
 class StageExecution(ResidentExecution):
     """The stage of one system; see :class:`Execution`.
 
-    A pass is of all systems: each calls :meth:`run` or :meth:`evaluate` with the same forwards. The
-    last stage has the losses, the others none.
+    A pass is of all systems: each calls :meth:`run` or :meth:`evaluate` with the forwards of its
+    replica. The last stage has their losses, the others none.
 
     Args:
         model: of all stages.
@@ -57,6 +62,9 @@ class StageExecution(ResidentExecution):
         device: where the stage runs.
         context: what steps run under.
         stages: of all systems.
+
+    Attributes:
+        plan: who has what.
     """
 
     def __init__(
@@ -70,11 +78,15 @@ class StageExecution(ResidentExecution):
     ) -> None:
         super().__init__(model, store, updater, device, context)
         self._model = model
-        self._plan, self._group, self._flow_of = stages.plan, stages.group, stages.flow_of
-        span = self._plan.spans[self._group.rank]
-        self._module = StageModule(model, self._plan.layers, span, context.autocast)
-        self._tied = TiedWeights(self._plan, self._parameters, self._group)
-        self._tied.renew()
+        self.plan, self._group, self._flow_of = stages.plan, stages.group, stages.flow_of
+        span = self.plan.spans[self._group.rank]
+        self._module = StageModule(model, self.plan.layers, span, context.autocast)
+        replicas = None
+        if stages.alike is not None:
+            what = store.layouts, self._loans, self._parameters
+            replicas = StageReplicas(stages.alike, *what)
+        tied = TiedWeights(self.plan, self._parameters, self._group)
+        self._stage_gradients = StageGradients(tied, replicas)
         self._passes: dict[tuple[int, int, bool], StagePass] = {}
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
@@ -83,10 +95,11 @@ class StageExecution(ResidentExecution):
         for index, forward in enumerate(forwards):
             if self._flow_of(forward) is not flow:
                 raise _unlike(index)
+        self._stage_gradients.renew()
         found = self._begin(flow, forwards, seed, is_graded=True)
         with self.device.active(is_watched=self.recorder.trace is not None):
             losses = found.run(lambda loss, index: root([loss])[0])
-            self._tied.end_pass()
+            self._stage_gradients.end_pass()
         self._group.traffic.add(received_bytes=found.received_bytes)
         for watcher in self._watchers:
             watcher(self._gradients())
@@ -96,6 +109,7 @@ class StageExecution(ResidentExecution):
         self, forwards: Sequence[Forward], *, may_repeat: bool = True
     ) -> list[torch.Tensor]:
         """See :class:`Execution`."""
+        self._stage_gradients.renew()
         losses = []
         for flow, found in groupby(forwards, self._flow_of):
             alike = list(found)
@@ -108,14 +122,14 @@ class StageExecution(ResidentExecution):
     ) -> StagePass:
         key = id(flow), len(forwards), is_graded
         if key not in self._passes:
-            for span in self._plan.spans[1:]:
+            for span in self.plan.spans[1:]:
                 _require_cut(flow, span.start)
             self._passes[key] = StagePass(
                 self._module,
-                self._plan.spans,
+                self.plan.spans,
                 flow,
                 len(forwards),
-                self._tied if is_graded else None,
+                self._stage_gradients if is_graded else None,
                 self._group,
             )
         self._module.begin(flow, forwards, seed)
@@ -124,7 +138,7 @@ class StageExecution(ResidentExecution):
     def complete_step(self, coefficient: float) -> None:
         """See :class:`Execution`."""
         super().complete_step(coefficient)
-        self._tied.renew()
+        self._stage_gradients.are_weights_old = True
 
     @property
     def gradients(self) -> dict[str, torch.Tensor]:
@@ -133,6 +147,7 @@ class StageExecution(ResidentExecution):
 
     def close(self) -> None:
         """See :class:`Execution`."""
+        self._stage_gradients.close()
         self._module.close()
         super().close()
 

@@ -11,8 +11,8 @@ from openwafer.diagnostics import error
 from openwafer.training.collectives.group import Group, first_sentence
 from openwafer.training.stream.execute.call_kinds import TensorForm
 from openwafer.training.stream.stages.flow import Flow
+from openwafer.training.stream.stages.stage_gradients import StageGradients
 from openwafer.training.stream.stages.stage_module import StageModule, passed_forms
-from openwafer.training.stream.stages.tied_weights import TiedWeights
 
 LOSS: Final = TensorForm((), (), torch.float32, requires_grad=True)
 LossOf = Callable[[torch.Tensor, int], torch.Tensor]
@@ -27,7 +27,7 @@ class StagePass:
         spans: calls by stage.
         flow: of each micro-batch.
         num_micro_batches: of a pass.
-        tied: weights that this stage shares; ``None`` for passes without gradients.
+        gradients: of this stage; ``None`` for passes without any.
         group: the stages.
 
     Attributes:
@@ -40,7 +40,7 @@ class StagePass:
         spans: Sequence[range],
         flow: Flow,
         num_micro_batches: int,
-        tied: TiedWeights | None,
+        gradients: StageGradients | None,
         group: Group,
     ) -> None:
         rank = group.rank
@@ -50,12 +50,12 @@ class StagePass:
         span, is_last = spans[rank], rank == len(spans) - 1
         coming = passed_forms(flow, span.start)
         going = (LOSS,) if is_last else passed_forms(flow, span.stop)
-        self._stage = _Stage(module, len(spans), coming, going, tied, group)
-        kind = ScheduleGPipe if tied is None else Schedule1F1B
+        self._stage = _Stage(module, len(spans), coming, going, gradients, group)
+        kind = ScheduleGPipe if gradients is None else Schedule1F1B
         self._schedule: Any = kind(
             self._stage, num_micro_batches, loss_fn=self._loss, scale_grads=False
         )
-        comes_back = tied is not None and not is_last
+        comes_back = gradients is not None and not is_last
         back = [form for form in going if form.requires_grad] if comes_back else []
         self.received_bytes = num_micro_batches * sum(map(_num_bytes, (*coming, *back)))
         self._indices = torch.arange(num_micro_batches)
@@ -104,7 +104,7 @@ class StagePass:
 
 
 class _Stage(PipelineStage):
-    """A stage that knows for whom it waits, and keeps the gradients of tied weights apart."""
+    """A stage that knows for whom it waits, and tells when a micro-batch has gradients."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _Stage(PipelineStage):
         num_stages: int,
         coming: Sequence[TensorForm],
         going: Sequence[TensorForm],
-        tied: TiedWeights | None,
+        gradients: StageGradients | None,
         group: Group,
     ) -> None:
         super().__init__(
@@ -124,7 +124,7 @@ class _Stage(PipelineStage):
             output_args=tuple(map(_stand_in, going)),
         )
         self.here, self.waits_for = group.ranks[group.rank], ""
-        self._ranks, self._tied = group.ranks, tied
+        self._ranks, self._gradients = group.ranks, gradients
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """See ``PipelineStage``."""
@@ -161,11 +161,11 @@ class _Stage(PipelineStage):
         last_backward: bool = False,
     ) -> None:
         """See ``PipelineStage``."""
-        if self._tied is not None:
-            self._tied.begin_backward()
+        if self._gradients is not None:
+            self._gradients.begin_backward()
         super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
-        if self._tied is not None:
-            self._tied.end_backward(bwd_chunk_id)
+        if self._gradients is not None:
+            self._gradients.end_backward(bwd_chunk_id)
 
 
 def _stand_in(form: TensorForm) -> torch.Tensor:

@@ -1,11 +1,12 @@
-"""Which stage has which calls and which weights."""
+"""Which stage has which calls and which weights, and which system has which stage."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
 from openwafer.diagnostics import counted, error
-from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.layout import Part, RecordLayout, lay_out
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.stages.cutting import cut_evenly
 from openwafer.training.stream.stages.flow import Flow
@@ -23,16 +24,51 @@ class StagePlan:
         spans: calls by stage.
         layouts: records by stage.
         tied: weights that two stages use: the one that has it, and the one that borrows it.
+        num_replicas: pipelines, each with all stages, on neighbouring ranks; the first one has the
+            records.
     """
 
     layers: tuple[str, ...]
     spans: tuple[range, ...]
     layouts: tuple[Mapping[str, RecordLayout], ...]
     tied: Mapping[str, tuple[int, int]]
+    num_replicas: int = 1
+
+    @property
+    def num_ranks(self) -> int:
+        """Of all replicas."""
+        return len(self.spans) * self.num_replicas
+
+    def stage_of(self, rank: int) -> int:
+        """The stage that a rank has."""
+        return rank % len(self.spans)
+
+    def replica_of(self, rank: int) -> int:
+        """The replica that a rank is in."""
+        return rank // len(self.spans)
+
+    def pipeline_of(self, rank: int) -> range:
+        """The ranks of the same replica, by stage."""
+        start = self.replica_of(rank) * len(self.spans)
+        return range(start, start + len(self.spans))
+
+    def alike(self, rank: int) -> range:
+        """The ranks that have the same stage, by replica."""
+        return range(self.stage_of(rank), self.num_ranks, len(self.spans))
+
+    def layouts_of(self, rank: int) -> Mapping[str, RecordLayout]:
+        """What the store of a rank holds: of other replicas than the first, weights alone."""
+        layouts = self.layouts[self.stage_of(rank)]
+        if self.replica_of(rank) == 0:
+            return layouts
+        return {
+            name: lay_out(name, [place.spec for place in layout.parts[Part.WEIGHTS]])
+            for name, layout in layouts.items()
+        }
 
     @cached_property
     def owners(self) -> Mapping[str, int]:
-        """The stage that has a record."""
+        """The rank that has a record, which is the stage's number: the first replica has all."""
         return {name: stage for stage, held in enumerate(self.layouts) for name in held}
 
     @property
@@ -47,7 +83,9 @@ class StageNeeds:
 
     Attributes:
         weights_bytes: those that it borrows, too.
-        gradients_bytes, states_bytes: of its own weights.
+        gradients_bytes: of them; of several replicas, others than the first keep those of each
+            micro-batch apart, and in all of them two records are on their way besides.
+        states_bytes: of its own weights, which the first replica alone has.
         activation_bytes: of the micro-batches that are in it at once.
         passing_bytes: of tensors that come from its neighbours.
     """
@@ -74,7 +112,8 @@ class StageRequest:
         layouts: the records of the split.
         seconds: of each call, forward and backward.
         passing_bytes: by call, what crosses a cut before it.
-        num_stages, num_micro_batches: of a step.
+        num_stages: of each replica.
+        blocks: how many micro-batches of a step each replica has.
         received: parameters that get a gradient.
         budget_bytes: of each stage; ``None`` is no cap.
     """
@@ -85,7 +124,7 @@ class StageRequest:
     seconds: Sequence[float]
     passing_bytes: Sequence[int]
     num_stages: int
-    num_micro_batches: int
+    blocks: Sequence[int]
     received: frozenset[str]
     budget_bytes: int | None
 
@@ -101,6 +140,12 @@ class StageRequest:
                 found[name] = min(uses), max(uses)
         return found
 
+    def largest(self, stage: int, span: range) -> int:
+        """Bytes of a stage with these calls in the replica that holds most."""
+        # The last ones have as many micro-batches as any.
+        replicas = {0, len(self.blocks) - 1}
+        return max(self.needs(stage, span, one).total_bytes for one in replicas)
+
     def _arrays(self, part: Part) -> Iterable[tuple[str, int]]:
         """The arrays of all records, each as the parameter that it is of, with its bytes."""
         for layout in self.layouts.values():
@@ -110,7 +155,7 @@ class StageRequest:
                 )
                 yield name, place.num_bytes
 
-    def needs(self, stage: int, span: range) -> StageNeeds:
+    def needs(self, stage: int, span: range, replica: int = 0) -> StageNeeds:
         """What a stage with these calls would hold."""
         own = {name for name, (first, _) in self.last_uses.items() if first in span}
         borrowed = {
@@ -120,19 +165,31 @@ class StageRequest:
         }
         weights = dict(self._arrays(Part.WEIGHTS))
         states = self._arrays(Part.STATES)
-        in_flight = min(self.num_micro_batches, self.num_stages - stage)
+        num_micro_batches = self.blocks[replica]
+        in_flight = min(num_micro_batches, self.num_stages - stage)
         left = sum(self.flow.segments[number].activation_bytes for number in span)
         # Each micro-batch has buffers of its own: what comes in, and gradients that come back.
         coming = self.passing_bytes[span.start]
         coming += self.passing_bytes[span.stop] if span.stop < len(self.passing_bytes) else 0
         held = own | borrowed
+        is_first = replica == 0
+        gradients = sum(weights[name] for name in held & self.received)
         return StageNeeds(
             weights_bytes=sum(weights[name] for name in held),
-            gradients_bytes=sum(weights[name] for name in held & self.received),
-            states_bytes=sum(num_bytes for name, num_bytes in states if name in own),
+            gradients_bytes=gradients * (1 if is_first else num_micro_batches)
+            + self._summed_bytes(own, weights),
+            states_bytes=sum(n for name, n in states if name in own) if is_first else 0,
             activation_bytes=left * in_flight,
-            passing_bytes=coming * self.num_micro_batches,
+            passing_bytes=coming * num_micro_batches,
         )
+
+    def _summed_bytes(self, own: AbstractSet[str], weights: Mapping[str, int]) -> int:
+        """Of sums on their way from replica to replica: those of two records."""
+        if len(self.blocks) == 1:
+            return 0
+        records = self.split.records.values()
+        trained = own & self.received
+        return 2 * max(sum(weights[n] for n in names if n in trained) for names in records)
 
 
 def plan_stages(request: StageRequest) -> StagePlan:
@@ -148,13 +205,14 @@ def plan_stages(request: StageRequest) -> StagePlan:
     budget = request.budget_bytes
 
     def fits(stage: int, span: range) -> bool:
-        return budget is None or request.needs(stage, span).total_bytes <= budget
+        return budget is None or request.largest(stage, span) <= budget
 
     spans = cut_evenly(request.seconds, may_begin, request.num_stages, fits)
     if spans is None:
         raise _too_little_memory(request)
     layers = tuple(dict.fromkeys(call.layer for call in calls))
-    return StagePlan(layers, tuple(spans), _dealt(request, spans), _tied(request, spans))
+    dealt, tied = _dealt(request, spans), _tied(request, spans)
+    return StagePlan(layers, tuple(spans), dealt, tied, len(request.blocks))
 
 
 def _stage_of(spans: Sequence[range], call: int) -> int:
@@ -212,7 +270,7 @@ def _too_little_memory(request: StageRequest) -> Exception:
         lambda stage, span: True,
     )
     assert spans is not None
-    needs = [request.needs(stage, span).total_bytes for stage, span in enumerate(spans)]
+    needs = [request.largest(stage, span) for stage, span in enumerate(spans)]
     return error(
         "pipelined-memory",
         f"{request.num_stages} stages do not fit {request.budget_bytes:,} bytes each: cut into "
