@@ -194,14 +194,18 @@ class PipelineUse:
         others = len(self.stages) - 1
         return others / (self.block + others)
 
-    @property
-    def time_share(self) -> float:
-        """Time of passes, as a part of what one system would take.
 
-        A micro-batch goes through all stages, and the others follow it through the slowest.
-        """
-        slowest = max(stage.share for stage in self.stages)
-        return (1 + (self.block - 1) * slowest) / self.micro_batches
+@dataclass(frozen=True)
+class ModeChoice:
+    """Why several systems stream, or have stages, where the config left it to the plan.
+
+    `streamed_seconds` and `pipelined_seconds` are what a step was predicted to take in either way,
+    None where it was not; `reason` says in words what was compared, or what could not be.
+    """
+
+    streamed_seconds: float | None
+    pipelined_seconds: float | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -228,8 +232,8 @@ class PlanRecord:
     where none stream one by one, `sparse` where no weight is sparse. Of several `systems`, figures
     are those of the first, and `stores` says which have the parameter store. Where each has a
     stage, `pipeline` says which; the peak is that of the largest then, and all else is of all of
-    them together. `origins` says where each predicted or measured figure comes from, by the name
-    of its field.
+    them together. `choice` is None where the config says how systems share the work. `origins` says
+    where each predicted or measured figure comes from, by the name of its field.
     """
 
     mode: Mode
@@ -252,3 +256,4 @@ class PlanRecord:
     pipeline: PipelineUse | None = None
     stores: StoreUse | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    choice: ModeChoice | None = None

@@ -13,11 +13,17 @@ from rich.console import Console
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
+from openwafer.training.metrics.run_record import read_plan
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights
-from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, StreamingConfig
+from openwafer.training.session.config import (
+    CheckpointConfig,
+    EvaluateConfig,
+    StreamingConfig,
+    load_config,
+)
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.plan_table import show_plan
@@ -214,6 +220,18 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_step(
     config = replace(config, optimizer=optimizer, clip_norm=None)
     with pytest.raises(OpenwaferError, match=r"(?s)loss-not-finite.*are safe in .*step-0000000"):
         pool.train(config, 2)
+
+
+def test_a_run_whose_plan_chooses_equals_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = replace(pipelined_config(data, tmp_path), streaming=StreamingConfig(device="cpu"))
+    done = pool.train(config, 4)
+    assert differing_from_loop(done, config) == []
+    choice = read_plan(done.folder / "plan.json").choice
+    assert choice is not None
+    assert choice.pipelined_seconds is not None
+    assert load_config(done.folder / "config.yaml").streaming.mode is None
 
 
 def test_what_comes_from_the_neighbours_is_counted(

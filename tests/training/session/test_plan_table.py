@@ -8,7 +8,14 @@ import pytest
 from rich.console import Console
 
 from openwafer.figures import Origin
-from openwafer.training.plan_record import Limit, Mode, PlanRecord, StepBytes, StoreUse
+from openwafer.training.plan_record import (
+    Limit,
+    Mode,
+    ModeChoice,
+    PlanRecord,
+    StepBytes,
+    StoreUse,
+)
 from openwafer.training.session import show_plan
 
 PLAN = PlanRecord(
@@ -98,3 +105,15 @@ def test_a_plan_says_which_figures_are_inferred_measured_and_given() -> None:
     )
     without = replace(PLAN, predicted_step_seconds=None)
     assert "rates" not in fact_of(without, "figures")
+
+
+def test_a_mode_that_the_plan_chose_is_shown_with_the_times_that_were_compared() -> None:
+    chosen = replace(PLAN, choice=ModeChoice(90.0, 1.25, "its predicted step is the shorter one"))
+    told = fact_of(chosen, "chosen")
+    assert told.startswith("by the plan: its predicted step is the shorter one, about 1.2 s in")
+    assert "1 min 30 s where weights stream" in told
+
+
+def test_why_there_are_no_stages_is_shown() -> None:
+    chosen = replace(PLAN, choice=ModeChoice(90.0, None, "no stages are made: sparsity is set"))
+    assert fact_of(chosen, "chosen") == "by the plan: no stages are made: sparsity is set"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data import (
     Batch,
     DataSource,
@@ -25,7 +25,6 @@ from openwafer.training.session.building import (
     build_shapes,
     make_optimizers,
     make_updater,
-    make_workload,
     require_embeddings,
     stream_options,
     take_weights,
@@ -40,8 +39,18 @@ from openwafer.training.session.moved_stores import TakenUp, execution_of, taken
 from openwafer.training.session.mup import require_same_base
 from openwafer.training.session.noise_meter import NoiseMeter, noise_meter
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
+from openwafer.training.session.pipelined.choice import (
+    ToPlan,
+    is_left_to_plan,
+    plan_systems,
+    with_stages,
+)
 from openwafer.training.session.pipelined.leading import LeadingStage, lead_stages
-from openwafer.training.session.pipelined.plan import as_one_system, in_stages, is_pipelined
+from openwafer.training.session.pipelined.plan import (
+    PlannedStages,
+    as_one_system,
+    is_pipelined,
+)
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
@@ -55,9 +64,7 @@ from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import (
     Planned,
-    StreamOptions,
     assemble,
-    plan_run,
     split_that_fits,
 )
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
@@ -102,10 +109,15 @@ class OpenedRun:
     steps_done: int = 0
     stores: StoreSet | None = None
 
+    @property
+    def shares_store(self) -> bool:
+        """Whether other systems have records in their stores, and not those of a stage."""
+        return self.config.shares_store and not isinstance(self.planned, PlannedStages)
+
     def batches(self, step: int) -> tuple[Batch, ...]:
         """The micro-batches of a step that this system computes."""
         num = self.config.batch.micro_batches_at(step)
-        is_whole = self.systems is None or is_pipelined(self.config)
+        is_whole = self.systems is None or isinstance(self.planned, PlannedStages)
         block = None if is_whole or self.systems is None else self.systems.block(num)
         return self.dataset.micro_batches(step, num, block)
 
@@ -178,17 +190,15 @@ def opened(
     masks = _mask_updates(model, config, folder, {} if saved is not None else weights)
     noise = noise_meter(config, model)
     notify("planning the step")
-    planned = plan_run(
-        make_workload(model, as_one_system(config), vocab_size),
-        make_updater(optimizers, model, config),
-        _options(config, replace(store, on_transfer=tracks.add), systems),
-        folder=folder.store,
-        weights=weights.values(),
-    )
-    with taken_up(saved, planned, config, folder, systems) as taken:
+    to_disk = store_options(replace(store, on_transfer=tracks.add), config, systems)
+    measured = None if systems is None or is_pipelined(config) else systems.measure()
+    what = model, optimizers, vocab_size, to_disk, folder.store, weights.values(), measured
+    planned = plan_systems(ToPlan(*what), config, folder)
+    way = planned.config if isinstance(planned, PlannedStages) else config
+    with taken_up(saved, planned, way, folder, systems) as taken:
         saved = taken.saved
-        if is_pipelined(config) and systems is not None:
-            planned = in_stages(planned, config, vocab_size)
+        if isinstance(planned, PlannedStages):
+            assert systems is not None
             execution: Execution = lead_stages(systems, planned, saved, folder, weights)
         else:
             replicas = _joined(systems, _begun(config, dataset, planned, taken))
@@ -207,12 +217,6 @@ def opened(
     finally:
         execution.close()
         execution.store.close()
-
-
-def _options(config: RunConfig, store: StoreOptions, systems: Systems | None) -> StreamOptions:
-    measured = None if systems is None or is_pipelined(config) else systems.measure()
-    to_disk = store_options(store, config, systems)
-    return stream_options(as_one_system(config), to_disk, measured)
 
 
 def _joined(systems: Systems | None, begun: BegunRun) -> Replicas | None:
@@ -248,9 +252,17 @@ def _require_room(
 ) -> None:
     """Refuse what the store has no room for before weights are drawn: large ones go to a file."""
     model = None if isinstance(config.model, UserModule) else build_shapes(config, vocab_size)
-    if model is not None:
-        updater = make_updater(make_optimizers(model, config, vocab_size), model, config)
-        split_that_fits(model, updater, stream_options(config, store), folder=folder.store)
+    if model is None:
+        return
+    updater = make_updater(make_optimizers(model, config, vocab_size), model, config)
+    try:
+        options = stream_options(as_one_system(config), store)
+        split_that_fits(model, updater, options, folder=folder.store)
+    except OpenwaferError:
+        if not is_left_to_plan(config):
+            raise
+        options = stream_options(as_one_system(with_stages(config, config.systems)), store)
+        split_that_fits(model, updater, options, folder=folder.store)
 
 
 def _build(
@@ -263,7 +275,7 @@ def _build(
 ) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     """The model, and its initial weights where nothing has been saved."""
     if not is_saved:
-        _require_room(as_one_system(config), folder, vocab_size, store)
+        _require_room(config, folder, vocab_size, store)
         model = build_model(config, vocab_size, folder.path)
         return model, take_weights(model, config)
     written = load_config(folder.config)

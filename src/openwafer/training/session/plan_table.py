@@ -19,6 +19,7 @@ from openwafer.training.metrics.units import (
 from openwafer.training.plan_record import (
     ExpertUse,
     Limit,
+    ModeChoice,
     PipelineUse,
     PlannedLayer,
     PlanRecord,
@@ -134,6 +135,8 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         facts.insert(1, ("systems", f"{plan.systems}; what follows is of the first"))
         if plan.stores is not None:
             facts.insert(2, ("store", _stores(plan.stores)))
+    if plan.choice is not None:
+        facts.insert(1, ("chosen", _choice(plan.choice)))
     if plan.undone_step_bytes is not None and plan.kept_step_bytes is not None:
         facts.append(("if clipped", f"{_traffic(plan.undone_step_bytes)}, as it is run again"))
         facts.append(("if often so", f"{_traffic(plan.kept_step_bytes)}, as gradients are kept"))
@@ -171,6 +174,15 @@ def _bubble(pipeline: PipelineUse) -> str:
         f"{stages} in each of {pipeline.replicas} replicas, and {pipeline.micro_batches} "
         f"micro-batches a step, {block} at most in a replica: {waits}"
     )
+
+
+def _choice(choice: ModeChoice) -> str:
+    streamed, staged = choice.streamed_seconds, choice.pipelined_seconds
+    told = f"by the plan: {choice.reason}"
+    if streamed is None or staged is None:
+        return told
+    times = f"about {_duration(staged)} in stages and {_duration(streamed)} where weights stream"
+    return f"{told}, {times}"
 
 
 def _host_peak(num_bytes: int) -> str:

@@ -20,7 +20,7 @@ class Saver:
         self._run = run
         self._store = run.execution.store
         # The systems, where others than this one have records.
-        self._owners = run.systems if run.config.shares_store else None
+        self._owners = run.systems if run.shares_store else None
         self._state = run.state()
         self._last_checkpoint = -1
         run.execution.on_updates_applied = self._updates_applied

@@ -13,16 +13,13 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, r
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import GeneratedSample, write_sample
 from openwafer.training.models import UserModule
-from openwafer.training.plan_record import PlanRecord
+from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,
     largest_block,
     make_optimizers,
-    make_updater,
-    make_workload,
-    stream_options,
 )
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.evaluation import evaluate, held_out, require_held_out
@@ -30,12 +27,8 @@ from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
-from openwafer.training.session.pipelined.plan import (
-    as_one_system,
-    in_stages,
-    is_pipelined,
-    not_in_stages,
-)
+from openwafer.training.session.pipelined.choice import ToPlan, is_left_to_plan, plan_systems
+from openwafer.training.session.pipelined.plan import PlannedStages, as_one_system, not_in_stages
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saved_model import opened_to_read
@@ -51,7 +44,7 @@ from openwafer.training.session.sparse_products import with_kept_products
 from openwafer.training.session.systems import Systems, require_alone
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import Planned, plan_run
+from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.step_hooks import StepHook, each
 from openwafer.training.stream.plan.events.measured import MeasuredStep, measure_step
 
@@ -139,20 +132,13 @@ class Session:
         require_held_out(self.config)
         # What a run would take is timed with its allocator.
         return_large_blocks()
-        config = as_one_system(self._kept_config())
+        config = self._kept_config()
         vocab_size = expected_vocab_size(config)
         with TemporaryDirectory(prefix="openwafer-") as scratch:
-            model = build_hollow_model(config, vocab_size, Path(scratch))
+            model = build_hollow_model(as_one_system(config), vocab_size, Path(scratch))
         optimizers = make_optimizers(model, config, vocab_size)
-        planned = plan_run(
-            make_workload(model, config, vocab_size),
-            make_updater(optimizers, model, config),
-            stream_options(config, self._store),
-            folder=self.folder.store,
-        )
-        if is_pipelined(self.config):
-            planned = in_stages(planned, self.config, vocab_size)
-        return planned
+        parts = ToPlan(model, optimizers, vocab_size, self._store, self.folder.store)
+        return plan_systems(parts, config, self.folder)
 
     def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
         """Call ``hook`` after each ``every``-th step of training, before the step is committed.
@@ -231,6 +217,14 @@ class Session:
         """The config with what the run has measured, once it has begun."""
         return with_kept_products(self.config, self.folder)
 
+    def _config_to_train(self) -> RunConfig:
+        config = self._kept_config()
+        if self._step_hooks and is_left_to_plan(config):
+            # A hook sees all weights between two steps.
+            streaming = replace(config.streaming, mode=Mode.STREAMED)
+            config = replace(config, streaming=streaming)
+        return config
+
     @contextmanager
     def _held(self) -> Iterator[None]:
         with self.folder.locked(), naming_checkpoints(self.folder):
@@ -267,7 +261,7 @@ class Session:
             with self._console.status("") as status:
                 run = stack.enter_context(
                     opened(
-                        self._kept_config(),
+                        self._config_to_train(),
                         self.folder,
                         saved,
                         status.update,
@@ -290,7 +284,7 @@ class Session:
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
         with self._opened(saved) as run:
-            if self._step_hooks and is_pipelined(self.config):
+            if self._step_hooks and isinstance(run.planned, PlannedStages):
                 raise not_in_stages("a hook between steps", "it would see one stage's weights")
             for hook, every in self._step_hooks:
                 run.execution.between_steps(hook, each(every))
@@ -342,7 +336,7 @@ def _require_place(folder: RunFolder, config: RunConfig) -> None:
 
 def _beyond_the_model(config: RunConfig, planned: Planned) -> str | None:
     """What the systems of a run do that those of the events do not."""
-    if is_pipelined(config):
+    if isinstance(planned, PlannedStages):
         return "stages of a pipeline"
     if config.shares_store:
         return "a store on all systems (store_systems: all)"

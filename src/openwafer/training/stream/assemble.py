@@ -12,7 +12,14 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
-from openwafer.training.plan_record import Activations, Mode, PlanRecord, SparseUse, StoreUse
+from openwafer.training.plan_record import (
+    Activations,
+    Mode,
+    ModeChoice,
+    PlanRecord,
+    SparseUse,
+    StoreUse,
+)
 from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
@@ -162,6 +169,7 @@ class Planned:
         request: what the plan was asked for, with a copy of the model that has no weights.
         beside_bytes: the process's resident set without the weights when the plan was made;
             ``None`` where the kernel does not say.
+        choice: why several systems share the work as they do; ``None`` where the caller said it.
     """
 
     plan: StreamPlan
@@ -174,6 +182,7 @@ class Planned:
     folder: Path | None
     request: PlanRequest
     beside_bytes: int | None
+    choice: ModeChoice | None = None
 
     @property
     def placement(self) -> StorePlacement:
@@ -264,7 +273,8 @@ class Planned:
         if options.systems > 1:
             is_shared = options.store_systems is StoreSystems.ALL
             described = replace(described, stores=StoreUse(is_shared, options.store_reason))
-        return replace(described, sparse=self._sparse(), systems=options.systems)
+        sparse, systems = self._sparse(), options.systems
+        return replace(described, sparse=sparse, systems=systems, choice=self.choice)
 
     @property
     def timing(self) -> UpdateTiming:

@@ -11,6 +11,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.plan_record import (
     Activations,
+    Limit,
     Mode,
     PipelineUse,
     PlannedStage,
@@ -19,6 +20,7 @@ from openwafer.training.plan_record import (
 from openwafer.training.session.building import stream_options
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.pipelined.flows import Flows, outer_layers
+from openwafer.training.session.pipelined.stage_seconds import stage_seconds
 from openwafer.training.session.systems import blocks_of
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
@@ -26,6 +28,7 @@ from openwafer.training.stream.layers import PINNED, Partition, partition
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.plan.step_time import optimizer_seconds
 from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.replicas.ownership import HOST_SHARE
 from openwafer.training.stream.stages.flow import Flow
@@ -76,7 +79,7 @@ def as_one_system(config: RunConfig) -> RunConfig:
     return replace(config, systems=1, device_memory=None, streaming=streaming)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlannedStages(Planned):
     """A run in stages; what is of one system is of all of them together.
 
@@ -105,8 +108,8 @@ class PlannedStages(Planned):
             stages.num_replicas,
             self._replica(stages.num_replicas - 1) if stages.num_replicas > 1 else (),
         )
+        seconds, limit = self._time(whole, pipeline)
         held = [stage.total_bytes for stage in (*pipeline.stages, *pipeline.others)]
-        alone = whole.predicted_step_seconds
         return replace(
             whole,
             mode=Mode.PIPELINED,
@@ -114,10 +117,22 @@ class PlannedStages(Planned):
             device_budget_bytes=asked.budget_bytes or whole.device_budget_bytes,
             predicted_peak_bytes=max(held),
             predicted_host_bytes=None,
-            predicted_step_seconds=None if alone is None else alone * pipeline.time_share,
+            predicted_step_seconds=seconds,
+            step_limit=limit,
             pipeline=pipeline,
             stores=None,
         )
+
+    def _time(self, whole: PlanRecord, pipeline: PipelineUse) -> tuple[float | None, Limit | None]:
+        """Seconds of a step and what limits it, given the plan of one system."""
+        alone = whole.predicted_step_seconds
+        if alone is None:
+            return None, None
+        updating = sum(optimizer_seconds(self.plan, self.updater, self.timing, self.device))
+        parts = pipeline, alone - updating, updating
+        seconds = stage_seconds(*parts, self.options.network)
+        passes_longest = seconds > 2 * stage_seconds(*parts, None)
+        return seconds, Limit.NETWORK if passes_longest else whole.step_limit
 
     def _replica(self, replica: int) -> tuple[PlannedStage, ...]:
         spans, asked = self.stages.spans, self.asked
@@ -133,8 +148,16 @@ class PlannedStages(Planned):
         )
 
 
-def in_stages(planned: Planned, config: RunConfig, vocab_size: int) -> PlannedStages:
+def in_stages(
+    planned: Planned, config: RunConfig, vocab_size: int, room_bytes: int | None = None
+) -> PlannedStages:
     """Cut the model of a plan, which is that of :func:`as_one_system`, into the run's stages.
+
+    Args:
+        planned: the plan of one system.
+        config: of the run.
+        vocab_size: token ids of the tokenizer.
+        room_bytes: that a stage may take beside ``config.device_memory``; ``None`` is no cap.
 
     Raises:
         OpenwaferError: what stages cannot do, by name, and what :func:`plan_stages` raises.
@@ -153,6 +176,7 @@ def in_stages(planned: Planned, config: RunConfig, vocab_size: int) -> PlannedSt
         operators_seconds(one.calls, device, allocation=planned.workload.allocation)
         for one in flow.segments
     ]
+    caps = [cap for cap in (config.device_memory, room_bytes) if cap is not None]
     asked = StageRequest(
         flow=flow,
         split=split,
@@ -167,7 +191,7 @@ def in_stages(planned: Planned, config: RunConfig, vocab_size: int) -> PlannedSt
         num_stages=num_stages,
         blocks=tuple(map(len, blocks_of(num_micro_batches, config.systems // num_stages))),
         received=frozenset(planned.plan.dry.received),
-        budget_bytes=config.device_memory,
+        budget_bytes=min(caps, default=None),
     )
     of_whole = {one.name: getattr(planned, one.name) for one in fields(Planned)}
     stages = plan_stages(asked)
@@ -204,6 +228,13 @@ def refuse(planned: Planned, config: RunConfig) -> None:
             help="leave streaming.mode out, or replace such layers: LayerNorm and GroupNorm for "
             "BatchNorm",
         )
+    refused = refused_option(config)
+    if refused is not None:
+        raise not_in_stages(*refused)
+
+
+def refused_option(config: RunConfig) -> tuple[str, str] | None:
+    """An option that is set and that stages cannot do, and why."""
     streaming = config.streaming
     asked = (
         (bool(config.batch.schedule), "batch.schedule", "stages pass as many micro-batches a step"),
@@ -219,9 +250,7 @@ def refuse(planned: Planned, config: RunConfig) -> None:
         (streaming.store is StoreTier.DISK, "streaming.store", "weights and states stay in memory"),
         (_recomputes(config), "streaming.activations", "stages keep their activations"),
     )
-    for is_asked, key, reason in asked:
-        if is_asked:
-            raise not_in_stages(key, reason)
+    return next(((key, reason) for is_asked, key, reason in asked if is_asked), None)
 
 
 def _recomputes(config: RunConfig) -> bool:

@@ -1,0 +1,192 @@
+"""Whether several systems stream or have stages, where the config leaves it to the plan.
+
+Both ways are planned, and the one whose step is predicted to be shorter is taken. Bits do not
+depend on it: a run goes on in the way that was chosen while it has as many systems.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics.run_record import read_plan
+from openwafer.training.plan_record import Mode, ModeChoice, PlanRecord
+from openwafer.training.session.building import make_updater, make_workload, stream_options
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.pipelined.plan import (
+    PlannedStages,
+    as_one_system,
+    in_stages,
+    is_pipelined,
+    refused_option,
+)
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.systems import MeasuredSystems
+from openwafer.training.store import StoreOptions
+from openwafer.training.stream.assemble import Planned, plan_run
+from openwafer.training.stream.replicas.ownership import fair_bytes
+
+UNMEASURED = (
+    "how fast weights pass between the systems is measured when they meet, and stages are "
+    "compared with it then"
+)
+
+
+def is_left_to_plan(config: RunConfig) -> bool:
+    """Whether the plan chooses between streaming and stages."""
+    return config.systems > 1 and config.streaming.mode is None
+
+
+def with_stages(config: RunConfig, num_stages: int) -> RunConfig:
+    """The same run in so many stages."""
+    streaming = replace(config.streaming, mode=Mode.PIPELINED, stages=num_stages)
+    return replace(config, streaming=streaming)
+
+
+@dataclass(frozen=True)
+class ToPlan:
+    """What a run is planned from.
+
+    Attributes:
+        model: its parameters need no values.
+        optimizers: over them.
+        vocab_size: token ids of the tokenizer.
+        store: how the store talks to the disk.
+        folder: where a disk tier would be.
+        weights: initial ones that the model does not hold.
+        measured: what the systems have found out of themselves; ``None`` where they have not met.
+    """
+
+    model: nn.Module
+    optimizers: Sequence[Optimizer]
+    vocab_size: int
+    store: StoreOptions
+    folder: Path
+    weights: Iterable[torch.Tensor] = ()
+    measured: MeasuredSystems | None = None
+
+    def planned(self, config: RunConfig) -> Planned:
+        """The plan of a config that says how several systems share the work, or streams."""
+        whole = self.whole(config)
+        return in_stages(whole, config, self.vocab_size) if is_pipelined(config) else whole
+
+    def whole(self, config: RunConfig) -> Planned:
+        """The same, of a run in stages as one system would have it."""
+        alone = as_one_system(config)
+        return plan_run(
+            make_workload(self.model, alone, self.vocab_size),
+            make_updater(self.optimizers, self.model, alone),
+            stream_options(alone, self.store, self.measured),
+            folder=self.folder,
+            weights=self.weights,
+        )
+
+
+def plan_of_before(folder: RunFolder) -> PlanRecord | None:
+    """What was planned when the run in a folder began or went on last, where that can be read."""
+    if folder.config.is_file():
+        with suppress(OpenwaferError):
+            return read_plan(folder.plan)
+    return None
+
+
+def plan_systems(parts: ToPlan, config: RunConfig, folder: RunFolder) -> Planned:
+    """Plan a run, in the way that is chosen for its systems where the config leaves it open.
+
+    Raises:
+        OpenwaferError: what the plan raises, of streaming where neither way is possible.
+    """
+    if not is_left_to_plan(config):
+        return parts.planned(config)
+    before = plan_of_before(folder)
+    if before is not None and before.choice is not None and before.systems == config.systems:
+        # What has changed since may leave no room for it.
+        with suppress(OpenwaferError):
+            return replace(parts.planned(_as_before(config, before)), choice=before.choice)
+    return _chosen(parts, config)
+
+
+def _as_before(config: RunConfig, before: PlanRecord) -> RunConfig:
+    if before.pipeline is None:
+        return config
+    return with_stages(config, len(before.pipeline.stages))
+
+
+def _chosen(parts: ToPlan, config: RunConfig) -> Planned:
+    try:
+        streamed = parts.planned(config)
+    except OpenwaferError as failure:
+        staged = _fastest_stages(parts, config)
+        if isinstance(staged, str):
+            raise
+        reason = f"weights cannot stream: {_told(failure)}"
+        choice = ModeChoice(None, staged.report.predicted_step_seconds, reason)
+        return replace(staged, choice=choice)
+    if parts.measured is None:
+        return replace(streamed, choice=ModeChoice(None, None, UNMEASURED))
+    staged = _fastest_stages(parts, config)
+    if isinstance(staged, str):
+        streaming = streamed.report.predicted_step_seconds
+        reason = f"no stages are made: {staged}"
+        return replace(streamed, choice=ModeChoice(streaming, None, reason))
+    return _faster(streamed, staged)
+
+
+def _faster(streamed: Planned, staged: PlannedStages) -> Planned:
+    times = streamed.report.predicted_step_seconds, staged.report.predicted_step_seconds
+    if times[0] is None or times[1] is None:
+        reason = "the time of a step is not predicted, so that stages cannot be compared"
+        return replace(streamed, choice=ModeChoice(*times, reason))
+    faster = staged if times[1] < times[0] else streamed
+    return replace(faster, choice=ModeChoice(*times, "its predicted step is the shorter one"))
+
+
+def _fastest_stages(parts: ToPlan, config: RunConfig) -> PlannedStages | str:
+    """The shortest step in stages, as many in a replica as there can be, or why there are none."""
+    refused = refused_option(with_stages(config, config.systems)) or _streaming_option(config)
+    if refused is not None:
+        return f"{refused[0]} is set, and {refused[1]}"
+    found, failures = [], []
+    try:
+        whole = parts.whole(with_stages(config, config.systems))
+        for num_stages in _numbers_of_stages(config.systems):
+            asked = with_stages(config, num_stages)
+            try:
+                found.append(in_stages(whole, asked, parts.vocab_size, _room_bytes(parts, config)))
+            except OpenwaferError as failure:
+                failures.append(_told(failure))
+    except OpenwaferError as failure:
+        return _told(failure)
+    if not found:
+        return failures[-1]
+    return min(found, key=lambda one: one.report.predicted_step_seconds or 0.0)
+
+
+def _numbers_of_stages(num_systems: int) -> Iterator[int]:
+    return (number for number in range(2, num_systems + 1) if num_systems % number == 0)
+
+
+def _streaming_option(config: RunConfig) -> tuple[str, str] | None:
+    """An option that only has a meaning where weights stream, and why."""
+    if config.streaming.prefetch_layers is not None:
+        return "streaming.prefetch_layers", "stages fetch no layers"
+    if config.streaming.link_per_second is not None:
+        return "streaming.link_per_second", "no weights pass over a link to the device of a stage"
+    return None
+
+
+def _room_bytes(parts: ToPlan, config: RunConfig) -> int | None:
+    """Memory of the system that has least, as systems of one host share it."""
+    if parts.measured is None:
+        return None
+    hosts = parts.measured.hosts
+    return min(fair_bytes(hosts, config.streaming.host_memory, [1] * len(hosts)))
+
+
+def _told(failure: OpenwaferError) -> str:
+    return failure.diagnostics[0].message
