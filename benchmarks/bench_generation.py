@@ -25,11 +25,12 @@ from openwafer.training.models.key_values import forward_from
 from openwafer.training.models.reference_gpt import GptConfig, KeyValues, ReferenceGpt
 from openwafer.training.plan_record import Mode
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
+from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.stream_options import StreamOptions
 
 ROOT = Path(__file__).parents[1]
 PROBE_BYTES = 512 << 20

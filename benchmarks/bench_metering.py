@@ -19,13 +19,14 @@ from torch import nn
 
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
+from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.device.device import ALWAYS_METERED
 from openwafer.training.stream.execute.activations import Frame
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 from openwafer.training.stream.execute.pass_watch import PassWatch
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.stream_options import StreamOptions
 
 
 def shape_of(vocab_size: int, context: int, hidden_size: int, num_layers: int) -> GptConfig:

@@ -11,12 +11,13 @@ from openwafer.training.plan_record import Activations, Mode, PlanRecord
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.speculation import Speculation
 from openwafer.training.store.update_rules import clip_coefficient
-from openwafer.training.stream.assemble import StreamOptions, assemble, plan_run
+from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload as StepWorkload
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.stream_options import StreamOptions
 
 
 class OpenWafer:

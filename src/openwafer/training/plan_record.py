@@ -35,6 +35,14 @@ class Activations(StrEnum):
     OFFLOAD = "offload"
 
 
+class ExpertsWay(StrEnum):
+    """How rows and experts meet on several systems: as the plan finds it, or in one way."""
+
+    AUTO = "auto"
+    FETCH = "fetch"
+    OWNERS = "owners"
+
+
 class Limit(StrEnum):
     """The part of the machine that a step keeps busy longest."""
 
@@ -83,6 +91,26 @@ class ExpertUse:
     used: int
     weights_bytes: int
     used_bytes: int
+
+
+@dataclass(frozen=True)
+class ExpertTraffic:
+    """How rows and experts meet on several systems, and what a system receives for it in a step.
+
+    The weights of experts are fetched and their gradients added up, which is `fetch_bytes`, or rows
+    go to the owners of experts and come back, which is `owners_bytes` where tokens are shared out
+    evenly. `reason` says why owners cannot; None where they can.
+    """
+
+    way: ExpertsWay
+    fetch_bytes: int
+    owners_bytes: int | None
+    reason: str | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        """Of rows, and norms of what they are multiplied by; none where weights are fetched."""
+        return (self.owners_bytes or 0) if self.way is ExpertsWay.OWNERS else 0
 
 
 @dataclass(frozen=True)
@@ -232,8 +260,9 @@ class PlanRecord:
     where none stream one by one, `sparse` where no weight is sparse. Of several `systems`, figures
     are those of the first, and `stores` says which have the parameter store. Where each has a
     stage, `pipeline` says which; the peak is that of the largest then, and all else is of all of
-    them together. `choice` is None where the config says how systems share the work. `origins` says
-    where each predicted or measured figure comes from, by the name of its field.
+    them together. `choice` is None where the config says how systems share the work, and
+    `expert_traffic` where their experts are not fused, or there is one system. `origins` says where
+    each predicted or measured figure comes from, by the name of its field.
     """
 
     mode: Mode
@@ -257,3 +286,4 @@ class PlanRecord:
     stores: StoreUse | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     choice: ModeChoice | None = None
+    expert_traffic: ExpertTraffic | None = None

@@ -18,7 +18,6 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 from openwafer.training.stream.assemble import (
     Planned,
-    StreamOptions,
     assemble,
     plan_run,
 )
@@ -28,6 +27,7 @@ from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import HostBudget, StoreTier, place
 from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.stream_options import StreamOptions
 
 Parameters = Mapping[str, Tensor]
 LossOf = Callable[[nn.Module, Any], Tensor]

@@ -12,8 +12,8 @@ from torch import nn
 import openwafer
 from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.stream_options import StreamOptions
 
 SET_PEAK_BACK = Path("/proc/self/clear_refs")
 SIZE = 1024

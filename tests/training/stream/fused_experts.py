@@ -11,11 +11,12 @@ from torch.nn.utils import clip_grad_norm_
 
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
-from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
+from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.records import weights_of
+from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.architectures import ARCHITECTURES, Architecture
 
 Tensors = Mapping[str, torch.Tensor]

@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 
 from openwafer.training.models.reference_gpt import GptConfig
 from openwafer.training.stream import stream_weights
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.loop.loop import StreamedLoop
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.small_gpt import TIED, adamw, build_gpt, gpt_loss, gpt_run
 
 CAP = "1MiB"

@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream import stream_weights
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.loop.loop import StreamedLoop
 from openwafer.training.stream.replicas.ownership import StoreSystems
+from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.loop_programs import (
     CAP,
     OPTIONS,

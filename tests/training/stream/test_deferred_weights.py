@@ -9,7 +9,7 @@ from torch import nn
 import openwafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.stream_options import StreamOptions
 from tests.own_process import integers_of
 
 SIZE = 160

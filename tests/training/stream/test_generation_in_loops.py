@@ -8,7 +8,7 @@ import torch
 import openwafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.architectures import ARCHITECTURES
 
 [LLAMA] = [row for row in ARCHITECTURES if row.name == "llama"]

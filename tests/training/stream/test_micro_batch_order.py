@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.stream_options import StreamOptions
 from tests.tables import case
 from tests.training.stream.both_loops import (
     STREAMED,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream.assemble import StreamOptions
+from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,

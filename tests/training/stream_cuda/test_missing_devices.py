@@ -3,8 +3,8 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.plan.chosen_device import make_device
+from openwafer.training.stream.stream_options import StreamOptions
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_the_number_there_is() -> None:

@@ -48,10 +48,10 @@ from openwafer.training.session.sparse_products import computes_on
 from openwafer.training.session.systems import MeasuredSystems, blocks_of
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.held_gradients import HeldGradients
+from openwafer.training.stream.stream_options import StreamOptions
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
@@ -272,6 +272,7 @@ def stream_options(
         default_activations=None if isinstance(chosen, dict) else chosen,
         prefetch_layers=streaming.prefetch_layers,
         layers=streaming.layers,
+        experts=streaming.experts,
         keeps_gradients=config.keeps_gradients,
         commits_steps=True,
         # Code of a user's own may count its calls where nobody sees it.

@@ -13,7 +13,7 @@ from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.noise_scale import Watched
-from openwafer.training.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
@@ -116,6 +116,9 @@ class StreamingConfig:
         prefetch_layers: how many layers ahead weights are fetched.
         layers: patterns of modules that become layers.
         link_per_second: bytes a second of a slow link to the CPU device, for measurements.
+        experts: how several systems compute the experts of a mixture: fetch brings their weights to
+                each, with owners each has some and gets the tokens of all for them, and auto takes
+                what moves fewer bytes.
     """
 
     device: str = "auto"
@@ -127,6 +130,7 @@ class StreamingConfig:
     prefetch_layers: int | None = None
     layers: tuple[str, ...] = ()
     link_per_second: Bytes | None = None
+    experts: ExpertsWay = ExpertsWay.AUTO
 
     def __post_init__(self) -> None:
         _require_positive(self, "link_per_second", "stages")

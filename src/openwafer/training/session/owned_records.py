@@ -91,7 +91,7 @@ def gathered_counts(systems: Systems, own: UpdateCounts) -> UpdateCounts:
         if isinstance(found, UpdateCounts):
             merged.num_updates.update(found.num_updates)
             merged.num_averaged.update(found.num_averaged)
-    return merged
+    return merged.of_wholes()
 
 
 class OwnedRecords:

@@ -17,6 +17,8 @@ from openwafer.training.metrics.units import (
     format_share,
 )
 from openwafer.training.plan_record import (
+    ExpertsWay,
+    ExpertTraffic,
     ExpertUse,
     Limit,
     ModeChoice,
@@ -142,6 +144,8 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         facts.append(("if often so", f"{_traffic(plan.kept_step_bytes)}, as gradients are kept"))
     if plan.experts is not None:
         facts.append(("experts", _experts(plan.experts)))
+    if plan.expert_traffic is not None:
+        facts.append(("experts", _expert_traffic(plan.expert_traffic)))
     if plan.sparse is not None:
         facts.append(("sparse", _sparse(plan.sparse)))
         facts.append(("sparse store", _sparse_store(plan.sparse)))
@@ -197,6 +201,23 @@ def _experts(experts: ExpertUse) -> str:
         f"about {used:.3g} of {all_of_them:.3g} used a layer, "
         f"{format_bytes(experts.used_bytes)} of "
         f"{format_bytes(experts.weights_bytes)}"
+    )
+
+
+def _expert_traffic(traffic: ExpertTraffic) -> str:
+    fetched = format_bytes(traffic.fetch_bytes)
+    if traffic.owners_bytes is None:
+        why = "" if traffic.reason is None else f", for {traffic.reason}"
+        return f"fetched by each system{why}: it receives {fetched} a step of them"
+    sent = format_bytes(traffic.owners_bytes)
+    if traffic.way is ExpertsWay.OWNERS:
+        return (
+            f"computed by the systems that own them: each receives about {sent} a step of rows, "
+            f"and would of weights and gradients {fetched}"
+        )
+    return (
+        f"fetched by each system: it receives {fetched} a step of weights and gradients, and would "
+        f"of rows about {sent}"
     )
 
 

@@ -32,6 +32,7 @@ from openwafer.training.collectives.signals import (
 )
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_state import StoreSet
+from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare
@@ -40,6 +41,7 @@ from openwafer.training.stream.replicas.run_store import Asking
 from openwafer.training.stream.step_plan import StepPlan
 
 GROUPS: Final = ("signals", "losses", "weights", "gradients", "records", "commits")
+EXPERTS: Final = "experts"
 
 
 class NotFiniteError(Exception):
@@ -167,6 +169,7 @@ class Systems:
         self.signals, self._losses, weights, gradients, *others = meeting.groups(GROUPS)
         self.records, self._commits = others
         self.replicas = Replicas(weights, gradients)
+        self._experts: Group | None = None
         self.last_step: list[SystemStep] = []
         ticks = min(TICK_SECONDS, meeting.timeout_seconds / 4)
         self._leading = Leading(self.signals, ticks) if self.is_leader else None
@@ -226,14 +229,22 @@ class Systems:
         return group
 
     def replicas_by(self, reduction: Reduction, owners: Mapping[str, int]) -> Replicas:
-        """How weights and gradients pass where these are added in that way.
+        """How weights and gradients pass where these are added in that way; all of them call this.
 
         Args:
             reduction: see :class:`Replicas`.
             owners: of records; empty where the leader has all.
         """
         asking = Asking(self.records, self.ask) if owners and self.is_leader else None
-        return replace(self.replicas, reduction=reduction, owners=owners, asking=asking)
+        if any(slice_of(record) is not None for record in owners):
+            (self._experts,) = self.meeting.groups((EXPERTS,))
+        return replace(
+            self.replicas,
+            reduction=reduction,
+            owners=owners,
+            asking=asking,
+            experts=self._experts,
+        )
 
     def ask(self, content: object) -> None:
         """Tell the others what an owner of records is to do; on the leader, between two steps."""
@@ -347,11 +358,13 @@ class Systems:
 
     def _account(self) -> tuple[float, float]:
         """Seconds in which the compute thread has waited, and bytes that have come, so far."""
-        passing = (self.replicas.weights, self.replicas.gradients)
-        waiting = (self._losses.traffic, self.replicas.weights.traffic, self.replicas.waits)
+        rows = [] if self._experts is None else [self._experts.traffic]
+        weights = self.replicas.weights.traffic
+        passing = (weights, self.replicas.gradients.traffic, *rows)
+        waiting = (self._losses.traffic, weights, self.replicas.waits, *rows)
         return (
             sum(one.waited_seconds for one in waiting),
-            float(sum(group.traffic.received_bytes for group in passing)),
+            float(sum(one.received_bytes for one in passing)),
         )
 
     def block(self, num_micro_batches: int) -> range:

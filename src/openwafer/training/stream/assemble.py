@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Self
 
 import psutil
 import torch
@@ -13,7 +14,7 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import (
-    Activations,
+    ExpertTraffic,
     Mode,
     ModeChoice,
     PlanRecord,
@@ -22,7 +23,6 @@ from openwafer.training.plan_record import (
 )
 from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore, Tier, closed_on_error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.call_kinds import Members, call_kind
@@ -37,17 +37,15 @@ from openwafer.training.stream.execute.pass_watch import ROOT
 from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
-from openwafer.training.stream.plan.chosen_device import (
-    ChosenDevice,
-    has_own_memory,
-    make_device,
-)
+from openwafer.training.stream.plan.chosen_device import has_own_memory, make_device
 from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.plan.expert_choice import ExpertChoice
 from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import (
     expert_bytes,
     host_peak,
     lent_bytes,
+    owned_bytes,
     resident_beside,
     resident_now,
 )
@@ -82,75 +80,7 @@ from openwafer.training.stream.replicas.ownership import (
 )
 from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
 from openwafer.training.stream.schedule import UpdateTiming
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """How to stream; everything but the device memory has a good default.
-
-    Attributes:
-        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        device_memory_bytes: the memory setting; ``None`` is no cap.
-        tier: where the store may keep records.
-        host_memory_bytes: host memory for the store; ``None`` is most of what is available.
-        link_bytes_per_second: a slow link on the CPU device, for measurements.
-        mode: forces resident or streamed.
-        activations: forces the activation policy of layers by name.
-        default_activations: forces the policy of the layers not named.
-        prefetch_layers: how many layers ahead weights are fetched; ``None`` is as many as fit.
-        layers: layer patterns.
-        min_layer_bytes: smaller layers outside module lists stay on the device.
-        keeps_gradients: whether updates wait for the whole step, as clipping by the global norm
-            and loss scaling need.
-        commits_steps: whether every step is made durable on a disk tier.
-        may_speculate: whether updates that would wait for the whole step may be made as gradients
-            arrive instead, where a disk tier can undo them; the caller runs a step again that
-            turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
-        by_expert: whether the experts of one weight may stream one by one.
-        systems: ranks that run a step together.
-        systems_timeout_seconds: after which a silent rank of a user's own loop counts as lost; rank
-            0, which may wait for another one, after twice as long.
-        averages_gradients: whether gradients of such a loop are the ranks' mean, not their sum.
-        store_systems, store_reason: which of them have records in their stores, and why.
-        hosts: of those ranks, where it is known; empty where all are on this one.
-        network: how fast weights and gradients pass between them, where that is known.
-        store: options of the store.
-    """
-
-    device: str = "auto"
-    device_memory_bytes: int | None = None
-    tier: StoreTier = StoreTier.AUTO
-    host_memory_bytes: int | None = None
-    link_bytes_per_second: float | None = None
-    mode: Mode | None = None
-    activations: Mapping[str, Activations] = field(default_factory=dict)
-    default_activations: Activations | None = None
-    prefetch_layers: int | None = None
-    layers: tuple[str, ...] = ()
-    min_layer_bytes: int = 64 * 1024
-    keeps_gradients: bool = False
-    commits_steps: bool = False
-    may_speculate: bool = False
-    by_expert: bool = True
-    systems: int = 1
-    systems_timeout_seconds: float = 600.0
-    averages_gradients: bool = False
-    store_systems: StoreSystems = StoreSystems.FIRST
-    store_reason: str = "the lines of a loop reach one store"
-    hosts: tuple[HostMemory, ...] = ()
-    network: NetworkRates | None = None
-    store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
-
-    @property
-    def chosen_device(self) -> ChosenDevice:
-        """Where the model is to run."""
-        cap, rate = self.device_memory_bytes, self.link_bytes_per_second
-        return ChosenDevice(self.device, cap, rate, self.systems)
-
-    @property
-    def timing(self) -> UpdateTiming:
-        """When records are updated."""
-        return UpdateTiming.ON_FETCH if self.keeps_gradients else UpdateTiming.ON_PUSH
+from openwafer.training.stream.stream_options import StreamOptions
 
 
 @dataclass(frozen=True)
@@ -169,6 +99,7 @@ class Planned:
         request: what the plan was asked for, with a copy of the model that has no weights.
         beside_bytes: the process's resident set without the weights when the plan was made;
             ``None`` where the kernel does not say.
+        expert_traffic: how several systems compute experts; ``None`` where that is no question.
         choice: why several systems share the work as they do; ``None`` where the caller said it.
     """
 
@@ -182,7 +113,17 @@ class Planned:
     folder: Path | None
     request: PlanRequest
     beside_bytes: int | None
+    expert_traffic: ExpertTraffic | None
     choice: ModeChoice | None = None
+
+    def with_experts(self, traffic: ExpertTraffic) -> Self:
+        """The same plan, whose experts are computed where their records are: none crosses a link.
+
+        Args:
+            traffic: see above.
+        """
+        dry = replace(self.plan.dry, nested=())
+        return replace(self, plan=replace(self.plan, dry=dry), expert_traffic=traffic)
 
     @property
     def placement(self) -> StorePlacement:
@@ -206,7 +147,7 @@ class Planned:
         before = resident_now()
         predicted = predict(
             self.plan,
-            self._moved.usual,
+            replace(self._moved.usual, row_bytes=self._row_bytes),
             self.updater,
             self.device,
             allocation,
@@ -260,12 +201,11 @@ class Planned:
     def _described(self, predicted: Prediction, grown_bytes: int = 0) -> PlanRecord:
         model = self.workload.model
         if self.beside_bytes is not None:
-            of_experts = expert_bytes(self.plan, joins=self.options.keeps_gradients)
             held = self.workload.held_gradients
             of_gradients = held.host_bytes
             if self.plan.mode is Mode.RESIDENT and self.device.torch_device.type == "cpu":
                 of_gradients += held.while_resident
-            beside = self.beside_bytes + grown_bytes + of_experts + of_gradients
+            beside = self.beside_bytes + grown_bytes + self._gradients_of_experts + of_gradients
             peak = host_peak(beside, self.plan, self.share(FIRST_RANK))
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
@@ -273,8 +213,27 @@ class Planned:
         if options.systems > 1:
             is_shared = options.store_systems is StoreSystems.ALL
             described = replace(described, stores=StoreUse(is_shared, options.store_reason))
-        sparse, systems = self._sparse(), options.systems
-        return replace(described, sparse=sparse, systems=systems, choice=self.choice)
+        return replace(
+            described,
+            sparse=self._sparse(),
+            systems=options.systems,
+            choice=self.choice,
+            expert_traffic=self.expert_traffic,
+            experts=None if self._row_bytes else described.experts,
+        )
+
+    @property
+    def _gradients_of_experts(self) -> int:
+        """Most bytes of them beside the store."""
+        joins, systems = self.options.keeps_gradients, self.options.systems
+        if not self._row_bytes:
+            return expert_bytes(self.plan, joins=joins)
+        owned, num_micro_batches = self.share(FIRST_RANK).layouts, len(self.workload.batches)
+        return owned_bytes(self.plan, owned.keys(), systems * num_micro_batches, joins=joins)
+
+    @property
+    def _row_bytes(self) -> int:
+        return 0 if self.expert_traffic is None else self.expert_traffic.row_bytes
 
     @property
     def timing(self) -> UpdateTiming:
@@ -325,7 +284,7 @@ def plan_run(
     folder: Path | None,
     weights: Iterable[torch.Tensor] = (),
 ) -> Planned:
-    """Plan a run; create nothing.
+    """Plan a run; create nothing. What several systems do with experts is planned as well.
 
     Args:
         workload: the model and a step with example batches; the parameters may be on the meta
@@ -338,13 +297,37 @@ def plan_run(
     Raises:
         OpenwaferError: the run cannot fit; the message has the numbers. ``weights-written`` when
             the forward of a streamed model writes to weights, which would not reach the store;
-            ``sparse-gradient`` for embeddings that make sparse gradients.
+            ``sparse-gradient`` for embeddings that make sparse gradients; ``experts-owners``.
     """
     options = _for_systems(options)
+    plan_with = partial(_plan_run, workload, updater, folder=folder, weights=tuple(weights))
+    names = expert_weights(workload.model, updater) if options.systems > 1 else {}
+    if not names:
+        return plan_with(options)
+    systems = options.systems, options.store_systems
+    choice = ExpertChoice(workload, names, systems, options.experts)
+    if choice.may_be_owned:
+        planned = plan_with(replace(options, by_expert=True))
+        uses_disk, norms = planned.uses_disk, options.keeps_gradients
+        traffic = choice.owned(planned.plan, uses_disk=uses_disk, norms=norms)
+        if traffic is not None:
+            return planned.with_experts(traffic)
+    planned = plan_with(options)
+    return replace(planned, expert_traffic=choice.fetched(planned.plan))
+
+
+def _plan_run(
+    workload: Workload,
+    updater: Updater,
+    options: StreamOptions,
+    *,
+    folder: Path | None,
+    weights: Iterable[torch.Tensor],
+) -> Planned:
     workload = replace(workload, meets_others=options.systems > 1)
     device, model = make_device(options.chosen_device), workload.model
     check_gradients_are_dense(model)
-    split_at = split_that_fits(model, updater, options, folder=folder)
+    split_at = _split_that_fits(model, updater, options, folder=folder)
     request = _request(workload, updater, options, device, split_at(), folder)
     with unseen(workload):
         plan = make_plan(request, split_at)
@@ -361,7 +344,7 @@ def plan_run(
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     beside_bytes = resident_beside((*model.parameters(), *weights))
     what = plan, owners, placements, updater, device, options, workload
-    return Planned(*what, folder, again, beside_bytes)
+    return Planned(*what, folder, again, beside_bytes, expert_traffic=None)
 
 
 def _request(
@@ -420,7 +403,12 @@ def split_that_fits(
     Raises:
         OpenwaferError: ``store-too-large`` and ``host-memory-too-small``, without a walk.
     """
-    options = _for_systems(options)
+    return _split_that_fits(model, updater, _for_systems(options), folder=folder)
+
+
+def _split_that_fits(
+    model: nn.Module, updater: Updater, options: StreamOptions, *, folder: Path | None
+) -> SplitAt:
     may_slice = options.by_expert and options.mode is not Mode.RESIDENT
     sliced = expert_weights(model, updater) if may_slice else {}
     any_split = _any_split(model, options, sliced)

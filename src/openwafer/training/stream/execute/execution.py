@@ -31,12 +31,19 @@ from openwafer.training.stream.execute.micro_batches import (
     run_in_rotation,
 )
 from openwafer.training.stream.execute.pushes_in_turn import push_in_turn
+from openwafer.training.stream.execute.remote_experts import RemoteExperts
 from openwafer.training.stream.execute.step_hooks import IsDue, StepEnd, StepHook, StepHooks
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import Arrays
-from openwafer.training.stream.replicas.replica_link import Replicas, records_of, replica_link
+from openwafer.training.stream.replicas.replica_link import (
+    ReplicaLink,
+    Replicas,
+    expert_link,
+    records_of,
+    replica_link,
+)
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -195,9 +202,20 @@ class StreamedExecution:
         self.executor.casts.is_checking = True
         if self._replica_link is not None and replicas is not None:
             push_in_turn(self.executor, self._replica_link, replicas)
+            self._join_experts(model, plan, self._replica_link, replicas)
         self.adopt(plan)
         # Gradients that arrive are of the next step, so those of the last must be gone by then.
         self.executor.on_backward = self.flush
+
+    def _join_experts(
+        self, model: nn.Module, plan: StepPlan, link: ReplicaLink, replicas: Replicas
+    ) -> None:
+        """Have experts computed by their owners, where rows pass between ranks."""
+        link.experts = expert_link(replicas, model, plan.split, self.link, self._autocast)
+        if link.experts is not None:
+            executor = self.executor
+            remote = RemoteExperts(link.experts, lambda: executor.micro_batch)
+            executor.experts.elsewhere = remote
 
     def adopt(self, plan: StepPlan) -> None:
         """Run by a plan from the next pass on."""
@@ -240,7 +258,8 @@ class StreamedExecution:
     @property
     def experts_used(self) -> frozenset[str] | None:
         """See :class:`Execution`."""
-        return self.executor.experts.used if self.executor.split.sliced else None
+        come = self.executor.split.sliced and self.executor.experts.elsewhere is None
+        return self.executor.experts.used if come else None
 
     def watch_gradients(self, watcher: Watcher) -> None:
         """See :class:`Execution`."""

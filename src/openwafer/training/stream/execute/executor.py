@@ -72,6 +72,7 @@ class Executor:
         gradients: those that have arrived and are not pushed.
         nested: records of layers inside others.
         experts: weights whose experts stream one by one.
+        micro_batch: the one that goes on.
         states: what the layers see beside their arguments.
         watching: makes the context of a layer's call with its name and arguments.
         calling: calls a layer's own function with its arguments, given both and the layer's name.
@@ -123,7 +124,7 @@ class Executor:
         modules = dict(model.named_modules(remove_duplicate=False))
         self._modules = {layer.name: modules[layer.name] for layer in split.modules}
         self._num_micro_batches = 1
-        self._micro_batch = 0
+        self.micro_batch = 0
         self._marked: list[object] = []
         self._backward_visit: tuple[PassLog, int] | None = None
         self._fetching: set[str] = set()
@@ -173,7 +174,7 @@ class Executor:
         self.on_begin_pass()
         self.log = PassLog()
         self._num_micro_batches = num_micro_batches
-        self._micro_batch = 0
+        self.micro_batch = 0
         self.gradients.begin(num_micro_batches, is_rising=self.order.is_rising)
         self.experts.begin_pass()
         schedule = self.schedule
@@ -294,7 +295,7 @@ class Executor:
 
         Each has its own gradients of what it uses on its way.
         """
-        self._micro_batch = index
+        self.micro_batch = index
         if self._num_micro_batches == 1:
             return
         used = self._records_in(layer) if layer else set()
@@ -545,7 +546,7 @@ class Executor:
             return function(*args, **kwargs)
 
     def _watch(self, out: object, visit: int) -> None:
-        reached = partial(self._reached, self.log, visit, self._micro_batch)
+        reached = partial(self._reached, self.log, visit, self.micro_batch)
         for leaf in pytree.tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
                 leaf.register_hook(reached)

@@ -12,6 +12,7 @@ from torch import nn
 from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.stream.execute.compiled_layers import FORWARD
 from openwafer.training.stream.execute.phases import Phase
+from openwafer.training.stream.execute.remote_experts import RemoteExperts
 from openwafer.training.stream.execute.stand_ins import Function, stand_in
 from openwafer.training.stream.forms.by_expert import ByExpert
 from openwafer.training.stream.forms.weight_form import Bring, WeightForm
@@ -25,6 +26,10 @@ class ExpertPass:
         forms: of all weights of the model.
         use: brings the record of a slice to the device; see :data:`Bring`.
         phase: where the executor is.
+
+    Attributes:
+        elsewhere: where passes with gradients have their experts computed; ``None`` where their
+            weights come.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class ExpertPass:
         self._forms = {name: form for name, form in forms.items() if isinstance(form, ByExpert)}
         self._use = use
         self._phase = phase
+        self.elsewhere: RemoteExperts | None = None
         # Slices whose gradients of this pass have been pushed, by weight, and the weights of which
         # all have.
         self._pushed: dict[str, set[str]] = {}
@@ -74,6 +80,9 @@ class ExpertPass:
         if phase not in (Phase.LAYER, Phase.RECOMPUTE):
             return function(*args, **kwargs)
         with ExitStack() as undo:
+            if self.elsewhere is not None and torch.is_grad_enabled():
+                self._send_elsewhere(self.elsewhere, weights, phase, undo)
+                return function(*args, **kwargs)
             for module, form in weights:
                 # A layer that runs again leaves the graph of the first time.
                 form.is_counting = phase is Phase.LAYER and torch.is_grad_enabled()
@@ -83,10 +92,31 @@ class ExpertPass:
                     undo.callback(found.pop, attribute)
             return function(*args, **kwargs)
 
+    def _send_elsewhere(
+        self,
+        elsewhere: RemoteExperts,
+        weights: Sequence[tuple[nn.Module, ByExpert]],
+        phase: Phase,
+        undo: ExitStack,
+    ) -> None:
+        by_module: dict[nn.Module, dict[str, ByExpert]] = {}
+        for module, form in weights:
+            by_module.setdefault(module, {})[form.name.rpartition(".")[2]] = form
+        for module, forms in by_module.items():
+            elsewhere.stand_in(module, forms, phase, undo)
+
     @property
     def used(self) -> frozenset[str]:
         """The slices that the pass under way, or the last one, has used."""
         return frozenset(chain.from_iterable(form.used for form in self._forms.values()))
+
+    @property
+    def num_rows(self) -> dict[str, int]:
+        """Rows that grouped products of the pass have multiplied, by weight.
+
+        Weights that were used in other ways are missing.
+        """
+        return {name: form.num_rows for name, form in self._forms.items() if form.is_grouped}
 
     def begin_pass(self) -> None:
         """Nothing is used yet."""
@@ -111,6 +141,9 @@ class ExpertPass:
         Args:
             is_passed: whether the backward pass has left the layer of a slice behind.
         """
+        if self.elsewhere is not None:
+            first = {name.rpartition(".")[0]: form.names[0] for name, form in self._forms.items()}
+            self.elsewhere.leave(lambda path: is_passed(first[path]))
         unpushed: list[str] = []
         for whole, pushed in tuple(self._pushed.items()):
             if is_passed(next(iter(pushed))):

@@ -29,6 +29,8 @@ class ByExpert:
         followers: weights of which the code will use the same experts next.
         refuses_whole: whether a use of all experts together raises
             :class:`~openwafer.training.stream.forms.expert_view.UsedWholeError`.
+        num_rows: rows that grouped products of this pass have multiplied.
+        is_grouped: whether the weight was used in this pass, and by grouped products alone.
     """
 
     def __init__(self, name: str, weight: nn.Parameter) -> None:
@@ -42,7 +44,8 @@ class ByExpert:
         self.followers: tuple[ByExpert, ...] = ()
         self.is_counting = False
         self.refuses_whole = False
-        self._num_uses = 0
+        self.num_rows = 0
+        self._num_uses = self._num_products = 0
         self._num_uses_of: Counter[str] = Counter()
 
     def seen(self, bring: Bring) -> object:
@@ -59,8 +62,19 @@ class ByExpert:
 
     def begin_pass(self) -> None:
         """Forget which experts were used."""
-        self._num_uses = 0
+        self.num_rows = self._num_uses = self._num_products = 0
         self._num_uses_of.clear()
+
+    @property
+    def is_grouped(self) -> bool:
+        """See above."""
+        return 0 < self._num_uses == self._num_products
+
+    def note_rows(self, num_rows: int) -> None:
+        """The layer's code multiplies so many rows in one grouped product."""
+        if self.is_counting:
+            self.num_rows += num_rows
+            self._num_products += 1
 
     def note_use(self, experts: Sequence[int]) -> None:
         """The layer's code uses these experts in one operation on the weight."""

@@ -6,7 +6,8 @@ that it needs, one after the other, and gives the bits that the whole weight wou
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
 from torch import nn
@@ -35,6 +36,50 @@ class UsedWholeError(Exception):
         self.name = name
 
 
+@dataclass(frozen=True)
+class Operator:
+    """How rows are multiplied by the weights of their experts.
+
+    Attributes:
+        name: one of :data:`GROUPED`.
+        is_transposed: whether the last two dims of the weight change places first.
+    """
+
+    name: str
+    is_transposed: bool
+
+    @classmethod
+    def of(cls, number: int) -> Self:
+        """The operator of a number; see :attr:`number`."""
+        name, is_transposed = divmod(number, 2)
+        return cls(GROUPED[name], bool(is_transposed))
+
+    @property
+    def number(self) -> int:
+        """Says which it is, to another process."""
+        return 2 * GROUPED.index(self.name) + self.is_transposed
+
+    def product(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Of all rows with the weight of one expert."""
+        alone = weight.unsqueeze(0)
+        alone = alone.transpose(-2, -1) if self.is_transposed else alone
+        offs = torch.tensor([len(rows)], dtype=torch.int32, device=rows.device)
+        product: torch.Tensor = _operator_named(self.name)(rows, alone, offs=offs)
+        return product
+
+
+def _operator_named(name: str) -> Callable[..., torch.Tensor]:
+    homes = (torch.nn.functional, torch, torch.ops.transformers)
+    found: Callable[..., torch.Tensor] = next(
+        getattr(home, name) for home in homes if hasattr(home, name)
+    )
+    return found
+
+
+Elsewhere = Callable[[Operator, torch.Tensor, Sequence[int]], torch.Tensor]
+"""Of all experts, the products with their rows, given how many rows each has."""
+
+
 class ExpertView:
     """Stands for the weight of a form while the module's code runs.
 
@@ -44,12 +89,21 @@ class ExpertView:
         form: of the weight.
         bring: brings an expert's slice to the device.
         is_transposed: whether the last two dims have changed places.
+        elsewhere: makes grouped products where others have the weight; ``None`` where it comes.
     """
 
-    def __init__(self, form: "ByExpert", bring: Bring, *, is_transposed: bool = False) -> None:
+    def __init__(
+        self,
+        form: "ByExpert",
+        bring: Bring,
+        *,
+        is_transposed: bool = False,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self.form = form
         self._bring = bring
         self._is_transposed = is_transposed
+        self._elsewhere = elsewhere
 
     @property
     def shape(self) -> torch.Size:
@@ -93,7 +147,7 @@ class ExpertView:
         if {first % self.ndim, second % self.ndim} != {self.ndim - 2, self.ndim - 1}:
             return self._together().transpose(first, second)
         turned = not self._is_transposed
-        return ExpertView(self.form, self._bring, is_transposed=turned)
+        return ExpertView(self.form, self._bring, is_transposed=turned, elsewhere=self._elsewhere)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         is_place = isinstance(index, torch.Tensor) and index.dtype in (torch.int32, torch.int64)
@@ -138,15 +192,22 @@ class ExpertView:
         named = str(getattr(func, "__name__", func)).rpartition(".")[2]
         is_grouped = named in GROUPED and len(args) == 2 and [*args[1:]] == views
         if is_grouped and given.keys() == {"offs"}:
-            return views[0].grouped(func, args[0], given["offs"])
+            return views[0].grouped(func, named, args[0], given["offs"])
         args, kwargs = pytree.tree_map_only(cls, cls._together, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     def grouped(
-        self, multiply: Callable[..., torch.Tensor], rows: torch.Tensor, offs: torch.Tensor
+        self,
+        multiply: Callable[..., torch.Tensor],
+        name: str,
+        rows: torch.Tensor,
+        offs: torch.Tensor,
     ) -> torch.Tensor:
         """The product of each expert with its rows, by the same operator as of all with all."""
         sizes = _sizes_of(offs, len(rows))
+        self.form.note_rows(len(rows))
+        if self._elsewhere is not None:
+            return self._elsewhere(Operator(name, self._is_transposed), rows, sizes)
         if len(sizes) != len(self) or sum(sizes) != len(rows):
             return multiply(rows, self._together(), offs=offs)
         hit = [index for index, size in enumerate(sizes) if size] or [0]

@@ -185,8 +185,18 @@ class StoreLink:
         if self.watchers and slice_of(record) is not None:
             self._join(record, gradients[record])
         else:
-            self._watch(gradients)
+            self.show(gradients)
             self._pushes.take(record, Arrived(gradients))
+
+    def push_seen(self, record: str, gradient: torch.Tensor | None) -> None:
+        """Take the gradient of a slice whose weight the watchers have seen whole, if any watch.
+
+        Args:
+            record: of the slice.
+            gradient: in host memory; ``None`` is zeros.
+        """
+        self.traffic.push_bytes += 0 if gradient is None else gradient.nbytes
+        self._pushes.take(record, Arrived({record: gradient}, is_on_host=True))
 
     def host_section(self) -> AbstractContextManager[object]:
         """Context in which tensors made, and sums that have come, belong to the host."""
@@ -217,11 +227,12 @@ class StoreLink:
         """Take the gradient of a slice once its weight is whole, and the watchers have seen it."""
         joined = self._joined.add(name, gradient)
         if joined is not None:
-            self._watch({joined.name: joined.whole})
+            self.show({joined.name: joined.whole})
             for one in self._expecting(tuple(joined.slices)):
                 self._pushes.take(one, Arrived({one: joined.gradient_of(one)}, is_on_host=True))
 
-    def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
+    def show(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Let the watchers see gradients, by parameter name."""
         for watcher in self.watchers:
             watcher(gradients)
 
@@ -284,6 +295,14 @@ class StoreLink:
             found = {name: loan.tensor(name, Part.GRADIENTS).clone() for name in names}
         self.kept.discard(names)
         return found
+
+    def hold(self, record: str) -> Loan:
+        """The weights of a record, up to date, until the caller gives them back."""
+        if self.kept.is_due(record):
+            self._update(record, self.store.borrow(record, self.kept.due_parts(record)))
+        loan = self.store.borrow(record, (Part.WEIGHTS,), read_only=True)
+        self._fetches.wait(loan)
+        return loan
 
     @contextmanager
     def lent(self, record: str, part: Part, *, changes: bool = False) -> Iterator[Loan]:

@@ -18,7 +18,6 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import Part
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.execute.replica_execution import ReplicaExecution
 from openwafer.training.stream.loop.hooks import (
     NoStates,
@@ -44,6 +43,7 @@ from openwafer.training.stream.loop.released_parameters import Home, ReleasedPar
 from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.replicas.loop_link import LoopLink
+from openwafer.training.stream.stream_options import StreamOptions
 
 
 class StatesElsewhere(defaultdict[Any, Any]):

@@ -29,7 +29,7 @@ from openwafer.config import parse_bytes
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
-from openwafer.training.stream.assemble import Planned, StreamOptions, assemble, plan_run
+from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.stand_ins import Function, Run
@@ -54,6 +54,7 @@ from openwafer.training.stream.loop.model_checks import (
 from openwafer.training.stream.plan.admission import loss_of_call
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
+from openwafer.training.stream.stream_options import StreamOptions
 
 
 def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one

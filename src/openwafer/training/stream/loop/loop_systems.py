@@ -22,7 +22,6 @@ from openwafer.training.collectives.group import Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.signals import LEADER
 from openwafer.training.plan_record import PlanRecord
-from openwafer.training.stream.assemble import StreamOptions
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
@@ -37,6 +36,7 @@ from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.stream.stream_options import StreamOptions
 
 ALL: Final = "all"
 OneOrAll: TypeAlias = Literal["all", 1]

@@ -112,6 +112,7 @@ class DryRun:
         experts_used: of weights whose experts stream one by one, the slices that were used.
         nested: the layer calls of both passes, and behind each what it fetched, pushed and updated
             of the records nested in it; an update without a push is one of zeros.
+        expert_rows: rows that grouped products multiply, by weight; see :class:`ExpertPass`.
         order: in which the model's micro-batches have to go forward, where a run was asked to find
             reasons: that of a first step, at least.
     """
@@ -133,6 +134,7 @@ class DryRun:
     reasons: Mapping[str, str] = field(default_factory=dict)
     experts_used: frozenset[str] = frozenset()
     nested: tuple[tuple[Kind, str], ...] = ()
+    expert_rows: Mapping[str, int] = field(default_factory=dict)
     order: Order = Order.FALLING
 
 
@@ -456,6 +458,7 @@ class _Stage:
             reasons=self._reasons(),
             experts_used=self.executor.experts.used,
             nested=self._nested(),
+            expert_rows=self.executor.experts.num_rows,
             order=self.order,
         )
 

@@ -6,7 +6,7 @@ store and what a step puts beside it.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 
@@ -86,3 +86,26 @@ def expert_bytes(plan: StreamPlan, *, joins: bool) -> int:
             by_layer[layer.parent] += num_bytes
             largest = max(largest, num_bytes)
     return largest + (max(by_layer.values(), default=0) if joins else 0)
+
+
+def owned_bytes(
+    plan: StreamPlan, owned: Collection[str], num_micro_batches: int, *, joins: bool
+) -> int:
+    """The same where ranks compute the experts they own for all of them.
+
+    Args:
+        plan: the step.
+        owned: records of this rank.
+        num_micro_batches: of all ranks, whose gradients of one layer are kept apart.
+        joins: whether norms are taken, until which all gradients are kept; a whole weight comes to
+            one rank for that.
+    """
+    by_layer: Counter[str] = Counter()
+    by_weight: Counter[str] = Counter()
+    for layer in plan.split.layers:
+        if layer.slice_of is not None and layer.parent is not None:
+            num_bytes = plan.layouts[layer.name].part_bytes(Part.WEIGHTS)
+            by_weight[layer.slice_of] += num_bytes
+            by_layer[layer.parent] += num_bytes if layer.name in owned else 0
+    apart = num_micro_batches * max(by_layer.values(), default=0)
+    return apart + (by_layer.total() + 2 * max(by_weight.values(), default=0) if joins else 0)

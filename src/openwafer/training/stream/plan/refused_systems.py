@@ -18,8 +18,13 @@ def refuse_systems(plan: StreamPlan) -> None:
             help="train on one system, or replace such layers: LayerNorm and GroupNorm for "
             "BatchNorm",
         )
-    if plan.split.inner:
-        inner = next(iter(plan.split.inner))
+    modules = [
+        name
+        for name, layers in plan.split.inner.items()
+        if any(layer.slice_of is None for layer in layers)
+    ]
+    if modules:
+        inner = modules[0]
         raise error(
             "systems-nested",
             f"{inner!r} has layers inside, which every micro-batch may use or not, and all systems "

@@ -172,6 +172,7 @@ def time_of(
             # One link takes both: weights from the store, and the running sum.
             works[-1][Limit.NETWORK] = moved.fetch / network.weights
             works[-1][Limit.NETWORK] += moved.push / network.gradients
+            works[-1][Limit.COMPUTE] += traffic.row_bytes / 2 / network.weights
         if disk is not None:
             works[-1][Limit.DISK] = disk.seconds(moved.disk_read, moved.disk_write)
             works[-1][Limit.COMPUTE] += _host_seconds(moved, disk)

@@ -22,12 +22,14 @@ class StepTraffic:
         forward, backward: by pass.
         timing: when records are updated.
         ring_records: how many records, of the largest, the store's ring has room for.
+        row_bytes: of rows that other systems compute with, and that compute waits for.
     """
 
     forward: StepBytes
     backward: StepBytes
     timing: UpdateTiming
     ring_records: float = 0.0
+    row_bytes: int = 0
 
     @property
     def step(self) -> StepBytes:

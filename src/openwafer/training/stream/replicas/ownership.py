@@ -1,7 +1,7 @@
 """Which rank's store has which records."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,7 @@ from openwafer.training.store.catalog import Placement
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.slices import slice_of
 
 FIRST_RANK: Final = 0
 HOST_SHARE: Final = 0.8
@@ -43,18 +44,29 @@ def owners_of(
     """The rank that owns each record, by its name.
 
     Records are dealt to all ranks so that their bytes are about equal: the largest first, each to
-    the rank that has the fewest by then. The same records are dealt alike in every process.
+    the rank that has the fewest by then. The same records are dealt alike in every process. Of the
+    experts of a weight, each rank has as many neighbours.
     """
     if where is not StoreSystems.ALL:
         return dict.fromkeys(layouts, FIRST_RANK)
     sizes = {name: layout.num_bytes for name, layout in layouts.items()}
     dealt_bytes = [0] * num_ranks
-    owners = {}
+    owners = _owners_of_experts(layouts, num_ranks)
+    for name, owner in owners.items():
+        dealt_bytes[owner] += sizes.pop(name)
     for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
         owner = dealt_bytes.index(min(dealt_bytes))
         owners[name] = owner
         dealt_bytes[owner] += sizes[name]
     return {name: owners[name] for name in layouts}
+
+
+def _owners_of_experts(layouts: Iterable[str], num_ranks: int) -> dict[str, int]:
+    slices = {name: found for name in layouts if (found := slice_of(name)) is not None}
+    num_slices = Counter(found.whole for found in slices.values())
+    return {
+        name: found.index * num_ranks // num_slices[found.whole] for name, found in slices.items()
+    }
 
 
 def dealing_of(layouts: Mapping[str, RecordLayout], owners: Mapping[str, int]) -> str:

@@ -12,11 +12,11 @@ A pass without gradients belongs to the rank that leads, to which owners send wh
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.broadcasts import Broadcasts
@@ -27,9 +27,12 @@ from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.record_access import Records
+from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.forms.expert_modules import expert_modules
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.store_link import StoreLink
+from openwafer.training.stream.replicas.expert_link import ExpertLink
 from openwafer.training.stream.replicas.ownership import FIRST_RANK
 from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import Action, Kind
@@ -65,6 +68,7 @@ class Replicas:
         asking: how the rank that leads reaches records of others; ``None`` where there are none.
         run_store: all records, where that rank reaches them.
         chunk_bytes: what a message carries at most; the same on all ranks.
+        experts: the ranks as rows pass between them; ``None`` where the weights of experts do.
     """
 
     weights: Group
@@ -77,6 +81,7 @@ class Replicas:
     asking: Asking | None = None
     run_store: RunStore | None = None
     chunk_bytes: int = CHUNK_BYTES
+    experts: Group | None = None
 
     @property
     def rank(self) -> int:
@@ -118,6 +123,9 @@ class ReplicaLink:
         records: by name, the parameters of each record that get a gradient, of which shapes and
             dtypes count; equal on all ranks, in the same order.
         own: over this rank's own records; ``None`` where it has no store.
+
+    Attributes:
+        experts: what this rank computes for others, and they for it; ``None`` where nobody does.
     """
 
     # A broadcast needs memory that is there on every rank.
@@ -145,6 +153,7 @@ class ReplicaLink:
         self._is_open = self._is_joint = False
         self._is_summing = False
         self._pushed: set[str] = set()
+        self.experts: ExpertLink | None = None
 
     @property
     def on_update(self) -> Callable[[str], None]:
@@ -176,6 +185,8 @@ class ReplicaLink:
             self._pushed.clear()
             wanted = self._is_joint and self._digests.is_wanted
             self._broadcasts.digest = 0 if wanted else None
+            if self.experts is not None and self._is_joint:
+                self.experts.begin_pass()
 
     def advance(self, position: int) -> None:
         """See :class:`HostLink`."""
@@ -184,6 +195,8 @@ class ReplicaLink:
         self._begin_broadcasts()
         if self._is_summing:
             self._take_all(self._sums.ready())
+        if self.experts is not None and self._is_joint:
+            self.experts.advance()
 
     # Weights.
 
@@ -280,7 +293,7 @@ class ReplicaLink:
                     self._own.push(one.record, one.tensors)
 
     def push_zeros(self, records: Sequence[str]) -> None:
-        """See :class:`HostLink`. No expert streams by itself here."""
+        """See :class:`HostLink`. No expert pushes its gradient by itself here."""
         assert not records
 
     def expect_pushes(self, records: Sequence[str]) -> None:
@@ -292,6 +305,8 @@ class ReplicaLink:
             self._begin_sums()
             self._take_all(self._sums.finish())
             self._is_summing = False
+            if self.experts is not None:
+                self.experts.end_pass()
         if self._broadcasts.digest is not None:
             self._digests.last = self._broadcasts.digest
         self._is_open = False
@@ -304,6 +319,8 @@ class ReplicaLink:
         for one in self._coming.values():
             one.wait()
         self._coming.clear()
+        if self.experts is not None and self._is_open:
+            self.experts.abandon()
         self._is_open = False
         if self._own is not None:
             self._own.abandon()
@@ -311,6 +328,8 @@ class ReplicaLink:
     def close(self) -> None:
         """End the threads."""
         self._sums.close()
+        if self.experts is not None:
+            self.experts.close()
 
 
 def replica_link(
@@ -334,9 +353,33 @@ def replica_link(
     return kind(replicas, {r: _trained(named) for r, named in records.items()}, own)
 
 
+def expert_link(
+    replicas: Replicas | None,
+    model: nn.Module,
+    split: Partition,
+    own: StoreLink,
+    casting: Callable[[], AbstractContextManager[object]],
+) -> ExpertLink | None:
+    """The experts of a rank among others; ``None`` where their weights are fetched.
+
+    Args:
+        replicas: the ranks.
+        model: has the modules of experts.
+        split: its records.
+        own: over this rank's own records.
+        casting: makes the context that forwards, and nothing else, run in.
+    """
+    if replicas is None or replicas.experts is None:
+        return None
+    names = dict.fromkeys(layer.slice_of for layer in split.layers if layer.slice_of is not None)
+    modules = expert_modules(model, names)
+    return ExpertLink(replicas.experts, modules, replicas.owners, own, casting)
+
+
 def _trained(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that a sum over ranks is made of: the gradients of experts are at their owner."""
     return {
         name: torch.empty_like(one, device="meta")
         for name, one in parameters.items()
-        if one.requires_grad
+        if one.requires_grad and slice_of(name) is None
     }

@@ -1,0 +1,181 @@
+"""Whether systems fetch the experts of a mixture, or send rows to those that own them.
+
+Of a weight that each system fetches in the forward and in the backward, the others own their part,
+and the sum of its gradients passes each system and ends with its owner. Of a row that goes to an
+owner, d values go there and d come back, and as many in the backward; where a layer runs again, so
+does its forward. A norm takes the gradients of whole weights, each of which comes to one system.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from openwafer.diagnostics import error
+from openwafer.training.plan_record import Activations, ExpertsWay, ExpertTraffic
+from openwafer.training.stream.forms.expert_modules import (
+    DOWN,
+    UP,
+    expert_modules,
+    why_fetched,
+)
+from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.search import StreamPlan
+from openwafer.training.stream.replicas.ownership import StoreSystems
+from openwafer.training.stream.schedule import Kind
+
+
+def fetched_bytes(
+    model: nn.Module,
+    names: Mapping[str, int],
+    plan: StreamPlan,
+    num_systems: int,
+    where: StoreSystems,
+) -> int:
+    """What a system receives of the weights and gradients of experts in a step, on the average.
+
+    Args:
+        model: has the weights.
+        names: of the weights.
+        plan: by which each layer comes as often as it would with its experts.
+        num_systems: how many systems there are.
+        where: which of them have records.
+    """
+    assert plan.schedule is not None
+    num_fetches = Counter(one.target for one in plan.schedule.actions if one.kind is Kind.FETCH)
+    fetched = trained = 0
+    for name in names:
+        weight = model.get_parameter(name)
+        fetched += num_fetches[_layer_of(plan, name)] * weight.nbytes
+        trained += weight.nbytes if weight.requires_grad else 0
+    # Weights come to who lacks them, a running sum to all but the first, and the sum from the last
+    # one to each owner.
+    others = num_systems - 1
+    sums = trained if where is StoreSystems.FIRST else trained * others // num_systems
+    return ((fetched + trained) * others + sums) // num_systems
+
+
+def _layer_of(plan: StreamPlan, name: str) -> str:
+    """The layer whose code uses a weight."""
+    layers = (layer.name for layer in plan.split.layers if layer.parent is None)
+    return next(layer for layer in layers if name.startswith(layer + "."))
+
+
+def sent_bytes(
+    model: nn.Module,
+    names: Mapping[str, int],
+    plan: StreamPlan,
+    num_systems: int,
+    *,
+    norms: bool,
+) -> int:
+    """What a system receives in a step whose rows go to the owners of experts, on the average.
+
+    Args:
+        model, names, num_systems: see :func:`fetched_bytes`.
+        plan: made with the experts apart; of the system with most micro-batches.
+        norms: whether norms of gradients are taken.
+    """
+    total = 0
+    for module in expert_modules(model, names).values():
+        # What comes back of own rows, and the rows of others for the experts here.
+        there_and_back = (module.width_in + module.width_out) * module.dtype.itemsize
+        layer = _layer_of(plan, module.weight(UP))
+        passes = 3 if plan.policies.get(layer) is Activations.RECOMPUTE else 2
+        total += passes * plan.dry.expert_rows[module.weight(UP)] * there_and_back
+        if norms:
+            trained = [model.get_parameter(module.weight(name)) for name in module.trained]
+            total += sum(weight.nbytes for weight in trained) // num_systems
+    return total * (num_systems - 1) // num_systems
+
+
+def why_fetched_as_planned(
+    model: nn.Module, names: Mapping[str, int], plan: StreamPlan
+) -> str | None:
+    """Why a plan with the experts apart is of no use; ``None`` if it is."""
+    if plan.split.sliced != names.keys():
+        whole = next(name for name in names if name not in plan.split.sliced)
+        return f"the model's code uses {whole!r} whole"
+    for module in expert_modules(model, names).values():
+        for name in (module.weight(UP), module.weight(DOWN)):
+            if name not in plan.dry.expert_rows:
+                return f"the model's code multiplies by {name!r} in another way, or not at all"
+    return None
+
+
+class ExpertChoice:
+    """Decides how the experts of a model are computed on several systems.
+
+    Args:
+        workload: a step of the model.
+        names: of its weights whose experts can be apart.
+        systems: how many there are, and which of them have records.
+        asked: the way that was asked for.
+
+    Raises:
+        OpenwaferError: ``experts-owners`` where owners were asked for and cannot.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        names: Mapping[str, int],
+        systems: tuple[int, StoreSystems],
+        asked: ExpertsWay,
+    ) -> None:
+        self._model, self._names, self._asked = workload.model, names, asked
+        self._systems = systems
+        self._owners_bytes: int | None = None
+        self._reason: str | None = None
+        num_systems, where = systems
+        if where is StoreSystems.FIRST:
+            reason: str | None = f"store_systems is {where}, not {StoreSystems.ALL}"
+        elif workload.autocast_dtype is torch.float16:
+            reason = "precision is fp16"
+        else:
+            reason = why_fetched(self._model, names, num_systems)
+        self._note(reason)
+
+    def _note(self, reason: str | None) -> None:
+        self._reason = reason
+        if reason is not None and self._asked is ExpertsWay.OWNERS:
+            raise error(
+                "experts-owners",
+                f"streaming.experts is owners, and systems cannot compute experts for each other: "
+                f"{reason}",
+                help="set streaming.experts to auto or fetch, or change what stands in the way",
+            )
+
+    @property
+    def may_be_owned(self) -> bool:
+        """Whether a plan with the experts apart is worth making."""
+        return self._asked is not ExpertsWay.FETCH and self._reason is None
+
+    def owned(self, plan: StreamPlan, *, uses_disk: bool, norms: bool) -> ExpertTraffic | None:
+        """What passes by a plan with the experts apart, if that is the plan to run by.
+
+        Args:
+            plan: see above.
+            uses_disk: whether a record is on disk.
+            norms: whether norms of gradients are taken.
+
+        Raises:
+            OpenwaferError: see above.
+        """
+        on_disk = "the parameter store is on disk, and owners compute in host memory"
+        planned = why_fetched_as_planned(self._model, self._names, plan)
+        self._note(on_disk if uses_disk else planned)
+        if self._reason is not None:
+            return None
+        what = self._model, self._names, plan, self._systems[0]
+        self._owners_bytes = sent_bytes(*what, norms=norms)
+        traffic = replace(self.fetched(plan), way=ExpertsWay.OWNERS)
+        is_less = self._owners_bytes < traffic.fetch_bytes
+        return traffic if is_less or self._asked is ExpertsWay.OWNERS else None
+
+    def fetched(self, plan: StreamPlan) -> ExpertTraffic:
+        """What passes by a plan whose experts come with their layers."""
+        fetched = fetched_bytes(self._model, self._names, plan, *self._systems)
+        return ExpertTraffic(ExpertsWay.FETCH, fetched, self._owners_bytes, self._reason)
