@@ -291,7 +291,36 @@ def test_owners_are_refused_over_a_store_on_disk(data: TinyData, tmp_path: Path)
         Session(replace(config, streaming=streaming), console=quiet()).plan()
 
 
+LLAMA = TransformersModel("llama", config={"hidden_size": 32, "num_hidden_layers": 1})
+
+
 def test_a_model_without_experts_has_no_way(data: TinyData, tmp_path: Path) -> None:
-    config = owned_config(data, tmp_path, systems=2)
-    llama = TransformersModel("llama", config={"hidden_size": 32, "num_hidden_layers": 1})
-    assert Session(replace(config, model=llama), console=quiet()).plan().expert_traffic is None
+    config = owned_config(data, tmp_path, ExpertsWay.AUTO, systems=2, model=LLAMA)
+    assert Session(config, console=quiet()).plan().expert_traffic is None
+
+
+def test_a_model_without_experts_has_no_owners_of_them(data: TinyData, tmp_path: Path) -> None:
+    config = owned_config(data, tmp_path, systems=2, model=LLAMA)
+    with pytest.raises(OpenwaferError, match=r"\[experts-owners\].*: no weight holds experts"):
+        Session(config, console=quiet()).plan()
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_leaves_the_steps_before_it_in_a_checkpoint(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = owned_config(data, tmp_path, clip_norm=None)
+    optimizer = replace(config.optimizer, learning_rate=1e30)
+    with pytest.raises(OpenwaferError, match=r"are safe in .*step-0000000"):
+        pool.train(replace(config, optimizer=optimizer), 2)
+
+
+@pytest.mark.slow
+def test_systems_keep_to_the_memory_that_their_plan_foretells(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    evaluating = EvaluateConfig(every=1, batches=1)
+    config = owned_config(data, tmp_path, evaluate=evaluating)
+    peak_bytes = Session(replace(config, systems=3), console=quiet()).plan().predicted_peak_bytes
+    # Above its budget a device of a run refuses to hold anything.
+    assert pool.train(replace(config, device_memory=peak_bytes), 3).is_complete

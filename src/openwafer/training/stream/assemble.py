@@ -14,6 +14,7 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import (
+    ExpertsWay,
     ExpertTraffic,
     Mode,
     ModeChoice,
@@ -39,7 +40,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.chosen_device import has_own_memory, make_device
 from openwafer.training.stream.plan.dry_run import Workload, autocast
-from openwafer.training.stream.plan.expert_choice import ExpertChoice
+from openwafer.training.stream.plan.expert_choice import ExpertChoice, not_owned
 from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import (
     expert_bytes,
@@ -303,6 +304,8 @@ def plan_run(
     plan_with = partial(_plan_run, workload, updater, folder=folder, weights=tuple(weights))
     names = expert_weights(workload.model, updater) if options.systems > 1 else {}
     if not names:
+        if options.systems > 1 and options.experts is ExpertsWay.OWNERS:
+            raise not_owned("no weight holds experts that its optimizer updates one by one")
         return plan_with(options)
     systems = options.systems, options.store_systems
     choice = ExpertChoice(workload, names, systems, options.experts)

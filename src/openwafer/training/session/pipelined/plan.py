@@ -11,6 +11,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.plan_record import (
     Activations,
+    ExpertsWay,
     Limit,
     Mode,
     PipelineUse,
@@ -249,6 +250,11 @@ def refused_option(config: RunConfig) -> tuple[str, str] | None:
         (config.noise_scale is not None, "noise_scale", "no stage has the gradients of a sample"),
         (streaming.store is StoreTier.DISK, "streaming.store", "weights and states stay in memory"),
         (_recomputes(config), "streaming.activations", "stages keep their activations"),
+        (
+            streaming.experts is ExpertsWay.OWNERS,
+            "streaming.experts",
+            "each stage has the experts of its layers",
+        ),
     )
     return next(((key, reason) for is_asked, key, reason in asked if is_asked), None)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Activations, ExpertsWay, ExpertTraffic
 from openwafer.training.stream.forms.expert_modules import (
     DOWN,
@@ -105,6 +105,15 @@ def why_fetched_as_planned(
     return None
 
 
+def not_owned(reason: str) -> OpenwaferError:
+    """Why owners were asked to compute experts and cannot."""
+    return error(
+        "experts-owners",
+        f"streaming.experts is owners, and systems cannot compute experts for each other: {reason}",
+        help="set streaming.experts to auto or fetch, or change what stands in the way",
+    )
+
+
 class ExpertChoice:
     """Decides how the experts of a model are computed on several systems.
 
@@ -141,12 +150,7 @@ class ExpertChoice:
     def _note(self, reason: str | None) -> None:
         self._reason = reason
         if reason is not None and self._asked is ExpertsWay.OWNERS:
-            raise error(
-                "experts-owners",
-                f"streaming.experts is owners, and systems cannot compute experts for each other: "
-                f"{reason}",
-                help="set streaming.experts to auto or fetch, or change what stands in the way",
-            )
+            raise not_owned(reason)
 
     @property
     def may_be_owned(self) -> bool:
