@@ -46,32 +46,8 @@ class RemoteExperts:
             undo: gets what gives the module its own back.
         """
         micro_batch = None if phase is Phase.RECOMPUTE else self._micro_batch()
-        path = forms[UP].name.rpartition(".")[0]
-        products = partial(self._products, path, micro_batch, forms)
-        stand_ins: dict[str, object] = {
-            UP: ExpertView(forms[UP], _refuse, elsewhere=_unmultiplied),
-            GATE: _ungated,
-            DOWN: ExpertView(forms[DOWN], _refuse, elsewhere=products),
-        }
-        for name, stand_in in stand_ins.items():
-            vars(module)[name] = stand_in
-            undo.callback(vars(module).pop, name)
-
-    def _products(
-        self,
-        path: str,
-        micro_batch: int | None,
-        forms: Mapping[str, ByExpert],
-        operator: Operator,
-        rows: Tensor,
-        sizes: Sequence[int],
-    ) -> Tensor:
-        is_trained = any(form.weight.requires_grad for form in forms.values())
-        # Products of trained weights want a gradient, whether their rows do or not.
-        anchor = rows.new_empty(0).requires_grad_(is_trained)
-        call = _Call(self._link, path, operator, tuple(sizes), micro_batch)
-        products: Tensor = _Products.apply(call, rows, anchor)  # type: ignore[no-untyped-call]
-        return products
+        ask = partial(self._link.forward, micro_batch=micro_batch)
+        ExpertCall(forms, ask, self._link.backward).stand_in(module, undo)
 
     def leave(self, is_passed: Callable[[str], bool]) -> None:
         """Tell owners of modules that the backward pass has left behind.
@@ -83,52 +59,90 @@ class RemoteExperts:
             self._link.leave(path)
 
 
-class _Call:
-    """One call of a module."""
+class ExpertCall:
+    """One call of a module, whose code must hand the rows on from stand-in to stand-in as they are.
+
+    Args:
+        forms: of its two weights, by attribute.
+        ask: see :meth:`ExpertLink.forward`, which knows the micro-batch.
+        ask_back: see :meth:`ExpertLink.backward`.
+    """
 
     def __init__(
         self,
-        link: ExpertLink,
-        path: str,
-        operator: Operator,
-        sizes: tuple[int, ...],
-        micro_batch: int | None,
+        forms: Mapping[str, ByExpert],
+        ask: Callable[[str, Operator, Tensor, Sequence[int]], tuple[Tensor, RowCall]],
+        ask_back: Callable[[RowCall, Tensor], Tensor],
     ) -> None:
-        self._link = link
-        self._path, self._operator, self._sizes = path, operator, sizes
-        self._micro_batch = micro_batch
-        self._made: RowCall | None = None
+        self._forms, self._ask, self._ask_back = forms, ask, ask_back
+        self._path = forms[UP].name.rpartition(".")[0]
+        # The rows as they were given, and what has had them last.
+        self._rows, self._version, self._seen = torch.empty(0), 0, ""
 
-    def forward(self, rows: Tensor) -> Tensor:
-        products, self._made = self._link.forward(
-            self._path, self._operator, rows.detach().contiguous(), self._sizes, self._micro_batch
-        )
+    def stand_in(self, module: nn.Module, undo: ExitStack) -> None:
+        """Let the module's code find this in the place of its weights and its gate."""
+        stand_ins: dict[str, object] = {
+            UP: ExpertView(self._forms[UP], _refuse, elsewhere=self._begin),
+            GATE: self._gate,
+            DOWN: ExpertView(self._forms[DOWN], _refuse, elsewhere=self._products),
+        }
+        for name, stand_in in stand_ins.items():
+            vars(module)[name] = stand_in
+            undo.callback(vars(module).pop, name)
+
+    def _begin(self, _operator: Operator, rows: Tensor, _sizes: Sequence[int]) -> Tensor:
+        """The first product: the rows themselves."""
+        self._rows, self._version, self._seen = rows, rows._version, UP
+        return rows
+
+    def _gate(self, rows: Tensor) -> Tensor:
+        """The gate: the rows themselves."""
+        self._hand_on(rows, UP, GATE)
+        return rows
+
+    def _products(self, operator: Operator, rows: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The second product: that of both weights, with the gate between them."""
+        self._hand_on(rows, GATE, DOWN)
+        # Products of trained weights want a gradient, whether their rows do or not.
+        is_trained = any(form.weight.requires_grad for form in self._forms.values())
+        anchor = rows.new_empty(0).requires_grad_(is_trained)
+
+        def ask(given: Tensor) -> tuple[Tensor, RowCall]:
+            return self._ask(self._path, operator, given, sizes)
+
+        products: Tensor = _Products.apply(ask, self._ask_back, rows, anchor)  # type: ignore[no-untyped-call]
         return products
 
-    def backward(self, gradients: Tensor) -> Tensor:
-        assert self._made is not None
-        return self._link.backward(self._made, gradients.contiguous())
+    def _hand_on(self, rows: Tensor, from_: str, to: str) -> None:
+        is_same = rows is self._rows and rows._version == self._version
+        if not is_same or self._seen != from_:
+            raise error(
+                "experts-elsewhere",
+                f"the code of {self._path!r} does more to rows between {from_} and {to} than the "
+                "owners of its experts would",
+                help="set streaming.experts to fetch",
+            )
+        self._seen = to
 
 
 class _Products(torch.autograd.Function):
     """The products of rows with the experts of other ranks."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, rows: Tensor, _anchor: Tensor) -> Tensor:
-        ctx.call = call
-        return call.forward(rows)
+    def forward(
+        ctx: Any,
+        forward: Callable[[Tensor], tuple[Tensor, RowCall]],
+        backward: Callable[[RowCall, Tensor], Tensor],
+        rows: Tensor,
+        _anchor: Tensor,
+    ) -> Tensor:
+        products, call = forward(rows.detach().contiguous())
+        ctx.backward_of = partial(backward, call)
+        return products
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return None, ctx.call.backward(gradients[0]), None
-
-
-def _unmultiplied(_operator: Operator, rows: Tensor, _sizes: Sequence[int]) -> Tensor:
-    return rows
-
-
-def _ungated(rows: Tensor) -> Tensor:
-    return rows
+        return None, None, ctx.backward_of(gradients[0].contiguous()), None
 
 
 def _refuse(records: Sequence[str]) -> None:

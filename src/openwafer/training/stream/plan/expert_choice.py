@@ -6,7 +6,6 @@ owner, d values go there and d come back, and as many in the backward; where a l
 does its forward. A norm takes the gradients of whole weights, each of which comes to one system.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from openwafer.training.stream.forms.expert_modules import (
     expert_modules,
     why_fetched,
 )
+from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.ownership import StoreSystems
@@ -43,12 +43,10 @@ def fetched_bytes(
         num_systems: how many systems there are.
         where: which of them have records.
     """
-    assert plan.schedule is not None
-    num_fetches = Counter(one.target for one in plan.schedule.actions if one.kind is Kind.FETCH)
     fetched = trained = 0
     for name in names:
         weight = model.get_parameter(name)
-        fetched += num_fetches[_layer_of(plan, name)] * weight.nbytes
+        fetched += _num_fetches(plan, name) * weight.nbytes
         trained += weight.nbytes if weight.requires_grad else 0
     # Weights come to who lacks them, a running sum to all but the first, and the sum from the last
     # one to each owner.
@@ -57,10 +55,23 @@ def fetched_bytes(
     return ((fetched + trained) * others + sums) // num_systems
 
 
+def _num_fetches(plan: StreamPlan, name: str) -> int:
+    """How often a weight comes in a step, whole or with the rest of its layer."""
+    assert plan.schedule is not None
+    record = _layer_of(plan, name)
+    if record == PINNED:
+        return 1
+    num_fetches = sum(
+        action.kind is Kind.FETCH and action.target == record for action in plan.schedule.actions
+    )
+    # A layer that has nothing else would come forward and backward.
+    return num_fetches or 2
+
+
 def _layer_of(plan: StreamPlan, name: str) -> str:
-    """The layer whose code uses a weight."""
-    layers = (layer.name for layer in plan.split.layers if layer.parent is None)
-    return next(layer for layer in layers if name.startswith(layer + "."))
+    """The layer of a weight, or the record that it is in."""
+    layers = (layer.parent for layer in plan.split.layers if layer.slice_of == name)
+    return next(layers, None) or plan.split.record_of[name]
 
 
 def sent_bytes(
@@ -97,7 +108,7 @@ def why_fetched_as_planned(
     """Why a plan with the experts apart is of no use; ``None`` if it is."""
     if plan.split.sliced != names.keys():
         whole = next(name for name in names if name not in plan.split.sliced)
-        return f"the model's code uses {whole!r} whole"
+        return f"{whole!r} is used whole, or stays on the device"
     for module in expert_modules(model, names).values():
         for name in (module.weight(UP), module.weight(DOWN)):
             if name not in plan.dry.expert_rows:

@@ -1,0 +1,116 @@
+"""A module's own code over the rows and products of others, against the module itself."""
+
+import copy
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import MixtralConfig
+from transformers.models.mixtral.modeling_mixtral import MixtralExperts
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.row_exchange import Asked, RowCall
+from openwafer.training.store.slices import array_named, slice_name
+from openwafer.training.stream.execute.remote_experts import ExpertCall
+from openwafer.training.stream.forms.by_expert import ByExpert
+from openwafer.training.stream.forms.expert_modules import DOWN, GATE, UP, expert_modules
+from openwafer.training.stream.forms.expert_view import Operator
+from openwafer.training.stream.replicas.owned_experts import OwnedExperts
+
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_local_experts": 4}
+
+
+def make_module() -> MixtralExperts:
+    torch.manual_seed(1)
+    made = MixtralExperts(MixtralConfig(**SIZES, experts_implementation="grouped_mm"))
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight)
+    return made
+
+
+def owner_of(module: MixtralExperts) -> OwnedExperts:
+    [known] = expert_modules(module, [UP, DOWN]).values()
+    experts = OwnedExperts([known], [range(4)], 1, nullcontext)
+    experts.weights = {
+        slice_name(name, index): part
+        for name, weight in module.named_parameters()
+        for index, part in enumerate(weight.detach())
+    }
+    return experts
+
+
+def call_over(module: MixtralExperts, experts: OwnedExperts) -> ExpertCall:
+    def ask(
+        _path: str, operator: Operator, rows: torch.Tensor, sizes: Sequence[int]
+    ) -> tuple[torch.Tensor, RowCall]:
+        call = RowCall(Asked.FORWARD, operator=operator.number, sizes=tuple(sizes))
+        return experts.answer(0, call, rows), call
+
+    def ask_back(call: RowCall, gradients: torch.Tensor) -> torch.Tensor:
+        return experts.answer(0, replace(call, asked=Asked.BACKWARD), gradients)
+
+    forms = {name: ByExpert(name, module.get_parameter(name)) for name in (UP, DOWN)}
+    return ExpertCall(forms, ask, ask_back)
+
+
+def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Tokens, the experts of each, and their weights."""
+    generator = torch.Generator().manual_seed(2)
+    tokens = torch.randn(12, 16, generator=generator).requires_grad_()
+    scores = torch.rand(12, 4, generator=generator)
+    weights, experts = scores.topk(2)
+    return tokens, experts, weights.requires_grad_()
+
+
+def test_outputs_and_gradients_are_those_of_the_module() -> None:
+    module, (tokens, index, weights) = make_module(), example()
+    plain = copy.deepcopy(module)
+    expected = plain(tokens, index, weights)
+    expected_gradients = torch.autograd.grad(
+        expected.sin().sum(), [tokens, weights, *plain.parameters()]
+    )
+    experts = owner_of(module)
+    with ExitStack() as undo:
+        call_over(module, experts).stand_in(module, undo)
+        out = module(tokens, index, weights)
+    gradients = torch.autograd.grad(out.sin().sum(), [tokens, weights])
+    assert torch.equal(out, expected)
+    assert all(map(torch.equal, gradients, expected_gradients[:2]))
+    experts.end()
+    wholes = dict(zip(dict(plain.named_parameters()), expected_gradients[2:], strict=True))
+    found = experts.ready.get().by_slice
+    assert all(
+        part is not None and torch.equal(part, array_named(wholes, name))
+        for name, part in found.items()
+    )
+
+
+class Doubling(MixtralExperts):  # type: ignore[misc]
+    """Does more between the two products than other modules."""
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        gate = getattr(self, GATE)
+        setattr(self, GATE, lambda rows: 2 * gate(rows))
+        out: torch.Tensor = super().forward(*args)
+        return out
+
+
+def test_code_that_changes_rows_between_the_products_is_refused() -> None:
+    module = make_module()
+    call = call_over(module, owner_of(module))
+    module.__class__ = Doubling
+    told = r"\[experts-elsewhere\]: the code of '' does more to rows between .* and down_proj"
+    with ExitStack() as undo:
+        call.stand_in(module, undo)
+        with pytest.raises(OpenwaferError, match=told):
+            module(*example())
+
+
+def test_code_that_takes_one_expert_is_refused() -> None:
+    module = make_module()
+    with ExitStack() as undo:
+        call_over(module, owner_of(module)).stand_in(module, undo)
+        with pytest.raises(OpenwaferError, match=r"takes 'down_proj\.\.1' from its weight"):
+            module.down_proj[1]
