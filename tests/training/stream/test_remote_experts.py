@@ -64,27 +64,29 @@ def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return tokens, experts, weights.requires_grad_()
 
 
+def trained(module: MixtralExperts) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The output of the example, and gradients of tokens, weights and parameters that have one."""
+    tokens, experts, weights = example()
+    out = module(tokens, experts, weights)
+    out.sin().sum().backward()
+    leaves = [tokens, weights, *module.parameters()]
+    return out, [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
 def test_outputs_and_gradients_are_those_of_the_module() -> None:
-    module, (tokens, index, weights) = make_module(), example()
-    plain = copy.deepcopy(module)
-    expected = plain(tokens, index, weights)
-    expected_gradients = torch.autograd.grad(
-        expected.sin().sum(), [tokens, weights, *plain.parameters()]
-    )
+    module = make_module()
+    expected, (of_tokens, of_weights, *wholes) = trained(copy.deepcopy(module))
     experts = owner_of(module)
     with ExitStack() as undo:
         call_over(module, experts).stand_in(module, undo)
-        out = module(tokens, index, weights)
-    gradients = torch.autograd.grad(out.sin().sum(), [tokens, weights])
+        out, gradients = trained(module)
     assert torch.equal(out, expected)
-    assert all(map(torch.equal, gradients, expected_gradients[:2]))
+    assert all(map(torch.equal, gradients, [of_tokens, of_weights]))
     experts.end()
-    wholes = dict(zip(dict(plain.named_parameters()), expected_gradients[2:], strict=True))
-    found = experts.ready.get().by_slice
-    assert all(
-        part is not None and torch.equal(part, array_named(wholes, name))
-        for name, part in found.items()
-    )
+    by_name = dict(zip(dict(module.named_parameters()), wholes, strict=True))
+    for name, part in experts.ready.get().by_slice.items():
+        assert part is not None
+        assert torch.equal(part, array_named(by_name, name))
 
 
 class Doubling(MixtralExperts):  # type: ignore[misc]
