@@ -20,7 +20,6 @@ from openwafer.training.plan_record import (
     ModeChoice,
     PlanRecord,
     SparseUse,
-    StoreUse,
 )
 from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
@@ -210,14 +209,11 @@ class Planned:
             peak = host_peak(beside, self.plan, self.share(FIRST_RANK))
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
-        options = self.options
-        if options.systems > 1:
-            is_shared = options.store_systems is StoreSystems.ALL
-            described = replace(described, stores=StoreUse(is_shared, options.store_reason))
         return replace(
             described,
             sparse=self._sparse(),
-            systems=options.systems,
+            systems=self.options.systems,
+            stores=self.options.store_use,
             choice=self.choice,
             expert_traffic=self.expert_traffic,
             experts=None if self._row_bytes else described.experts,

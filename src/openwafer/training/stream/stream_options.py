@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from openwafer.training.collectives.network_rates import NetworkRates
-from openwafer.training.plan_record import Activations, ExpertsWay, Mode
+from openwafer.training.plan_record import Activations, ExpertsWay, Mode, StoreUse
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.stream.plan.chosen_device import ChosenDevice
 from openwafer.training.stream.plan.placement import StoreTier
@@ -76,6 +76,13 @@ class StreamOptions:
         """Where the model is to run."""
         cap, rate = self.device_memory_bytes, self.link_bytes_per_second
         return ChosenDevice(self.device, cap, rate, self.systems)
+
+    @property
+    def store_use(self) -> StoreUse | None:
+        """Where the store of several systems is."""
+        if self.systems == 1:
+            return None
+        return StoreUse(self.store_systems is StoreSystems.ALL, self.store_reason)
 
     @property
     def timing(self) -> UpdateTiming:
