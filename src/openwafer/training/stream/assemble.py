@@ -164,8 +164,8 @@ class Planned:
     def _network(self) -> NetworkRates | None:
         """How fast records pass, of which nobody receives its own."""
         network = self.options.network
-        if network is None:
-            return None
+        if network is None or self.options.systems == 1:
+            return network
         received = received_share(self.plan.layouts, self.owners, self.options.systems)
         return replace(network, weights=network.weights / received)
 
