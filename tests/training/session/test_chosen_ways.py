@@ -20,7 +20,7 @@ from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.report import to_json
-from openwafer.training.stream.replicas.ownership import HostMemory
+from openwafer.training.stream.replicas.ownership import HostMemory, StoreSystems
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 VOCAB_SIZE = 280
@@ -77,7 +77,7 @@ def test_as_many_stages_in_a_replica_are_chosen_as_are_fastest(
 def test_stages_are_chosen_where_one_system_has_no_room_for_the_store(
     data: TinyData, tmp_path: Path
 ) -> None:
-    config = open_config(data, tmp_path, SMALL)
+    config = replace(open_config(data, tmp_path, SMALL), store_systems=StoreSystems.FIRST)
     streaming = replace(config.streaming, store=StoreTier.DRAM, host_memory=200_000)
     plan = planned(replace(config, streaming=streaming)).report
     assert plan.mode is Mode.PIPELINED
@@ -88,7 +88,7 @@ def test_stages_are_chosen_where_one_system_has_no_room_for_the_store(
 def test_no_stages_are_chosen_where_hosts_have_no_room_for_them(
     data: TinyData, tmp_path: Path
 ) -> None:
-    config = open_config(data, tmp_path, SMALL)
+    config = replace(open_config(data, tmp_path, SMALL), store_systems=StoreSystems.FIRST)
     config = replace(config, streaming=replace(config.streaming, store=StoreTier.AUTO))
     plan = planned(config, free_bytes=100_000).report
     assert plan.mode is Mode.STREAMED

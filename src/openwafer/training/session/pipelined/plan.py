@@ -8,6 +8,7 @@ import torch
 
 from openwafer.config import Bytes
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.figures import Origin
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.plan_record import (
     Activations,
@@ -122,7 +123,12 @@ class PlannedStages(Planned):
             step_limit=limit,
             pipeline=pipeline,
             stores=None,
+            origins={**whole.origins, "device_budget_bytes": self._origin_of_budget},
         )
+
+    @property
+    def _origin_of_budget(self) -> Origin:
+        return Origin.GIVEN if self.asked.budget_bytes else Origin.MEASURED
 
     def _time(self, whole: PlanRecord, pipeline: PipelineUse) -> tuple[float | None, Limit | None]:
         """Seconds of a step and what limits it, given the plan of one system."""
