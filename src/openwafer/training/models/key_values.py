@@ -1,7 +1,7 @@
 """Forwards that keep keys and values, so that each token of a text passes the model once."""
 
 import inspect
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 import transformers
@@ -9,6 +9,9 @@ from torch import nn
 
 from openwafer.training.models.reference_gpt import KeyValues, ReferenceGpt
 from openwafer.training.models.transformers_model import is_of_library
+
+# In releases of the library from 5.24 on, and before.
+CACHE_ARGUMENTS: Final = ("cache", "past_key_values")
 
 
 class Past(Protocol):
@@ -28,7 +31,7 @@ def new_key_values(model: nn.Module) -> Past | None:
         return KeyValues(model.config)
     if not is_of_library(model) or model._is_stateful:  # noqa: SLF001
         return None
-    if "past_key_values" not in inspect.signature(model.forward).parameters:
+    if _cache_argument(model) is None:
         return None
     past: Past = transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
     return past
@@ -47,4 +50,12 @@ def forward_from(model: nn.Module, input_ids: torch.Tensor, past: Past) -> objec
     """The model's output for ``input_ids`` (1, T), which follow the tokens that ``past`` holds."""
     if isinstance(model, ReferenceGpt):
         return model(input_ids=input_ids, past_key_values=past)
-    return model(input_ids=input_ids, past_key_values=past, use_cache=True)
+    name = _cache_argument(model)
+    assert name is not None
+    return model(input_ids=input_ids, use_cache=True, **{name: past})
+
+
+def _cache_argument(model: nn.Module) -> str | None:
+    """What a forward of the library calls keys and values; ``None`` where it keeps none."""
+    known = inspect.signature(model.forward).parameters
+    return next((name for name in CACHE_ARGUMENTS if name in known), None)
