@@ -128,6 +128,7 @@ def test_a_size_that_steps_were_trained_with_stays(data: TinyData, tmp_path: Pat
         Session(replace(config, batch=other), console=quiet()).resume()
 
 
+@pytest.mark.slow
 def test_two_systems_equal_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, looped: Mapping[str, torch.Tensor]
 ) -> None:

@@ -105,6 +105,7 @@ def test_bf16_equals_one_system(
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_other_systems_and_in_the_other_way(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

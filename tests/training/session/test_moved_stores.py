@@ -95,7 +95,7 @@ def stores_of(run: Path) -> list[str]:
         pytest.param(
             *(4, FROM_ALL, ["store", "store-1", "store-2", "store-3"]), marks=pytest.mark.slow
         ),
-        (2, FROM_ONE, ["store"]),
+        pytest.param(*(2, FROM_ONE, ["store"]), marks=pytest.mark.slow),
         pytest.param(*(1, FROM_ALL, ["store"]), marks=pytest.mark.slow),
     ],
 )
@@ -161,6 +161,7 @@ def test_a_move_that_fails_anywhere_leaves_the_stores_it_began_with(
     assert runs.differing(runs.go_on(run, 1)) == []
 
 
+@pytest.mark.slow
 def test_stores_that_a_kill_left_in_two_places_are_found(runs: BrokenRuns) -> None:
     run = runs.begin(3, FROM_ALL)
     folder = RunFolder(run)

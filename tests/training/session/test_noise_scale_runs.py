@@ -143,6 +143,7 @@ def test_micro_batches_tell_the_noise_of_a_model_with_layers_of_its_own(
     assert rows_of(config)[0].gradient_noise == pytest.approx(noise, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_loss_scale_is_taken_off(data: TinyData, tmp_path: Path) -> None:
     config = replace(config_of(data, tmp_path), steps=1)
     train_quietly(config)

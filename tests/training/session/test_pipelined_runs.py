@@ -141,6 +141,7 @@ def test_models_and_formats_equal_one_system(
     assert together.loss == alone.loss
 
 
+@pytest.mark.slow
 def test_a_step_that_overflows_is_skipped_by_all_stages(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -131,6 +131,7 @@ def validation_of(result: TrainResult) -> str:
     return (result.folder / "validation.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_over_more_stores_and_over_one(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

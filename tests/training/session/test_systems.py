@@ -172,9 +172,8 @@ def test_micro_batches_count_by_their_targets(
     assert together.loss == alone.loss
 
 
-@pytest.mark.parametrize(
-    "tier", [pytest.param(StoreTier.DRAM, marks=pytest.mark.slow), StoreTier.DISK]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", TIERS)
 def test_a_run_goes_on_with_another_number_of_systems(
     data: TinyData, tmp_path: Path, pool: FollowerPool, tier: StoreTier
 ) -> None:
