@@ -1,6 +1,6 @@
 """A step over a slow network takes what the plan says, since the network is never idle in it.
 
-With the store on the first system: what a store on all of them takes is foretold too short.
+With the store on the first system: what a store on all of them saves is not foretold.
 """
 
 import json

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import (
     ExpertsWay,
     ExpertTraffic,
@@ -75,7 +74,6 @@ from openwafer.training.stream.replicas.ownership import (
     StoreSystems,
     fair_bytes,
     owners_of,
-    received_share,
     share_of,
 )
 from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
@@ -151,7 +149,7 @@ class Planned:
             self.updater,
             self.device,
             allocation,
-            Beside(self.folder, self._network),
+            Beside(self.folder, self.options.network),
         )
         if self.options.systems > 1 and self.options.network is None:
             predicted = replace(predicted, time=None)
@@ -159,15 +157,6 @@ class Planned:
         # Trials bring in what of the libraries a step uses.
         grown = 0 if before is None or after is None else max(after - before, 0)
         return self._described(predicted, grown)
-
-    @property
-    def _network(self) -> NetworkRates | None:
-        """How fast records pass, of which nobody receives its own."""
-        network = self.options.network
-        if network is None or self.options.systems == 1:
-            return network
-        received = received_share(self.plan.layouts, self.owners, self.options.systems)
-        return replace(network, weights=network.weights / received)
 
     @cached_property
     def outline(self) -> PlanRecord:

@@ -10,7 +10,7 @@ from typing import Final
 import xxhash
 
 from openwafer.training.store.catalog import Placement
-from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.layout import RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.slices import slice_of
@@ -80,16 +80,6 @@ def share_of(
 ) -> dict[str, RecordLayout]:
     """The records that a rank owns, in the order of all."""
     return {name: layout for name, layout in layouts.items() if owners[name] == rank}
-
-
-def received_share(
-    layouts: Mapping[str, RecordLayout], owners: Mapping[str, int], num_ranks: int
-) -> float:
-    """Of the bytes of a fetch of all weights, those that the rank receives which owns fewest."""
-    held = [0] * num_ranks
-    for name, layout in layouts.items():
-        held[owners[name]] += layout.part_bytes(Part.WEIGHTS)
-    return 1 - min(held) / max(sum(held), 1)
 
 
 @dataclass(frozen=True)
