@@ -39,3 +39,9 @@ def test_the_demos_device_is_smaller_than_its_weights(tmp_path: Path) -> None:
     model = build_hollow_model(config, expected_vocab_size(config), tmp_path)
     assert config.device_memory is not None
     assert config.device_memory < sum(parameter.nbytes for parameter in model.parameters())
+
+
+def test_the_demo_has_room_on_its_device() -> None:
+    with as_file(files("openwafer.cli") / "demo.yaml") as path:
+        plan = Session(path).plan()
+    assert plan.predicted_peak_bytes < plan.device_budget_bytes
