@@ -51,6 +51,20 @@ def test_all_ranks_get_what_the_owners_have(size: int) -> None:
         assert all(map(torch.equal, found, expected))
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_goes_back_by_other_connections_comes_and_is_counted(size: int) -> None:
+    others = on_ranks(size, lambda group: group)
+
+    def run(group: Group) -> tuple[list[Tensor], int]:
+        group.return_by(others[group.rank])
+        return received(group, 3), group.traffic.received_bytes
+
+    alone = on_ranks(size, lambda group: (received(group, 3), group.traffic.received_bytes))
+    for (found, num_bytes), (expected, as_many) in zip(on_ranks(size, run), alone, strict=True):
+        assert all(map(torch.equal, found, expected))
+        assert num_bytes == as_many
+
+
 def received_sizes(group: Group) -> list[bool]:
     """Whether records of all sizes come from each rank in turn, all under way at once."""
     names = [f"{size} bytes of {rank}" for rank in range(group.size) for size in SIZES]

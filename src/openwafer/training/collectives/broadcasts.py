@@ -26,6 +26,7 @@ from openwafer.training.collectives.relay import Named, Relay
 UNKNOWN: Final = -1
 SMALL_BYTES: Final = 1 << 16
 """The longest record that goes by a tree: 5 us at 12.5 GB/s, less than a hop."""
+PAIR: Final = 2
 TAGS: Final = 1 << 30
 """Until they begin anew; far more than there are records under way."""
 
@@ -95,17 +96,22 @@ class Broadcasts:
         if owner != self._group.rank:
             found.fill_(UNKNOWN)
             self._traffic.add(found.nbytes + weights.nbytes)
-        label = _Label(expected, found, self._group.broadcast(found, owner, what))
+        label = _Label(expected, found, self._way_of(owner).broadcast(found, owner, what))
         self._under_way[record] = _UnderWay(weights, label, self._send_out(record, weights, label))
 
     def _send_out(self, record: str, weights: Tensor, label: _Label) -> Pending | Relay:
         owner, what = self._owners[record], f"the weights of {record!r}"
+        way = self._way_of(owner)
         if weights.nbytes <= SMALL_BYTES:
-            return self._group.broadcast(weights, owner, what)
+            return way.broadcast(weights, owner, what)
         order, number, _ = label.expected
         named = Named((order * len(self._records) + number) % TAGS, what)
         agree = partial(self._agree, record, label)
-        return Relay(self._group, owner, weights, named, agree, self._chunk_bytes)
+        return Relay(way, owner, weights, named, agree, self._chunk_bytes)
+
+    def _way_of(self, owner: int) -> Group:
+        """Of two ranks each sends to the other one; of more, nobody to whom sends to it."""
+        return self._group.returning if owner and self._group.size == PAIR else self._group
 
     def wait(self, record: str) -> None:
         """Return when a record has come, or has left.

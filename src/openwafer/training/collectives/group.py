@@ -81,12 +81,28 @@ class Group:
         self._processes = processes
         self.ranks = tuple(ranks)
         self.traffic = Traffic()
+        self._returning: Group | None = None
         self._timeout_seconds = timeout_seconds
+
+    @property
+    def returning(self) -> "Group":
+        """The ranks as what goes against the stream passes between them.
+
+        By connections of its own, where there are some: a message waits for its receiver's word,
+        which has to wait for all that its connection carries the same way.
+        """
+        return self._returning or self
+
+    def return_by(self, other: "Group") -> None:
+        """What goes against the stream goes by another group of the same ranks, counted here."""
+        self._returning, other.traffic = other, self.traffic
 
     def apart(self) -> "Group":
         """The same ranks and connections, with a traffic of its own."""
         other = copy(self)
         other.traffic = Traffic()
+        if self._returning is not None:
+            other.return_by(copy(self._returning))
         return other
 
     def send(self, tensor: Tensor, to: int, tag: int, what: str) -> "Pending":

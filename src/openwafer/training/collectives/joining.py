@@ -60,6 +60,13 @@ class Meeting:
             joined.append(Group(as_group, ranks, self.timeout_seconds))
         return joined
 
+    def two_way_groups(self, names: Sequence[str]) -> list[Group]:
+        """Groups of all processes, and for each one of what goes against its stream."""
+        groups = self.groups(names)
+        for group, other in zip(groups, self.groups([f"{n}-back" for n in names]), strict=True):
+            group.return_by(other)
+        return groups
+
     def _meet(self, members: Sequence[int]) -> list[Rank]:
         self.store.set_timeout(timedelta(seconds=self.timeout_seconds))
         self.store.set(_host_key(self.rank), socket.gethostname())

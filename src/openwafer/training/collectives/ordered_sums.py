@@ -82,14 +82,16 @@ class OrderedSums:
         last = group.size - 1
         self._is_first, self._is_last = group.rank == 0, group.rank == last
 
-        def wire(other: int, tags: tuple[int, int]) -> SumWire:
-            return SumWire(group, other, tags, records)
+        def running(other: int) -> SumWire:
+            return SumWire(group, other, FOLD_TAGS, records)
 
-        self._from_before = None if self._is_first else wire(group.rank - 1, FOLD_TAGS)
-        self._to_next = None if self._is_last else wire(group.rank + 1, FOLD_TAGS)
-        self._from_last = None if self._is_last else wire(last, SUM_TAGS)
-        others = range(last) if self._is_last else ()
-        self._to_owners = {other: wire(other, SUM_TAGS) for other in others}
+        def whole(other: int) -> SumWire:
+            return SumWire(group.returning, other, SUM_TAGS, records)
+
+        self._from_before = None if self._is_first else running(group.rank - 1)
+        self._to_next = None if self._is_last else running(group.rank + 1)
+        self._from_last = None if self._is_last else whole(last)
+        self._to_owners = {other: whole(other) for other in (range(last) if self._is_last else ())}
         self._changed = Condition()
         self._parts: dict[str, Sequence[Tensors]] = {}
         self._is_closed = False

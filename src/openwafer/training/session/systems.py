@@ -40,7 +40,8 @@ from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.replicas.run_store import Asking
 from openwafer.training.stream.step_plan import StepPlan
 
-GROUPS: Final = ("signals", "losses", "weights", "gradients", "records", "commits")
+GROUPS: Final = ("signals", "losses", "records", "commits")
+STREAMS: Final = ("weights", "gradients")
 EXPERTS: Final = "experts"
 
 
@@ -166,8 +167,8 @@ class Systems:
     def __init__(self, meeting: Meeting) -> None:
         self.meeting = meeting
         self.rank, self.size = meeting.rank, meeting.size
-        self.signals, self._losses, weights, gradients, *others = meeting.groups(GROUPS)
-        self.records, self._commits = others
+        self.signals, self._losses, self.records, self._commits = meeting.groups(GROUPS)
+        weights, gradients = meeting.two_way_groups(STREAMS)
         self.replicas = Replicas(weights, gradients)
         self._experts: Group | None = None
         self.last_step: list[SystemStep] = []

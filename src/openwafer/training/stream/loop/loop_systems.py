@@ -170,7 +170,7 @@ class LoopSystems:
     def __init__(self, meeting: Meeting, divisor: int = 1) -> None:
         self.rank, self.size = meeting.rank, meeting.size
         self.agreement = Agreement(meeting, "agreement")
-        weights, gradients = meeting.groups(("weights", "gradients"))
+        weights, gradients = meeting.two_way_groups(("weights", "gradients"))
         self.replicas = Replicas(weights, gradients, link=partial(LoopLink, divisor=divisor))
         self._is_alone = False
         self._link: LoopLink | None = None
