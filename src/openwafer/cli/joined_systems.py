@@ -67,7 +67,7 @@ class Forecast:
         if len(self.blocks) * num_bytes / chunk_bytes > MOST_CHUNKS:
             return None
         rates = self.measured.rates(self.joined.link, self.joined.hop_seconds, chunk_bytes)
-        return run_events(self.measured.on(rates, self.blocks))
+        return run_events(self.measured.on(rates, self.blocks)).step
 
 
 def link_of(text: str | None) -> float | None:

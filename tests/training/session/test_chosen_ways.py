@@ -27,7 +27,7 @@ VOCAB_SIZE = 280
 # Of a network on which all that counts is what passes.
 SLOW = NetworkRates(weights=1e3, gradients=1e3)
 SMALL = BatchConfig(size=4, sequence_length=12, micro_batches=4)
-LARGE = BatchConfig(size=128, sequence_length=12, micro_batches=4)
+LARGE = BatchConfig(size=256, sequence_length=12, micro_batches=4)
 
 
 def open_config(data: TinyData, folder: Path, batch: BatchConfig, systems: int = 2) -> RunConfig:

@@ -29,7 +29,7 @@ class Shape:
 
     @property
     def event_seconds(self) -> float:
-        return run_events(modelled(self.step, self.joined))
+        return run_events(modelled(self.step, self.joined)).step
 
 
 def modelled(step: StreamedStep, joined: Joined) -> ModelledStep:

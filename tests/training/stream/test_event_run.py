@@ -16,7 +16,7 @@ GRADIENTS = LayerWork(0.0, 0.0, 4, 4, 0.0)
 
 def seconds(layer: LayerWork, joined: Joined, layers: int = 1, micro_batches: int = 1) -> float:
     step = StreamedStep([layer] * layers, max(micro_batches, joined.num_systems), 1000)
-    return run_events(modelled(step, joined))
+    return run_events(modelled(step, joined)).step
 
 
 def test_one_system_reads_computes_and_updates() -> None:
@@ -41,7 +41,7 @@ def test_a_system_without_room_holds_up_those_behind_it() -> None:
     joined = replace(FREE, num_systems=4)
     # The last one has two micro-batches, and takes layer 0 after 6 s; the one before has the next
     # layer by the time that there is room for it.
-    assert run_events(modelled(step, joined)) == 6 + 6 + 4 + 6 + 4
+    assert run_events(modelled(step, joined)).step == 6 + 6 + 4 + 6 + 4
 
 
 @pytest.mark.parametrize(("num_systems", "nodes"), [(2, 1), (3, 2), (4, 2), (8, 3)])
@@ -77,4 +77,4 @@ def test_a_hop_delays_a_message_and_what_asks_for_it() -> None:
 def test_without_room_a_layer_is_fetched_when_the_one_before_has_been_computed() -> None:
     step = StreamedStep([replace(WEIGHTS, forward_seconds=3.0)] * 2, 1, room_bytes=4)
     # Both for the forward, and the first again for the backward.
-    assert run_events(modelled(step, replace(FREE, store=2.0))) == 2 + 3 + 2 + 3 + 2
+    assert run_events(modelled(step, replace(FREE, store=2.0))).step == 2 + 3 + 2 + 3 + 2

@@ -5,7 +5,6 @@ from functools import partial
 
 import torch
 
-from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Limit, Mode, StepBytes
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Tier
@@ -13,6 +12,7 @@ from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.disk_rates import DiskRates
 from openwafer.training.stream.plan.dry_run import DryRun
+from openwafer.training.stream.plan.events.network_run import PassSeconds
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
@@ -81,21 +81,30 @@ def predicted(read_bytes: int, disk: DiskRates | None) -> StepTime | None:
     return time_of(make_plan(UpdateTiming.ON_PUSH), moved, IDLE, IDLE, CpuDevice(), Rates(disk))
 
 
-def test_weights_and_gradients_share_the_network_of_a_pass() -> None:
-    moved = StepTraffic(StepBytes(600, 0, 0, 0), StepBytes(300, 900, 0, 0), UpdateTiming.ON_PUSH)
-    rates = Rates(network=NetworkRates(weights=300.0, gradients=450.0))
-    found = time_of(make_plan(UpdateTiming.ON_PUSH), moved, IDLE, IDLE, CpuDevice(), rates)
-    assert found == StepTime(2.0 + (1.0 + 2.0), Limit.NETWORK)
+def over_links(*passes: PassSeconds) -> StepTime | None:
+    """The time of passes whose operators take 1 and 4 s."""
+    moved, rates = StepTraffic(NOTHING, NOTHING, UpdateTiming.ON_PUSH), Rates(network=passes)
+    return time_of(make_plan(UpdateTiming.ON_PUSH), moved, (1.0, 4.0), IDLE, CpuDevice(), rates)
+
+
+def test_a_pass_takes_what_links_take_that_are_busier_than_the_device() -> None:
+    found = over_links(PassSeconds(2.5, 0.0, computing=2.5), PassSeconds(3.0, 0.0, computing=4.0))
+    assert found == StepTime(2.5 + 4.0, Limit.NETWORK)
+
+
+def test_a_pass_takes_longer_where_links_and_device_wait_for_each_other() -> None:
+    found = over_links(PassSeconds(0.5, 0.0, computing=1.2), PassSeconds(3.0, 0.0, computing=5.0))
+    assert found == StepTime(1.2 + 5.0, Limit.COMPUTE)
 
 
 def test_a_pass_takes_as_long_as_its_busiest_part() -> None:
     passes = [{Limit.COMPUTE: 3.0, Limit.LINK: 2.0}, {Limit.COMPUTE: 1.0, Limit.LINK: 5.0}]
-    assert step_time(passes, Overlap(1, 2.0)) == StepTime(8.0, Limit.LINK)
+    assert step_time(passes, Overlap(1, 2.0), IDLE) == StepTime(8.0, Limit.LINK)
 
 
 def test_the_limit_is_what_is_busy_longest_over_the_whole_step() -> None:
     passes = [{Limit.COMPUTE: 3.0, Limit.LINK: 1.0}, {Limit.COMPUTE: 1.0, Limit.LINK: 2.0}]
-    assert step_time(passes, Overlap(1, 2.0)) == StepTime(5.0, Limit.COMPUTE)
+    assert step_time(passes, Overlap(1, 2.0), IDLE) == StepTime(5.0, Limit.COMPUTE)
 
 
 def test_a_pass_waits_for_its_first_record_from_disk() -> None:

@@ -1,8 +1,10 @@
 """How fast weights and gradients pass between the ranks of a run, measured with made-up ones."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import median
 from typing import Final
 
 import torch
@@ -18,19 +20,34 @@ OWNER: Final = 0
 FIRST_BYTES: Final = 1 << 18
 MAX_BYTES: Final = 1 << 28
 LEAST_SECONDS: Final = 0.25
+NUM_TRIALS: Final = 3
 
 
 @dataclass(frozen=True)
 class NetworkRates:
-    """Bytes a second of a record, from the rank that has it to all, or from all to that rank.
+    """How fast a record passes from the rank that has it to all, or from all to that rank.
 
     Attributes:
-        weights: of broadcasts.
-        gradients: of sums in the order of the ranks.
+        weights: bytes a second of broadcasts.
+        gradients: bytes a second of sums in the order of the ranks.
+        turn_seconds: from one sum to the next, in which a rank asks for it, and none passes.
     """
 
     weights: float
     gradients: float
+    turn_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """So many made-up bytes, and how long they took."""
+
+    num_bytes: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.num_bytes / self.seconds
 
 
 def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRates:
@@ -49,35 +66,54 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
         for record in RECORDS:
             broadcasts.wait(record)
 
-    def sum_all(num_bytes: int, chunk_bytes: int) -> None:
-        made_up = torch.zeros(num_bytes // len(RECORDS) // 4)
-        records = {record: {record: made_up} for record in RECORDS}
-        sums = OrderedSums(gradients, records, dict.fromkeys(RECORDS, OWNER), chunk_bytes)
+    def sum_all(num_bytes: int, chunk_bytes: int, names: Sequence[str] = RECORDS[:1]) -> None:
+        made_up = torch.zeros(num_bytes // len(names) // 4)
+        records = {record: {record: made_up} for record in names}
+        sums = OrderedSums(gradients, records, dict.fromkeys(names, OWNER), chunk_bytes)
         sums.begin()
-        for record in RECORDS:
+        for record in names:
             sums.add(record, [{record: made_up.clone()}])
         for _ in sums.finish():
             pass
         sums.close()
 
-    return NetworkRates(_rate(broadcast, clock), _rate(sum_all, clock))
+    sent, summed = _long_trial(broadcast, clock), _long_trial(sum_all, clock)
+    chunk_bytes = chunk_bytes_at(summed.rate)
+    in_turn = _usual(partial(sum_all, names=RECORDS), clock, summed.num_bytes, chunk_bytes)
+    turn_seconds = max(in_turn.seconds - summed.seconds, 0.0) / (len(RECORDS) - 1)
+    return NetworkRates(sent.rate, summed.rate, turn_seconds)
 
 
-def _rate(trial: Callable[[int, int], None], clock: Group) -> float:
-    """Bytes a second, by as many bytes as take long enough to be measured.
+def _long_trial(attempt: Callable[[int, int], None], clock: Group) -> _Trial:
+    """Of as many bytes as take long enough to be measured.
 
     Chunks are as long as those of a pass at the rate that is known by then.
     """
     num_bytes, rate = FIRST_BYTES, 0.0
-    trial(num_bytes, chunk_bytes_at(rate))
+    attempt(num_bytes, chunk_bytes_at(rate))
     while True:
-        clock.gather(torch.zeros(1), "the beginning of a measurement")
-        start = time.perf_counter()
-        trial(num_bytes, chunk_bytes_at(rate))
-        clock.gather(torch.zeros(1), "the end of a measurement")
-        seconds = torch.tensor([time.perf_counter() - start])
-        longest = torch.stack(clock.gather(seconds, "its measurement")).max().item()
-        rate = num_bytes / longest
-        if longest >= LEAST_SECONDS or num_bytes >= MAX_BYTES:
-            return rate
-        num_bytes *= 2
+        found = _trial(attempt, clock, num_bytes, chunk_bytes_at(rate))
+        if found.seconds >= LEAST_SECONDS or num_bytes >= MAX_BYTES:
+            return _usual(attempt, clock, num_bytes, chunk_bytes_at(rate))
+        num_bytes, rate = 2 * num_bytes, found.rate
+
+
+def _usual(
+    attempt: Callable[[int, int], None], clock: Group, num_bytes: int, chunk_bytes: int
+) -> _Trial:
+    """The median of several: what else the machines do makes some of them longer."""
+    trials = [_trial(attempt, clock, num_bytes, chunk_bytes) for _ in range(NUM_TRIALS)]
+    return _Trial(num_bytes, median(trial.seconds for trial in trials))
+
+
+def _trial(
+    attempt: Callable[[int, int], None], clock: Group, num_bytes: int, chunk_bytes: int
+) -> _Trial:
+    """Until the last rank has ended."""
+    clock.gather(torch.zeros(1), "the beginning of a measurement")
+    start = time.perf_counter()
+    attempt(num_bytes, chunk_bytes)
+    clock.gather(torch.zeros(1), "the end of a measurement")
+    seconds = torch.tensor([time.perf_counter() - start])
+    longest = torch.stack(clock.gather(seconds, "its measurement")).max().item()
+    return _Trial(num_bytes, longest)

@@ -38,6 +38,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.chosen_device import has_own_memory, make_device
 from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.plan.events.network_run import Passing
 from openwafer.training.stream.plan.expert_choice import ExpertChoice, not_owned
 from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import (
@@ -149,7 +150,7 @@ class Planned:
             self.updater,
             self.device,
             allocation,
-            Beside(self.folder, self.options.network),
+            Beside(self.folder, self._passing),
         )
         if self.options.systems > 1 and self.options.network is None:
             predicted = replace(predicted, time=None)
@@ -157,6 +158,13 @@ class Planned:
         # Trials bring in what of the libraries a step uses.
         grown = 0 if before is None or after is None else max(after - before, 0)
         return self._described(predicted, grown)
+
+    @property
+    def _passing(self) -> Passing | None:
+        rates, num_systems = self.options.network, self.options.systems
+        if rates is None or num_systems == 1:
+            return None
+        return Passing(rates, num_systems, self.owners)
 
     @cached_property
     def outline(self) -> PlanRecord:

@@ -12,13 +12,17 @@ from pathlib import Path
 
 import torch
 
-from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Limit, Mode, StepBytes
 from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
 from openwafer.training.stream.plan.dry_update import update_calls
+from openwafer.training.stream.plan.events.network_run import (
+    Passing,
+    PassSeconds,
+    pass_seconds,
+)
 from openwafer.training.stream.plan.machine import measure_link, measure_rates, operators_seconds
 from openwafer.training.stream.plan.operators import Allocation
 from openwafer.training.stream.plan.search import StreamPlan
@@ -64,10 +68,17 @@ class Overlap:
         return max(disk, others) + alone + disk / max(self.num_records, 1)
 
 
-def step_time(passes: Sequence[Work], overlap: Overlap) -> StepTime:
-    """The time of passes one after the other, in each of which all parts work at once."""
+def step_time(passes: Sequence[Work], overlap: Overlap, least: Sequence[float]) -> StepTime:
+    """The time of passes one after the other, in each of which all parts work at once.
+
+    Args:
+        passes: what each part does in them.
+        overlap: of the disk with the others.
+        least: seconds that each pass takes because some parts wait for others.
+    """
     totals = {limit: sum(work.get(limit, 0.0) for work in passes) for limit in Limit}
-    return StepTime(sum(map(overlap.seconds, passes)), max(totals, key=totals.__getitem__))
+    seconds = sum(map(max, map(overlap.seconds, passes), least))
+    return StepTime(seconds, max(totals, key=totals.__getitem__))
 
 
 @dataclass(frozen=True)
@@ -92,19 +103,19 @@ class Beside:
 
     Attributes:
         folder: where a store on disk will be.
-        network: between several systems.
+        network: several systems, where it is known how fast weights pass between them.
     """
 
     folder: Path | None = None
-    network: NetworkRates | None = None
+    network: Passing | None = None
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of what others use, too; ``None`` is not there, or not known."""
+    """Of the disk, and passes over a network; ``None`` is not there, or not known."""
 
     disk: DiskRates | None = None
-    network: NetworkRates | None = None
+    network: Sequence[PassSeconds] | None = None
 
 
 def predict(
@@ -134,7 +145,9 @@ def predict(
         for calls, seconds in by_pass
     ]
     optimizing = optimizer_seconds(plan, updater, traffic.timing, device)
-    time = time_of(plan, traffic, computing, optimizing, device, Rates(disk, beside.network))
+    passing = beside.network
+    network = None if passing is None else pass_seconds(plan, traffic, passing, computing)
+    time = time_of(plan, traffic, computing, optimizing, device, Rates(disk, network))
     return Prediction(time, disk)
 
 
@@ -160,23 +173,24 @@ def time_of(
     uses_link = device.is_asynchronous and traffic.step.fetch + traffic.step.push > 0
     link_rate = measure_link(device) if uses_link else None
     works = []
-    by_pass = zip(computing, optimizing, (traffic.forward, traffic.backward), strict=True)
-    for operators, updates, moved in by_pass:
+    passes = traffic.forward, traffic.backward
+    waits = (None,) * len(passes) if network is None else network
+    by_pass = zip(computing, optimizing, passes, waits, strict=True)
+    for operators, updates, moved, passing in by_pass:
         if device.is_asynchronous and plan.mode is Mode.STREAMED:
             works.append({Limit.COMPUTE: operators, Limit.UPDATE: updates})
         else:
             works.append({Limit.COMPUTE: operators + updates})
         if link_rate is not None:
             works[-1][Limit.LINK] = max(moved.fetch, moved.push) / link_rate
-        if network is not None:
-            # One link takes both: weights from the store, and the running sum.
-            works[-1][Limit.NETWORK] = moved.fetch / network.weights
-            works[-1][Limit.NETWORK] += moved.push / network.gradients
-            works[-1][Limit.COMPUTE] += traffic.row_bytes / 2 / network.weights
+        if passing is not None:
+            works[-1][Limit.NETWORK] = passing.network
+            works[-1][Limit.COMPUTE] += passing.rows
         if disk is not None:
             works[-1][Limit.DISK] = disk.seconds(moved.disk_read, moved.disk_write)
             works[-1][Limit.COMPUTE] += _host_seconds(moved, disk)
-    return step_time(works, Overlap(len(plan.layouts), traffic.ring_records))
+    least = [0.0 if passing is None else passing.computing for passing in waits]
+    return step_time(works, Overlap(len(plan.layouts), traffic.ring_records), least)
 
 
 def _waits_for_disk(traffic: StepTraffic) -> bool:

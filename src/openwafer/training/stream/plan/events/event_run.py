@@ -1,14 +1,15 @@
 """Walks the schedule of a step on modelled systems, and tells when the last event has come.
 
 What is modelled: on each system a device that computes a layer after the other, a link, a thread
-that adds gradients; on the first one a store that reads and updates records one by one. What moves
-when is the schedule's and the collectives': weights are broadcast in the
-order of the fetches, in chunks from each system to the next, or copied by nodes of the network; the
-running sum of a record passes from system to system in chunks, and from the last one to the store.
+that adds gradients, and a store that reads and updates its records one by one. What moves when is
+the schedule's and the collectives': weights are broadcast by their owners in the order of the
+fetches, in chunks from each system to the next, or copied by nodes of the network; the running sum
+of a record passes from system to system in chunks, and from the last one to the owner.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,7 @@ from simpy import AllOf, Environment, Event, Store
 from openwafer.training.stream.plan.events.network import Network, Process
 from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, UpdateTiming, Visit
 
-OWNER: Final = 0
+FIRST: Final = 0
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,16 @@ class LayerSeconds:
 
     forward: float
     backward: float
+
+
+def layer_seconds(
+    visits: Sequence[Visit], sizes: Mapping[str, RecordBytes], forward: float, backward: float
+) -> dict[str, LayerSeconds]:
+    """What layers take of passes of so many seconds: they share these as they share weights."""
+    own = {visit.layer: sum(sizes[record].weights for record in visit.records) for visit in visits}
+    total = sum(own[visit.layer] for visit in visits)
+    shares = {layer: num_bytes / total for layer, num_bytes in own.items()}
+    return {name: LayerSeconds(one * forward, one * backward) for name, one in shares.items()}
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,7 @@ class ModelledRates:
         store: bytes of weights a second that the store hands out.
         adding: bytes of gradients a second that a system adds to a running sum.
         chunk_bytes: of a running sum, or of weights, that pass at once.
+        turn_seconds: from a system's word that it takes a sum until this leaves, beside a hop.
         network_copies: whether nodes of the network copy weights, so that they leave the store
             once; else each system passes them on to the next.
     """
@@ -48,6 +60,7 @@ class ModelledRates:
     adding: float
     chunk_bytes: int
     network_copies: bool = False
+    turn_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,7 @@ class ModelledStep:
         updates: seconds of the update of each trained record.
         rates: of all else.
         blocks: how many micro-batches each system has.
+        owners: the system whose store has a record; of those that are not named it is the first.
     """
 
     schedule: Schedule
@@ -69,14 +83,37 @@ class ModelledStep:
     updates: Mapping[str, float]
     rates: ModelledRates
     blocks: Sequence[int]
+    owners: Mapping[str, int] = field(default_factory=dict)
+
+    def owner_of(self, record: str) -> int:
+        """The system whose store has a record."""
+        return self.owners.get(record, FIRST)
 
 
-def run_events(step: ModelledStep) -> float:
-    """Seconds from the first event of a step until all systems have ended and all is updated."""
+@dataclass(frozen=True)
+class EventTimes:
+    """Seconds of a step.
+
+    Attributes:
+        forward: from its first event until all systems have computed the last layer.
+        backward: from then until all systems have ended and all is updated.
+    """
+
+    forward: float
+    backward: float
+
+    @property
+    def step(self) -> float:
+        """All of it."""
+        return self.forward + self.backward
+
+
+def run_events(step: ModelledStep) -> EventTimes:
+    """Walk a step from its first event to its last."""
     clock = Environment()
     walk = _Step(clock, step)
     clock.run(until=AllOf(clock, [clock.process(one) for one in walk.processes()]))
-    return float(clock.now)
+    return EventTimes(walk.turned, float(clock.now) - walk.turned)
 
 
 class _Step:
@@ -91,24 +128,31 @@ class _Step:
         )
         self._records_of = {visit.layer: visit.records for visit in step.visits}
         actions = step.schedule.actions
-        self._fetches = [n for n, action in enumerate(actions) if action.kind is Kind.FETCH]
+        self._owners = {
+            n: step.owner_of(action.target)
+            for n, action in enumerate(actions)
+            if action.kind is Kind.FETCH
+        }
         self._pushes = [action.target for action in actions if action.kind is Kind.PUSH]
         self._is_on_fetch = step.schedule.timing is UpdateTiming.ON_FETCH
-        # By the position of a fetch and a system: its room is there; a copy is asked for; it came;
-        # it has been passed on, too, and is computed with. Chunks of weights that have come follow.
-        self._has_room = self._events(self._fetches)
-        self._is_wanted = self._events(self._fetches)
-        self._has_come = self._events(self._fetches)
-        self._is_ready = self._events(self._fetches)
+        # By the position of a fetch: its owner has read it. By that and a system: its room is
+        # there; a copy is asked for; it has come and been passed on, and is computed with.
+        self._is_read = {position: Event(clock) for position in self._owners}
+        self._has_room = self._events(self._owners)
+        self._is_wanted = self._events(self._owners)
+        self._is_ready = self._events(self._owners)
         # By record and system: all of its own gradients are there.
         self._is_given = self._events(self._pushes)
         # By record and system: it takes the running sum, which leaves the other end only then.
         self._is_asked_for = self._events(self._pushes)
         self._is_updated = {record: Event(clock) for record in self._pushes}
-        self._to_update: Store = Store(clock)
-        self._weights = [Store(clock) for _ in self._systems]
+        self._to_update = [Store(clock) for _ in self._systems]
+        # Chunks of weights that have come, by system and owner.
+        self._weights: dict[tuple[int, int], Store] = defaultdict(partial(Store, clock))
         self._running = [Store(clock) for _ in self._systems]
         self._summed: Store = Store(clock)
+        # When the last system went over to its backward pass.
+        self.turned = 0.0
 
     def _events(self, keys: Iterable[object]) -> Mapping[object, list[Event]]:
         return {key: [Event(self._clock) for _ in self._systems] for key in keys}
@@ -116,11 +160,14 @@ class _Step:
     def processes(self) -> Iterable[Process]:
         """All that have to end."""
         yield from map(self._walk, self._systems)
-        yield self._read()
-        yield self._update()
+        for system in self._systems:
+            yield self._read(system)
+            yield self._update(system)
         if len(self._systems) > 1:
             yield from map(self._ask_all, self._systems)
-            yield from map(self._broadcast_all, self._systems)
+            for owner in sorted(set(self._owners.values())):
+                for system in self._systems:
+                    yield self._broadcast_all(system, owner)
             yield from map(self._fold_all, self._systems)
         yield self._take_sums()
 
@@ -141,31 +188,36 @@ class _Step:
                     is_forward = action.kind is Kind.FORWARD
                     each = takes.forward if is_forward else takes.backward
                     yield self._clock.timeout(block * each)
+                    if is_forward:
+                        self.turned = float(self._clock.now)
                 case Kind.PUSH:
                     self._is_given[action.target][system].succeed()
                 case Kind.UPDATE:
-                    if self._is_on_fetch and system == OWNER:
-                        self._to_update.put(action.target)
+                    if self._is_on_fetch and system == self._step.owner_of(action.target):
+                        self._to_update[system].put(action.target)
                 case Kind.READ | Kind.RELEASE:
                     pass
 
-    # The store.
+    # The stores.
 
-    def _read(self) -> Process:
+    def _read(self, system: int) -> Process:
         actions = self._step.schedule.actions
         waits = {record for record in self._pushes if self._is_on_fetch}
-        for position in self._fetches:
-            yield self._has_room[position][OWNER]
+        for position in self._fetches_of(system):
+            yield self._has_room[position][system]
             if actions[position].target in waits:
                 yield self._is_updated[actions[position].target]
             yield self._clock.timeout(actions[position].num_bytes / self._rates.store)
-            self._has_come[position][OWNER].succeed()
+            self._is_read[position].succeed()
             if len(self._systems) == 1:
-                self._is_ready[position][OWNER].succeed()
+                self._is_ready[position][system].succeed()
 
-    def _update(self) -> Process:
-        for _ in self._pushes:
-            record = yield self._to_update.get()
+    def _fetches_of(self, owner: int) -> Sequence[int]:
+        return [position for position, found in self._owners.items() if found == owner]
+
+    def _update(self, system: int) -> Process:
+        for _ in (one for one in self._pushes if self._step.owner_of(one) == system):
+            record = yield self._to_update[system].get()
             yield self._clock.timeout(self._step.updates[record])
             self._is_updated[record].succeed()
 
@@ -173,7 +225,7 @@ class _Step:
         """Records whose sums are complete go to their updates."""
         if len(self._systems) == 1:
             for record in self._pushes:
-                yield self._is_given[record][OWNER]
+                yield self._is_given[record][FIRST]
                 self._sum_is_there(record)
             return
         missing = {record: len(self._chunks(record)) for record in self._pushes}
@@ -185,14 +237,17 @@ class _Step:
 
     def _sum_is_there(self, record: str) -> None:
         if not self._is_on_fetch:
-            self._to_update.put(record)
+            self._to_update[self._step.owner_of(record)].put(record)
 
     # Weights.
 
     def _ask_all(self, system: int) -> Process:
-        """Tell the system before, fetch by fetch, that there is room."""
-        for position in self._fetches:
-            yield self._has_room[position][system]
+        """Tell the system before, fetch by fetch, that there is room.
+
+        A system begins broadcasts in one order, and one of its own when it has read the record.
+        """
+        for position, owner in self._owners.items():
+            yield self._is_read[position] if owner == system else self._has_room[position][system]
             self._clock.process(self._ask(position, system))
 
     def _ask(self, position: int, system: int) -> Process:
@@ -200,11 +255,11 @@ class _Step:
             yield self._clock.timeout(self._rates.hop_seconds)
         self._is_wanted[position][system].succeed()
 
-    def _broadcast_all(self, system: int) -> Process:
-        """A system's part of each broadcast, in the order of the fetches."""
-        for position in self._fetches:
-            if system == OWNER:
-                yield self._has_come[position][OWNER]
+    def _broadcast_all(self, system: int, owner: int) -> Process:
+        """A system's part of each broadcast of an owner, in the order of the fetches."""
+        for position in self._fetches_of(owner):
+            if system == owner:
+                yield self._is_read[position]
             if self._rates.network_copies:
                 yield from self._copy_in_network(position, system)
             else:
@@ -212,25 +267,27 @@ class _Step:
 
     def _relay(self, position: int, system: int) -> Process:
         """Pass chunks on as they come, to a system that has room for them."""
-        to = system + 1
-        if to < len(self._systems):
+        owner, to = self._owners[position], (system + 1) % len(self._systems)
+        if to != owner:
             yield self._is_wanted[position][to]
         for chunk in self._network.fragments(self._step.schedule.actions[position].num_bytes):
-            if system != OWNER:
-                yield self._weights[system].get()
-            if to < len(self._systems):
-                arrived = partial(self._weights[to].put, position)
+            if system != owner:
+                yield self._weights[system, owner].get()
+            if to != owner:
+                arrived = partial(self._weights[to, owner].put, position)
                 yield from self._network.send(system, [to], chunk, 1, arrived)
         self._is_ready[position][system].succeed()
 
     def _copy_in_network(self, position: int, system: int) -> Process:
-        if system != OWNER:
+        owner = self._owners[position]
+        if system != owner:
             return
         yield AllOf(self._clock, self._is_wanted[position])
         num_bytes = self._step.schedule.actions[position].num_bytes
         depth = (len(self._systems) - 1).bit_length()
         arrived = partial(self._all_have_come, position)
-        yield from self._network.send(OWNER, self._systems[1:], num_bytes, depth, arrived)
+        others = [one for one in self._systems if one != owner]
+        yield from self._network.send(owner, others, num_bytes, depth, arrived)
 
     def _all_have_come(self, position: int) -> None:
         for is_ready in self._is_ready[position]:
@@ -245,24 +302,33 @@ class _Step:
         """Add a system's parts to the running sums, in the order in which the first one pushes."""
         leaving: Store = Store(self._clock)
         sending = self._clock.process(self._send_sums(system, leaving))
-        parts = self._step.blocks[system] - (system == OWNER)
+        parts = self._step.blocks[system] - (system == FIRST)
         for record in self._pushes:
             yield self._is_given[record][system]
             self._is_asked_for[record][system].succeed()
             for chunk in self._chunks(record):
-                if system != OWNER:
+                if system != FIRST:
                     yield self._running[system].get()
                 yield self._clock.timeout(parts * chunk / self._rates.adding)
                 leaving.put(chunk)
         yield sending
 
     def _send_sums(self, system: int, leaving: Store) -> Process:
-        to = (system + 1) % len(self._systems)
-        inbox = self._summed if to == OWNER else self._running[to]
+        is_last = system == self._systems[-1]
         for record in self._pushes:
-            if to != OWNER:
+            to, inbox = system + 1, self._summed
+            if is_last:
+                to = self._step.owner_of(record)
+            else:
+                inbox = self._running[to]
                 yield self._is_asked_for[record][to]
-            yield self._clock.timeout(self._rates.hop_seconds)
+            if to != system:
+                yield self._clock.timeout(self._rates.hop_seconds + self._rates.turn_seconds)
             for _ in self._chunks(record):
                 chunk = yield leaving.get()
-                yield from self._network.send(system, [to], chunk, 1, partial(inbox.put, record))
+                if to == system:
+                    inbox.put(record)
+                else:
+                    yield from self._network.send(
+                        system, [to], chunk, 1, partial(inbox.put, record)
+                    )

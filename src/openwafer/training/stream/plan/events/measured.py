@@ -15,6 +15,7 @@ from openwafer.training.stream.plan.events.event_run import (
     LayerSeconds,
     ModelledRates,
     ModelledStep,
+    layer_seconds,
 )
 from openwafer.training.stream.plan.machine import measure_rates, operators_seconds
 from openwafer.training.stream.plan.operators import Allocation
@@ -81,21 +82,13 @@ def measure_step(
         operators_seconds(calls, device.torch_device, allocation=allocation) / micro_batches
         for calls in (plan.calls.forward, plan.calls.backward)
     )
-    shares = _shares(visits, sizes)
     optimizing = sum(optimizer_seconds(plan, updater, schedule.timing, device))
     rates = measure_rates(torch.device("cpu"))
     return MeasuredStep(
         schedule,
         visits,
         sizes,
-        {name: LayerSeconds(share * forward, share * backward) for name, share in shares.items()},
+        layer_seconds(visits, sizes, forward, backward),
         {name: optimizing * size / sum(pushed.values()) for name, size in pushed.items()},
         rates.memory_bytes_per_second,
     )
-
-
-def _shares(visits: Sequence[Visit], sizes: Mapping[str, RecordBytes]) -> dict[str, float]:
-    """What part of a pass a call of each layer takes."""
-    own = {visit.layer: sum(sizes[record].weights for record in visit.records) for visit in visits}
-    total = sum(own[visit.layer] for visit in visits)
-    return {layer: num_bytes / total for layer, num_bytes in own.items()}
