@@ -10,14 +10,15 @@ from openwafer.cli.system_pictures import CHUNK_BYTES, FEW_NUMBERS, MODELS, draw
 from openwafer.training.collectives import chunks
 from openwafer.training.stream.plan.events.event_run import LayerSeconds
 from openwafer.training.stream.plan.events.measured import MeasuredStep
+from openwafer.training.stream.replicas.ownership import StoreSystems
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
+from tests.training.stream.modelled_steps import MIB, weights_of
 
-MIB = 1 << 20
 TIED = RecordBytes(3 * MIB, 2 * MIB)
 BLOCK = RecordBytes(4 * MIB, 4 * MIB)
 
 
-def measured() -> MeasuredStep:
+def measured(where: StoreSystems = StoreSystems.FIRST) -> MeasuredStep:
     """Six blocks, and a head that has the weights of the embedding; room for two layers."""
     blocks = [f"block {number}" for number in range(6)]
     sizes = {"tied": TIED, **dict.fromkeys(blocks, BLOCK)}
@@ -26,19 +27,21 @@ def measured() -> MeasuredStep:
     schedule = build(visits, sizes, timing=UpdateTiming.ON_PUSH, capacity_bytes=8 * MIB)
     layers = {visit.layer: LayerSeconds(0.01, 0.03) for visit in visits}
     updates = {"tied": 0.5, **dict.fromkeys(blocks, 0.25)}
-    return MeasuredStep(schedule, visits, sizes, layers, updates, 6e9)
+    layouts = {name: weights_of(name, size.weights) for name, size in sizes.items()}
+    return MeasuredStep(schedule, visits, sizes, layers, updates, 6e9, layouts, where)
 
 
 def test_shared_weights_are_summed_and_updated_once() -> None:
-    embedding, block, *_, head = streamed(measured(), 8).layers
+    embedding, block, *_, head = streamed(measured(), 8, num_systems=2).layers
     assert (embedding.gradient_bytes, embedding.update_seconds) == (2 * MIB, 0.5)
     assert (block.gradient_bytes, block.update_seconds) == (4 * MIB, 0.25)
     assert (head.weight_bytes, head.gradient_bytes, head.update_seconds) == (3 * MIB, 0, 0)
 
 
+@pytest.mark.parametrize("where", [StoreSystems.FIRST, StoreSystems.ALL])
 @pytest.mark.parametrize("link", [None, 1e9, 1e7])
-def test_a_forecast_is_that_of_the_events(link: float | None) -> None:
-    forecast = Forecast(measured(), [2, 2, 2, 2], link)
+def test_a_forecast_is_that_of_the_events(link: float | None, where: StoreSystems) -> None:
+    forecast = Forecast(measured(where), [2, 2, 2, 2], link)
     assert forecast.step_on(4).seconds == pytest.approx(forecast.event_seconds, rel=0.05)
 
 

@@ -89,30 +89,26 @@ def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
     assert figures["time"]["value"] == pytest.approx(1000 * figures["step"]["value"])
 
 
-def test_several_systems_like_this_one_are_foretold_twice(tmp_path: Path) -> None:
-    tiny = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
-    first = ("--set", "store_systems=first")
-    asked = (*first, "--system", "this", "--systems", 2, "--link", "20MB")
-    done = run_command("plan", SMALL, *tiny, *asked, "--json", tmp_path / "plan.json")
+TWO = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
+
+
+@pytest.mark.parametrize("where", ["first", "all"])
+def test_several_systems_like_this_one_are_foretold_twice(tmp_path: Path, where: str) -> None:
+    asked = ("--system", "this", "--systems", 2, "--link", "20MB", "--json", tmp_path / "plan.json")
+    done = run_command("plan", SMALL, *TWO, "--set", f"store_systems={where}", *asked)
     assert "limit    a step waits longest for links between systems\n" in done.out
     plan = json.loads((tmp_path / "plan.json").read_text())["plan"]
     told = {f["name"]: f["value"] for f in plan["sections"][-1]["figures"]}
     assert told["link"] == 20e6
     assert told["step"] == pytest.approx(told["step, by events"], rel=0.05)
+    assert ("step, store on the first" in told) == (where == "all")
     assert told["times as fast"] == pytest.approx(told["step on one system"] / told["step"])
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ("reduction=fast", "gradients that the library adds (reduction: fast)"),
-        ("store_systems=auto", "a store on all systems (store_systems: all)"),
-    ],
-)
-def test_a_step_that_is_not_modelled_is_not_foretold(changed: str, told: str) -> None:
-    tiny = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
-    changes = ("--set", "store_systems=first", "--set", changed)
-    done = run_command("plan", SMALL, *tiny, *changes, "--system", "this", "--systems", 2)
+def test_a_step_that_is_not_modelled_is_not_foretold() -> None:
+    fast = ("--set", "reduction=fast", "--system", "this", "--systems", 2)
+    done = run_command("plan", SMALL, *TWO, *fast)
+    told = "gradients that the library adds (reduction: fast)"
     assert f"the time of a step on 2 systems is not foretold for {told}" in done.err
     assert "several systems" not in done.out
 

@@ -21,6 +21,7 @@ from openwafer.planning.throughput import (
 from openwafer.training.collectives.chunks import chunk_bytes_at
 from openwafer.training.stream.plan.events.event_run import run_events
 from openwafer.training.stream.plan.events.measured import MeasuredStep
+from openwafer.training.stream.replicas.ownership import StoreSystems
 from openwafer.training.stream.schedule import Kind, UpdateTiming
 
 USUAL_LINK = 12.5e9
@@ -55,9 +56,8 @@ class Forecast:
 
     def step_on(self, num_systems: int) -> ReplicaStep:
         """The formula's step."""
-        micro_batches = sum(self.blocks)
-        joined = replace(self.joined, num_systems=num_systems)
-        return replica_step(streamed(self.measured, micro_batches), joined)
+        step = streamed(self.measured, sum(self.blocks), num_systems)
+        return replica_step(step, replace(self.joined, num_systems=num_systems))
 
     @property
     def event_seconds(self) -> float | None:
@@ -87,14 +87,19 @@ def link_of(text: str | None) -> float | None:
     return float(rate)
 
 
-def streamed(measured: MeasuredStep, micro_batches: int) -> StreamedStep:
-    """The step as the formula takes it: gradients of shared weights leave with their first use."""
-    layers, seen = [], set[str]()
+def streamed(measured: MeasuredStep, micro_batches: int, num_systems: int) -> StreamedStep:
+    """The step as the formula takes it.
+
+    Gradients of shared weights leave with their first use, and a layer of several records has the
+    owner of the largest.
+    """
+    layers, seen, owners = [], set[str](), measured.owners(num_systems)
     forward, backward = _fetched(measured)
     for visit in measured.visits:
         new = [record for record in visit.records if record not in seen]
         seen.update(new)
         takes = measured.layers[visit.layer]
+        largest = max(visit.records, key=lambda record: measured.sizes[record].weights)
         layers.append(
             LayerWork(
                 takes.forward,
@@ -103,6 +108,7 @@ def streamed(measured: MeasuredStep, micro_batches: int) -> StreamedStep:
                 sum(measured.sizes[record].gradients for record in new),
                 sum(measured.updates.get(record, 0.0) for record in new),
                 (forward[visit.layer], backward[visit.layer]),
+                owners[largest],
             )
         )
     schedule = measured.schedule
@@ -144,6 +150,10 @@ def _figures(task: TrainingTask, forecast: Forecast) -> Iterator[Figure]:
     yield _inferred("step", all_of_them, "s", formula)
     if (seconds := forecast.event_seconds) is not None:
         yield _inferred("step, by events", seconds, "s", "the schedule on modelled systems")
+    if forecast.measured.store_systems is StoreSystems.ALL:
+        first = replace(forecast.measured, store_systems=StoreSystems.FIRST)
+        seconds = replace(forecast, measured=first).step_on(num_systems).seconds
+        yield _inferred("step, store on the first", seconds, "s", "store_systems: first")
     yield _inferred("times as fast", one / all_of_them, "", "as one system, with the same batch")
     critical = critical_batch_tokens(task.model.parameters)
     source = "beyond it a larger batch saves few steps; Kaplan et al. 2020, arXiv 2001.08361"

@@ -33,6 +33,15 @@ def test_one_store_sends_every_layer_once(num_systems: int) -> None:
     assert found == pytest.approx(moved / 1e-3, rel=0.02)
 
 
+def test_links_share_what_all_stores_send() -> None:
+    """Two systems whose layers take turns, with room for all: each link carries half of them."""
+    layers = [replace(LAYER, owner=number % 2) for number in range(LAYERS)]
+    step = StreamedStep(layers, 64, room_bytes=LAYERS)
+    found = replica_step(step, replace(EASY, num_systems=2, link=1e-3)).seconds
+    # And all sums pass over one of them.
+    assert found == pytest.approx((LAYERS / 2 + LAYERS) / 1e-3, rel=0.02)
+
+
 def test_the_last_chunk_goes_through_all_systems() -> None:
     coarse = replace(EASY, link=0.1, chunk_bytes=0.01)
     fine = replace(coarse, chunk_bytes=0.001)

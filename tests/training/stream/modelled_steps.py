@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from openwafer.planning.throughput import Joined, LayerWork, StreamedStep, replica_step
 from openwafer.training.session.systems import blocks_of
+from openwafer.training.store.layout import ArraySpec, RecordLayout, lay_out
 from openwafer.training.stream.plan.events.event_run import (
     LayerSeconds,
     ModelledRates,
     ModelledStep,
     run_events,
 )
+from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
 
 MIB = 1 << 20
@@ -57,6 +61,7 @@ def modelled(step: StreamedStep, joined: Joined) -> ModelledStep:
             joined.network_copies,
         ),
         list(map(len, blocks)),
+        {name: layer.owner for name, layer in layers.items()},
     )
 
 
@@ -67,6 +72,19 @@ def shape(
     room = room_layers * max(layer.weight_bytes for layer in layers)
     joined = Joined(num_systems, 1e9, 20e-6, 2e9, 2e9, MIB, network_copies)
     return Shape(StreamedStep(layers, 192, room), joined)
+
+
+def weights_of(name: str, num_bytes: int) -> RecordLayout:
+    """A record of so many bytes of weights."""
+    return lay_out(name, [ArraySpec(name, torch.uint8, (num_bytes,))], [], [])
+
+
+def dealt(layers: Sequence[LayerWork], num_systems: int) -> list[LayerWork]:
+    """The same, whose records are in the stores of all systems."""
+    sizes = {str(n): int(layer.weight_bytes) for n, layer in enumerate(layers)}
+    layouts = {name: weights_of(name, size) for name, size in sizes.items()}
+    owners = owners_of(layouts, num_systems, StoreSystems.ALL).values()
+    return [replace(one, owner=owner) for one, owner in zip(layers, owners, strict=True)]
 
 
 def like(number: int, seconds: float, mebibytes: float, update_seconds: float) -> list[LayerWork]:

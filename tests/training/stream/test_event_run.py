@@ -78,3 +78,29 @@ def test_without_room_a_layer_is_fetched_when_the_one_before_has_been_computed()
     step = StreamedStep([replace(WEIGHTS, forward_seconds=3.0)] * 2, 1, room_bytes=4)
     # Both for the forward, and the first again for the backward.
     assert run_events(modelled(step, replace(FREE, store=2.0))).step == 2 + 3 + 2 + 3 + 2
+
+
+@pytest.mark.parametrize("owner", [0, 1, 2])
+def test_weights_go_round_from_their_owner(owner: int) -> None:
+    layer = replace(WEIGHTS, owner=owner)
+    assert seconds(layer, replace(FREE, num_systems=3)) == 4 + 1
+
+
+def test_weights_of_two_owners_pass_each_other() -> None:
+    layers = [replace(WEIGHTS, owner=owner) for owner in (0, 1)]
+    step = StreamedStep(layers, 2, room_bytes=1000)
+    assert run_events(modelled(step, replace(FREE, num_systems=2))).step == 4
+
+
+def test_a_sum_ends_with_its_owner() -> None:
+    layer, joined = replace(GRADIENTS, weight_bytes=0), replace(FREE, num_systems=4)
+    # The last one sends it to another, to which the running sum comes as well; or to none.
+    found = [seconds(replace(layer, owner=owner), joined) for owner in (0, 2, 3)]
+    assert found == [4 + 3, 1 + 2 * 4, 4 + 2]
+
+
+def test_owners_update_at_once() -> None:
+    layers = [replace(GRADIENTS, weight_bytes=0, update_seconds=50.0, owner=o) for o in (0, 1)]
+    step = StreamedStep(layers, 2, room_bytes=1000)
+    # The sum of the last layer, which stays where it ends, and the one that follows it.
+    assert run_events(modelled(step, replace(FREE, num_systems=2))).step == 8 + 1 + 50

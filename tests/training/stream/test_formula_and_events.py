@@ -7,7 +7,7 @@ stations, the events are those of all systems.
 import pytest
 
 from openwafer.planning.throughput import LayerWork
-from tests.training.stream.modelled_steps import like, shape, uneven
+from tests.training.stream.modelled_steps import dealt, like, shape, uneven
 
 SHAPES = {
     "computes": like(12, 0.01, 4, 0.0005),
@@ -19,6 +19,7 @@ SHAPES = {
 }
 ROOMS = (2, 3, 1000)
 NUMBERS = (1, 2, 3, 4, 16, 64, 192)
+FEW = (2, 3, 4, 8, 16)
 AIM = 0.05
 
 
@@ -38,6 +39,12 @@ def test_formula_and_events_agree(
     assert_agreement(layers, num_systems, 3, network_copies=network_copies)
 
 
+@pytest.mark.parametrize("num_systems", [2, 3])
+@pytest.mark.parametrize("layers", SHAPES.values(), ids=SHAPES)
+def test_they_agree_with_a_store_on_all_systems(layers: list[LayerWork], num_systems: int) -> None:
+    assert_agreement(dealt(layers, num_systems), num_systems, 2, network_copies=False)
+
+
 @pytest.mark.parametrize("name", ["computes", "large ends"])
 def test_they_agree_on_as_many_systems_as_a_cluster_has(name: str) -> None:
     assert_agreement(SHAPES[name], 192, 3, network_copies=False)
@@ -52,3 +59,13 @@ def test_they_agree_with_any_room(
     layers: list[LayerWork], num_systems: int, room: int, *, network_copies: bool
 ) -> None:
     assert_agreement(layers, num_systems, room, network_copies=network_copies)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("num_systems", FEW)
+@pytest.mark.parametrize("layers", SHAPES.values(), ids=SHAPES)
+def test_they_agree_with_any_room_and_a_store_on_all_of_few_systems(
+    layers: list[LayerWork], num_systems: int, room: int
+) -> None:
+    assert_agreement(dealt(layers, num_systems), num_systems, room, network_copies=False)

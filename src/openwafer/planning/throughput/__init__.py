@@ -3,6 +3,7 @@
 Every formula has its source where it stands; the page docs/guide/systems.md gathers them.
 """
 
+from openwafer.planning.throughput.joined import Joined
 from openwafer.planning.throughput.passes import (
     ModelShape,
     Pass,
@@ -15,7 +16,6 @@ from openwafer.planning.throughput.passes import (
 )
 from openwafer.planning.throughput.published_runs import PUBLISHED_RUNS, PublishedRun
 from openwafer.planning.throughput.replica_step import (
-    Joined,
     LayerWork,
     Part,
     ReplicaStep,

@@ -1,15 +1,21 @@
-"""The time of a step of our own schedule on several systems, one of which has the store.
+"""The time of a step of our own schedule on several systems, each or one of which has a store.
 
-A pass brings every layer through stations one after the other: its weights are read in the store,
-leave its host and reach the farthest system, which computes; in a backward its gradients are added
-from system to system and updated. A station takes the layers in their order, one at a time. The
-page docs/guide/scale-out.md derives the terms and says what is left out.
+A pass brings every layer through stations one after the other: its weights are read in the store of
+its owner and pass over the links to the farthest system, and all compute; in a backward its
+gradients are added from system to system and updated by the owner. A station takes the layers in
+their order, one at a time. The page docs/guide/scale-out.md derives the terms and says what is left
+out.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil, inf
+
+import numpy as np
+
+from openwafer.planning.throughput.joined import Joined
+from openwafer.planning.throughput.weight_passes import LayerPass, Systems, Times
 
 
 class Part(StrEnum):
@@ -35,6 +41,7 @@ class LayerWork:
         update_seconds: of the store.
         fetched_bytes: for its forward and for its backward, where a schedule says it; else all its
             weights, and in the backward only if the forward has not left them.
+        owner: the system whose store has it.
     """
 
     forward_seconds: float
@@ -43,6 +50,7 @@ class LayerWork:
     gradient_bytes: float
     update_seconds: float
     fetched_bytes: tuple[float, float] | None = None
+    owner: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,35 +69,6 @@ class StreamedStep:
     micro_batches: int
     room_bytes: float
     updates_on_fetch: bool = False
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Systems of one kind, and what joins them.
-
-    Attributes:
-        num_systems: each computes its share of the micro-batches; the first has the store.
-        link: bytes a second of a system's link, each way.
-        hop_seconds: from a system to another, or to a node of the network.
-        store: bytes of weights a second that the store hands out.
-        adding: bytes of gradients a second that a system adds to a running sum.
-        chunk_bytes: of a running sum, or of weights, that pass at once.
-        network_copies: whether weights leave the store once, and nodes of the network copy them;
-            else each system passes them on to the next, chunk by chunk.
-    """
-
-    num_systems: int
-    link: float
-    hop_seconds: float
-    store: float
-    adding: float
-    chunk_bytes: float
-    network_copies: bool = False
-
-    @property
-    def depth(self) -> int:
-        """Doublings from one system to all."""
-        return (self.num_systems - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -136,170 +115,12 @@ def replica_step(step: StreamedStep, joined: Joined) -> ReplicaStep:
 
 
 def _passes(step: StreamedStep, joined: Joined) -> tuple[float, float]:
-    devices = _Devices(step.room_bytes)
-    _forward(step, joined, devices)
-    turn = devices.far
-    devices.turn()
-    return turn, _backward_seconds(step, joined, devices) - turn
-
-
-@dataclass(frozen=True)
-class _Fetch:
-    """Seconds in which weights are read, leave the store's host, and reach the other systems.
-
-    Attributes:
-        read, sent: of the store and of the link.
-        near, far: from then on, until the first system, and the last, can compute with them.
-    """
-
-    read: float = 0.0
-    sent: float = 0.0
-    near: float = 0.0
-    far: float = 0.0
-
-
-@dataclass
-class _Devices:
-    """When layers are where they are computed, and when they have been.
-
-    A fetch begins as soon as the layers have been computed that its weights take the room of, on
-    the first system: the others are as much behind in this as in what they get.
-
-    Attributes:
-        room_bytes: for weights.
-        read, sent: when the store, and the link of its host, have done what they had to.
-        near, far: when the first system, and the last, have computed all layers so far.
-    """
-
-    room_bytes: float
-    read: float = 0.0
-    sent: float = 0.0
-    near: float = 0.0
-    far: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._held: list[float] = []
-        self._computed: list[float] = []
-        self._begin = 0.0
-
-    def turn(self) -> None:
-        """The next pass begins."""
-        self._held.clear()
-        self._computed.clear()
-        self._begin = self.near
-
-    def begin(self, weight_bytes: float) -> float:
-        """When there is room for the next layer."""
-        self._held.append(weight_bytes)
-        held = 0.0
-        for index in range(len(self._held) - 1, -1, -1):
-            held += self._held[index]
-            if held > self.room_bytes and index < len(self._computed):
-                return self._computed[index]
-        return self._begin
-
-    def fetch(self, now: float, fetch: _Fetch) -> None:
-        """Bring a layer whose fetch begins now."""
-        self.read = max(now, self.read) + fetch.read
-        self.sent = max(self.read, self.sent) + fetch.sent
-        self.near = max(self.near, self.sent + fetch.near)
-        self.far = max(self.far, self.sent + fetch.far)
-
-    def compute(self, seconds: float) -> None:
-        """Compute the layer that has come."""
-        self.near += seconds
-        self.far += seconds
-        self._computed.append(self.near)
-
-
-def _forward(step: StreamedStep, joined: Joined, devices: _Devices) -> None:
-    updated = 0.0
-    for layer in step.layers:
-        now = devices.begin(layer.weight_bytes)
-        if step.updates_on_fetch:
-            now = updated = max(now, updated) + layer.update_seconds
-        num_bytes = layer.weight_bytes if layer.fetched_bytes is None else layer.fetched_bytes[0]
-        if num_bytes:
-            devices.fetch(now, _fetch(num_bytes, joined))
-        devices.compute(_share(step, joined) * layer.forward_seconds)
-
-
-def _backward_seconds(step: StreamedStep, joined: Joined, devices: _Devices) -> float:
-    """When the step has ended. Layers that the forward has left on the devices are not fetched."""
-    seen, computed, weights = 0.0, [], _Weights()
-    for layer in reversed(step.layers):
-        now = devices.begin(layer.weight_bytes)
-        seen += layer.weight_bytes
-        num_bytes = layer.weight_bytes if seen > step.room_bytes else 0.0
-        if layer.fetched_bytes is not None:
-            num_bytes = layer.fetched_bytes[1]
-        if num_bytes:
-            fetch, copy = _fetch(num_bytes, joined), num_bytes / joined.link
-            weights.add(max(now, devices.sent), fetch.sent, copy)
-            devices.fetch(now, _beside_gradients(fetch, copy, layer, joined))
-            weights.end = devices.sent
-        devices.compute(_share(step, joined) * layer.backward_seconds)
-        computed.append(_Computed(devices.near, devices.far))
-    return _sums_seconds(step, joined, computed, weights)
-
-
-@dataclass(frozen=True)
-class _Computed:
-    """When the first system, and the last, have computed a layer of the backward."""
-
-    near: float
-    far: float
-
-
-@dataclass
-class _Weights:
-    """When the weights of a backward pass over the links.
-
-    Attributes:
-        begin, end: of the first and of the last.
-        sent: seconds of the link of the store's host.
-        copied: seconds of a link that carries them once.
-    """
-
-    begin: float = inf
-    end: float = 0.0
-    sent: float = 0.0
-    copied: float = 0.0
-
-    def add(self, begin: float, sent: float, copied: float) -> None:
-        """Another layer's."""
-        self.begin = min(self.begin, begin)
-        self.sent += sent
-        self.copied += copied
-
-    @property
-    def share(self) -> float:
-        """Of the time of links, while they pass."""
-        return min(self.copied / (self.end - self.begin), 1.0) if self.end > self.begin else 0.0
-
-
-def _sums_seconds(
-    step: StreamedStep, joined: Joined, computed: Sequence[_Computed], weights: _Weights
-) -> float:
-    """When the last update has ended; the first system sends weights and its gradients.
-
-    A sum begins on the first system while the others are behind by the way of its weights: it
-    reaches them no earlier than these did, so that it does not wait for that way a second time.
-    """
-    first = last = updated = pushed = tail = 0.0
-    for layer, ready in zip(reversed(step.layers), computed, strict=True):
-        if not layer.gradient_bytes:
-            continue
-        total = _sum(layer.gradient_bytes, step, joined, weights.share)
-        first = max(first, ready.near) + total.turn
-        last = max(first + total.stretched(first, weights.end), max(last, ready.far) + total.turn)
-        tail = total.way
-        if not step.updates_on_fetch:
-            updated = max(last, updated) + layer.update_seconds
-            tail += layer.update_seconds
-        pushed += total.sent
-    through_link = computed[0].near + weights.sent + pushed + tail
-    return max(updated, last, computed[-1].far, through_link if pushed else 0.0)
+    systems = Systems(joined, step.room_bytes)
+    computed = systems.walk([_forward(layer, step, joined) for layer in step.layers])
+    turn = float(computed[-1].max())
+    backward = _backward(step, joined)
+    computed = systems.walk(backward)
+    return turn, _sums_seconds(step, systems, computed, _Loads(backward, systems)) - turn
 
 
 def _share(step: StreamedStep, joined: Joined) -> int:
@@ -307,29 +128,92 @@ def _share(step: StreamedStep, joined: Joined) -> int:
     return ceil(step.micro_batches / joined.num_systems)
 
 
-def _fetch(num_bytes: float, joined: Joined) -> _Fetch:
-    """The store reads the weights, its host sends them once; the rest is the way of the last."""
-    read = num_bytes / joined.store
-    if joined.num_systems == 1:
-        return _Fetch(read)
-    copy = num_bytes / joined.link
-    chunk = min(joined.chunk_bytes, num_bytes) / joined.link
-    if joined.network_copies:
-        way = joined.depth * joined.hop_seconds + (joined.depth - 1) * chunk
-        return _Fetch(read, copy, way, way)
-    links = joined.num_systems - 1
-    return _Fetch(read, copy, 0.0, links * joined.hop_seconds + (links - 1) * chunk)
+def _forward(layer: LayerWork, step: StreamedStep, joined: Joined) -> LayerPass:
+    num_bytes = layer.weight_bytes if layer.fetched_bytes is None else layer.fetched_bytes[0]
+    update = layer.update_seconds if step.updates_on_fetch else 0.0
+    seconds = _share(step, joined) * layer.forward_seconds
+    return LayerPass(layer.owner, layer.weight_bytes, num_bytes, 0.0, update, seconds)
 
 
-def _beside_gradients(fetch: _Fetch, copy: float, layer: LayerWork, joined: Joined) -> _Fetch:
-    """The fetch takes turns on the link with the gradients of a layer that made room for it.
+def _backward(step: StreamedStep, joined: Joined) -> Sequence[LayerPass]:
+    """Layers that the forward has left on the devices are not fetched."""
+    seen, found = 0.0, []
+    for layer in reversed(step.layers):
+        seen += layer.weight_bytes
+        num_bytes = layer.weight_bytes if seen > step.room_bytes else 0.0
+        if layer.fetched_bytes is not None:
+            num_bytes = layer.fetched_bytes[1]
+        beside = _beside(num_bytes, layer, joined)
+        seconds = _share(step, joined) * layer.backward_seconds
+        found.append(LayerPass(layer.owner, layer.weight_bytes, num_bytes, beside, 0.0, seconds))
+    return found
 
-    What these have sent while the store reads is gone, and they get no more turns than one copy.
+
+def _beside(num_bytes: float, layer: LayerWork, joined: Joined) -> float:
+    """Weights take turns on a link with the gradients of a layer that made room for them.
+
+    What these have sent while the store reads is gone, and they get no more turns than the weights.
     """
-    if joined.num_systems == 1:
-        return fetch
-    left = max(layer.gradient_bytes / joined.link - fetch.read, 0.0)
-    return replace(fetch, sent=fetch.sent + min(left, copy))
+    left = max(layer.gradient_bytes / joined.link - num_bytes / joined.store, 0.0)
+    return min(left, num_bytes / joined.link)
+
+
+class _Loads:
+    """What links carry in a backward; arrays are by system.
+
+    Attributes:
+        share: of the time of a link that weights take, while they pass.
+        out, come: seconds of all on the link out of a system, and on the one into it.
+    """
+
+    def __init__(self, layers: Sequence[LayerPass], systems: Systems) -> None:
+        joined, size = systems.joined, systems.joined.num_systems
+        self._link = joined.link
+        self.out, self.come = np.zeros((2, size))
+        for layer in layers:
+            others = np.arange(size) != layer.owner
+            seconds = layer.fetched_bytes / joined.link
+            self.out[~others if joined.network_copies else np.roll(others, -1)] += seconds
+            self.come[others] += seconds
+        passing = systems.end - systems.begin
+        self.share = min(float(self.out.max()) / passing, 1.0) if passing > 0 else 0.0
+
+    def add_sum(self, owner: int, num_bytes: float) -> None:
+        """Of the gradients of a layer."""
+        seconds, last = num_bytes / self._link, len(self.out) - 1
+        self.out[:last] += seconds
+        self.come[1:] += seconds
+        if owner != last:
+            self.out[last] += seconds
+            self.come[owner] += seconds
+
+
+def _sums_seconds(
+    step: StreamedStep, systems: Systems, computed: Sequence[Times], loads: _Loads
+) -> float:
+    """When the last update has ended.
+
+    A sum begins on the first system while the others may be behind by the way of its weights: it
+    comes to each of them no earlier than these did.
+    """
+    size = systems.joined.num_systems
+    ended = np.zeros(size)
+    updated, tail = systems.updated, 0.0
+    for layer, ready in zip(reversed(step.layers), computed, strict=True):
+        if not layer.gradient_bytes:
+            continue
+        ended, tail = np.maximum(ended, ready), 0.0
+        if size > 1:
+            total = _sum(layer.gradient_bytes, step, systems.joined, loads.share)
+            ended, tail = total.ended(ended, systems.end), total.way * (size - 1)
+            loads.add_sum(layer.owner, layer.gradient_bytes)
+        if not step.updates_on_fetch:
+            owner = layer.owner
+            updated[owner] = max(ended[-1], updated[owner]) + layer.update_seconds
+            tail += layer.update_seconds
+    busiest = max(loads.out.max(), loads.come.max())
+    through_link = computed[0].min() + busiest + tail if busiest else 0.0
+    return float(max(updated.max(), ended.max(), computed[-1].max(), through_link))
 
 
 @dataclass(frozen=True)
@@ -338,39 +222,35 @@ class _Sum:
 
     Attributes:
         turn: seconds in which a system adds and sends it, and no other.
-        way: seconds that it then takes to the store.
-        slower: how many times as long the way is while weights pass.
-        sent: seconds of the first system's link.
+        way: seconds that the last of it then takes through the next system.
+        slower: how many times as long while weights pass.
     """
 
     turn: float
     way: float
     slower: float
-    sent: float
 
-    def stretched(self, begin: float, end_of_weights: float) -> float:
-        """Seconds of the way, part of it while weights pass."""
-        shared = max(end_of_weights - begin, 0.0)
-        if self.way * self.slower <= shared:
-            return self.way * self.slower
-        return shared + self.way - shared / self.slower
+    def ended(self, begin: Times, end_of_weights: float) -> Times:
+        """When each system has added and sent it, none of which begins before it may."""
+        ended, num_ways = begin + self.turn, len(begin) - 1
+        shared = max(end_of_weights - float(ended[0]), 0.0)
+        alone = max(num_ways * self.way - shared / self.slower, 0.0)
+        each = min(shared + alone, num_ways * self.way * self.slower) / num_ways
+        ways = np.arange(len(begin)) * each
+        latest: Times = np.maximum.accumulate(ended - ways)
+        return latest + ways
 
 
 def _sum(num_bytes: float, step: StreamedStep, joined: Joined, weights_share: float) -> _Sum:
     """Systems add and send at the same time, each another chunk, as fast as the slower of both.
 
     A system asks for a layer's sum when it has added the one before: until the first chunk has come
-    it adds nothing. The last chunk goes on alone: all parts but the first one are added to it. It
+    it adds nothing. The last chunk goes on alone, and each system adds its parts to it. It
     shares the links with weights, while these pass.
     """
-    if joined.num_systems == 1:
-        return _Sum(0.0, 0.0, 1.0, 0.0)
     chunk = min(joined.chunk_bytes, num_bytes)
     send, hop = chunk / joined.link, joined.hop_seconds
-    part = chunk / joined.adding
-    add = _share(step, joined) * part
+    add = _share(step, joined) * chunk / joined.adding
     turn = 2 * hop + send + add + (num_bytes / chunk - 1) * max(send, add)
-    ways = joined.num_systems - 1
-    way = ways * (send + hop) + (step.micro_batches - 1) * part - add
-    slower = 1 + ways * send * weights_share / way
-    return _Sum(turn, way, slower, num_bytes / joined.link)
+    way = send + hop + add
+    return _Sum(turn, way, 1 + send * weights_share / way)

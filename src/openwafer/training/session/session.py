@@ -49,7 +49,6 @@ from openwafer.training.stream.execute.step_hooks import StepHook, each
 from openwafer.training.stream.plan.events.measured import MeasuredStep, measure_step
 
 Result = TypeVar("Result")
-SET_FIRST = "; with store_systems=first it is told for the store on one"
 
 
 class Session:
@@ -116,8 +115,7 @@ class Session:
                 Severity.WARNING,
                 "systems-unmodelled",
                 f"the time of a step on {self.config.systems} systems is not foretold for {more}",
-                help="train for a few steps, and see their seconds in metrics.jsonl"
-                + (SET_FIRST if self.config.shares_store else ""),
+                help="train for a few steps, and see their seconds in metrics.jsonl",
             )
         return planned.report, measure_step(
             planned.plan,
@@ -125,6 +123,7 @@ class Session:
             planned.device,
             planned.workload.allocation,
             len(largest_block(self.config)),
+            planned.options.store_systems,
         )
 
     def _planned(self) -> Planned:
@@ -338,8 +337,8 @@ def _beyond_the_model(config: RunConfig, planned: Planned) -> str | None:
     """What the systems of a run do that those of the events do not."""
     if isinstance(planned, PlannedStages):
         return "stages of a pipeline"
-    if config.shares_store:
-        return "a store on all systems (store_systems: all)"
+    if planned.expert_traffic is not None and planned.expert_traffic.row_bytes:
+        return "experts that their owners compute (streaming.experts: owners)"
     if config.reduction is not Reduction.ORDERED:
         return "gradients that the library adds (reduction: fast)"
     return "a store on disk" if planned.uses_disk else None

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from openwafer.training.plan_record import Mode
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.link.updates import Updater
@@ -21,6 +21,7 @@ from openwafer.training.stream.plan.machine import measure_rates, operators_seco
 from openwafer.training.stream.plan.operators import Allocation
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import optimizer_seconds
+from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
 from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, Visit
 
 COPIED: Final = 2
@@ -39,6 +40,8 @@ class MeasuredStep:
             they share its weights.
         updates: seconds of the update of each trained record.
         memory_bytes_per_second: read and written.
+        layouts: of all records.
+        store_systems: which systems have records in their stores.
     """
 
     schedule: Schedule
@@ -47,6 +50,12 @@ class MeasuredStep:
     layers: Mapping[str, LayerSeconds]
     updates: Mapping[str, float]
     memory_bytes_per_second: float
+    layouts: Mapping[str, RecordLayout]
+    store_systems: StoreSystems
+
+    def owners(self, num_systems: int) -> Mapping[str, int]:
+        """The system of so many whose store has a record."""
+        return owners_of(self.layouts, num_systems, self.store_systems)
 
     def rates(self, link: float, hop_seconds: float, chunk_bytes: int) -> ModelledRates:
         """Those of systems like this one that links join."""
@@ -56,7 +65,14 @@ class MeasuredStep:
     def on(self, rates: ModelledRates, blocks: Sequence[int]) -> ModelledStep:
         """The step on systems that have so many micro-batches each."""
         return ModelledStep(
-            self.schedule, self.visits, self.sizes, self.layers, self.updates, rates, blocks
+            self.schedule,
+            self.visits,
+            self.sizes,
+            self.layers,
+            self.updates,
+            rates,
+            blocks,
+            self.owners(len(blocks)),
         )
 
 
@@ -66,6 +82,7 @@ def measure_step(
     device: Device,
     allocation: Allocation,
     micro_batches: int,
+    store_systems: StoreSystems,
 ) -> MeasuredStep:
     """Time the operators of a plan for so many micro-batches."""
     schedule = plan.schedule
@@ -91,4 +108,6 @@ def measure_step(
         layer_seconds(visits, sizes, forward, backward),
         {name: optimizing * size / sum(pushed.values()) for name, size in pushed.items()},
         rates.memory_bytes_per_second,
+        plan.layouts,
+        store_systems,
     )
