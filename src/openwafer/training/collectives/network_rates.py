@@ -20,7 +20,7 @@ OWNER: Final = 0
 FIRST_BYTES: Final = 1 << 18
 MAX_BYTES: Final = 1 << 28
 LEAST_SECONDS: Final = 0.25
-NUM_TRIALS: Final = 3
+MUCH_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
         sums.close()
 
     sent, summed = _long_trial(broadcast, clock), _long_trial(sum_all, clock)
-    chunk_bytes = chunk_bytes_at(summed.rate)
-    in_turn = _usual(partial(sum_all, names=RECORDS), clock, summed.num_bytes, chunk_bytes)
+    all_in_turn = partial(sum_all, summed.num_bytes, chunk_bytes_at(summed.rate), RECORDS)
+    in_turn = _usual(_trial(all_in_turn, clock, summed.num_bytes), all_in_turn, clock)
     turn_seconds = max(in_turn.seconds - summed.seconds, 0.0) / (len(RECORDS) - 1)
     return NetworkRates(sent.rate, summed.rate, turn_seconds)
 
@@ -92,27 +92,28 @@ def _long_trial(attempt: Callable[[int, int], None], clock: Group) -> _Trial:
     num_bytes, rate = FIRST_BYTES, 0.0
     attempt(num_bytes, chunk_bytes_at(rate))
     while True:
-        found = _trial(attempt, clock, num_bytes, chunk_bytes_at(rate))
+        found = _trial(partial(attempt, num_bytes, chunk_bytes_at(rate)), clock, num_bytes)
         if found.seconds >= LEAST_SECONDS or num_bytes >= MAX_BYTES:
-            return _usual(attempt, clock, num_bytes, chunk_bytes_at(rate))
+            return _usual(found, partial(attempt, num_bytes, chunk_bytes_at(rate)), clock)
         num_bytes, rate = 2 * num_bytes, found.rate
 
 
-def _usual(
-    attempt: Callable[[int, int], None], clock: Group, num_bytes: int, chunk_bytes: int
-) -> _Trial:
-    """The median of several: what else the machines do makes some of them longer."""
-    trials = [_trial(attempt, clock, num_bytes, chunk_bytes) for _ in range(NUM_TRIALS)]
-    return _Trial(num_bytes, median(trial.seconds for trial in trials))
+def _usual(found: _Trial, attempt: Callable[[], None], clock: Group) -> _Trial:
+    """The median of a trial and two like it: what else the machines do makes some of them longer.
+
+    A network that carries so much in a trial is rarely waited for, and is not tried again.
+    """
+    if found.num_bytes > MUCH_BYTES:
+        return found
+    trials = found, *(_trial(attempt, clock, found.num_bytes) for _ in range(2))
+    return _Trial(found.num_bytes, median(trial.seconds for trial in trials))
 
 
-def _trial(
-    attempt: Callable[[int, int], None], clock: Group, num_bytes: int, chunk_bytes: int
-) -> _Trial:
+def _trial(attempt: Callable[[], None], clock: Group, num_bytes: int) -> _Trial:
     """Until the last rank has ended."""
     clock.gather(torch.zeros(1), "the beginning of a measurement")
     start = time.perf_counter()
-    attempt(num_bytes, chunk_bytes)
+    attempt()
     clock.gather(torch.zeros(1), "the end of a measurement")
     seconds = torch.tensor([time.perf_counter() - start])
     longest = torch.stack(clock.gather(seconds, "its measurement")).max().item()
