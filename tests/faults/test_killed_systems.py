@@ -37,5 +37,7 @@ def test_a_run_whose_systems_are_killed_fifty_times_ends_as_if_unbroken(tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_whose_owners_are_killed_thirty_times_ends_as_if_unbroken(tmp_path: Path) -> None:
-    kill_systems(tmp_path, 30, SIZES, store_systems=StoreSystems.ALL)
+def test_a_run_with_one_store_is_killed_thirty_times_and_ends_as_if_unbroken(
+    tmp_path: Path,
+) -> None:
+    kill_systems(tmp_path, 30, SIZES, store_systems=StoreSystems.FIRST)
