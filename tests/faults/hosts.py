@@ -1,13 +1,18 @@
-"""Hosts of one network on this machine: namespaces with a link and a host name of their own."""
+"""Hosts of one network on this machine: namespaces with a link and a host name of their own.
+
+They share all folders, but for those that each has on a disk of its own.
+"""
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from openwafer.training.collectives.joining import MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 
@@ -15,6 +20,9 @@ ROOT = Path(__file__).parents[2]
 COMMAND = "from openwafer.cli import main; main()"
 SWITCH = f"ow-{os.getpid()}-switch"
 PORT = 29555
+NOTHING: Mapping[int, Sequence[str]] = {}
+# To start Python and torch four times, and to end them.
+LIMIT_SECONDS = 120
 
 
 def ip(*words: str) -> None:
@@ -22,14 +30,28 @@ def ip(*words: str) -> None:
 
 
 def may_make_hosts() -> bool:
-    """Whether this process may make namespaces, links and host names."""
+    """Whether this process may make namespaces, links, host names and mounts."""
     try:
         ip("netns", "add", SWITCH)
         ip("netns", "delete", SWITCH)
-        subprocess.run(["unshare", "--uts", "true"], check=True, capture_output=True)
+        own = ["unshare", "--uts", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+        subprocess.run(own, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return False
     return True
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A folder that a host sees in the place of another one.
+
+    Attributes:
+        folder: what is on the disk.
+        place: an empty folder, where the host has it.
+    """
+
+    folder: Path
+    place: Path
 
 
 @dataclass(frozen=True)
@@ -60,8 +82,17 @@ class Host:
         self.run("tc", "qdisc", "add", "dev", "eth0", *shaping)
         ip("netns", "exec", SWITCH, "tc", "qdisc", "add", "dev", f"port{self.index}", *shaping)
 
-    def start(self, arguments: Sequence[str], size: int, out: Path) -> subprocess.Popen[bytes]:
-        """Start a system of so many; the first host has the first one."""
+    def start(
+        self, program: Sequence[str], size: int, out: Path, disks: Sequence[Disk]
+    ) -> subprocess.Popen[bytes]:
+        """Start a system of so many, with its own disks; the first host has the first one.
+
+        Args:
+            program: for Python.
+            size: number of systems.
+            out: for what it says.
+            disks: of this host.
+        """
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -72,20 +103,10 @@ class Host:
             WORLD_SIZE: str(size),
             RANK: str(self.index),
         }
-        named = f'hostname host-{self.index}; exec "$@"'
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            self.namespace,
-            "unshare",
-            "--uts",
-            "sh",
-            "-c",
-            named,
-            "-",
-        ]
-        command += [sys.executable, "-c", COMMAND, *arguments]
+        mounts = [f"mount --bind {quote(str(d.folder))} {quote(str(d.place))}" for d in disks]
+        own = " && ".join([f"hostname host-{self.index}", *mounts, 'exec "$@"'])
+        command = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount"]
+        command += ["sh", "-c", own, "-", sys.executable, *program]
         with out.open("wb") as words:
             return subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=words, stderr=subprocess.STDOUT
@@ -119,13 +140,47 @@ def _add_namespace(stack: ExitStack, name: str) -> None:
 
 @contextmanager
 def systems_on(
-    made: Sequence[Host], arguments: Sequence[str], folder: Path
+    made: Sequence[Host],
+    arguments: Sequence[str],
+    folder: Path,
+    disks: Sequence[Disk] = (),
+    instead: Mapping[int, Sequence[str]] = NOTHING,
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Context in which each host runs a system of one run; what they say is in the folder."""
-    started = [host.start(arguments, len(made), folder / f"said-{host.index}.txt") for host in made]
+    """Context in which each host runs a system of one run; what they say is in the folder.
+
+    Args:
+        made: the hosts.
+        arguments: of the command.
+        folder: for what they say.
+        disks: one of each host, in their order; none where they share all folders.
+        instead: what Python runs on some hosts, in the place of the command.
+    """
+    command = ("-c", COMMAND, *arguments)
+    started = [
+        host.start(
+            instead.get(host.index, command),
+            len(made),
+            folder / f"said-{host.index}.txt",
+            disks[host.index : host.index + 1],
+        )
+        for host in made
+    ]
     try:
         yield started
     finally:
         for process in started:
             process.send_signal(signal.SIGKILL)
             process.wait()
+
+
+def said(folder: Path, index: int) -> str:
+    """What the system of a host has said."""
+    return (folder / f"said-{index}.txt").read_text()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Return when something is so, which has to be soon."""
+    end = time.monotonic() + LIMIT_SECONDS
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.1)

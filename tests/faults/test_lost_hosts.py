@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import RunConfig
-from tests.faults.hosts import Host, hosts, may_make_hosts, systems_on
+from tests.faults.hosts import Host, hosts, may_make_hosts, said, systems_on, wait_until
 from tests.faults.runs_of_systems import differing_from_alone, written_config
 
 pytestmark = [
@@ -18,8 +18,6 @@ pytestmark = [
 SIZE = 4
 NUM_STEPS = 60
 TIMEOUT_SECONDS = 20
-# To start Python and torch four times, and to end them.
-LIMIT_SECONDS = 120
 
 
 @pytest.fixture
@@ -31,17 +29,6 @@ def network() -> Iterator[list[Host]]:
 @pytest.fixture
 def config(tmp_path: Path) -> RunConfig:
     return written_config(tmp_path, NUM_STEPS, systems_timeout=TIMEOUT_SECONDS)
-
-
-def said(folder: Path, index: int) -> str:
-    return (folder / f"said-{index}.txt").read_text()
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def break_and_resume(

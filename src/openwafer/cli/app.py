@@ -87,7 +87,8 @@ def train(
     from openwafer.training.session import Session, load_config
 
     overrides = _with_systems(overrides, systems)
-    with systems_of(load_config(config, tuple(overrides)), systems) as others:
+    read = load_config(config, tuple(overrides))
+    with systems_of(read.path, read, systems) as others:
         session = Session(config, overrides, systems=others)
         goes_on = is_restart() and session.folder.config.exists()
         result = session.resume() if goes_on else session.train()
@@ -161,12 +162,12 @@ def resume(
     systems: NumSystems = None,
 ) -> None:
     """Go on with a run where it ended, bit for bit as if it had not."""
-    from openwafer.cli.launching import systems_of
+    from openwafer.cli.launching import config_on_this_host, systems_of
     from openwafer.training.session import Session
 
     overrides = _with_systems(overrides, systems)
-    config = Session(run, overrides, trusts_code=trust_code).config
-    with systems_of(config, systems) as others:
+    config = config_on_this_host(run, overrides, trusts_code=trust_code)
+    with systems_of(run, config, systems) as others:
         session = Session(run, overrides, trusts_code=trust_code, systems=others)
         result = session.resume(checkpoint)
     _tell_result(session, result)

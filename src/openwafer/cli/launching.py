@@ -7,7 +7,7 @@ is who. Without one, the process of the command is the first system, and starts 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,10 @@ from openwafer.training.collectives.joining import (
     launched_rank,
     meet_here,
 )
-from openwafer.training.session import RunConfig
+from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.following import follow
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.shared_stores import require_led_here
 from openwafer.training.session.systems import Systems
 
 NUM_LAST_LINES: Final = 12
@@ -33,27 +35,31 @@ SECONDS_TO_END: Final = 30.0
 
 
 @contextmanager
-def systems_of(config: RunConfig, asked: int | None) -> Iterator[Systems | None]:
+def systems_of(run: Path, config: RunConfig | None, asked: int | None) -> Iterator[Systems | None]:
     """Context in which all systems of a run are there; ``None`` for one that is alone.
 
     A system that does not lead computes its share of the run in here, and leaves the command.
 
     Args:
-        config: of the run.
+        run: its folder.
+        config: see :func:`config_on_this_host`.
         asked: number of systems that the command names.
 
     Raises:
-        OpenwaferError: ``systems-launched``, ``rank-missing``.
+        OpenwaferError: ``systems-launched``, ``rank-missing``, ``run-elsewhere``.
     """
     launched = launched_rank()
     if launched is not None:
         _check_launched(launched[1], asked)
-        systems = Systems.launched(config.systems_timeout)
+        seconds = RunConfig.systems_timeout if config is None else config.systems_timeout
+        systems = Systems.launched(seconds)
         if not systems.is_leader:
             follow(systems)
             raise typer.Exit
+        require_led_here(RunFolder(run), systems)
         yield systems
         return
+    assert config is not None
     size = config.systems
     if size == 1:
         yield None
@@ -67,6 +73,19 @@ def systems_of(config: RunConfig, asked: int | None) -> Iterator[Systems | None]
         others = [_start(rank, variables, folder) for rank in range(1, size)]
         with _ending(others), _telling_last_words(others):
             yield Systems(meeting)
+
+
+def config_on_this_host(
+    run: Path, overrides: Sequence[str], *, trusts_code: bool
+) -> RunConfig | None:
+    """The config of a run; ``None`` for a process of a launcher on a host that has not the run.
+
+    Raises:
+        OpenwaferError: as :class:`Session` does.
+    """
+    if launched_rank() is not None and not RunFolder(run).config.is_file():
+        return None
+    return Session(run, overrides, trusts_code=trusts_code).config
 
 
 def is_restart() -> bool:

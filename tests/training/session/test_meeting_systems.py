@@ -1,12 +1,24 @@
-"""Systems that are threads of this process: what they learn of each other in a step."""
+"""Systems that are threads of this process: what they learn of each other."""
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from torch._C._distributed_c10d import HashStore
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.joining import Meeting
+from openwafer.training.collectives.joining import (
+    MASTER_ADDR,
+    MASTER_PORT,
+    RANK,
+    WORLD_SIZE,
+    Meeting,
+    meet_launched,
+)
+from openwafer.training.collectives.signals import heard
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.shared_stores import FindRun, require_led_here, tell_run
 from openwafer.training.session.systems import BegunStep, MicroBatchReport, Systems, blocks_of
 
 TIMEOUT_SECONDS = 20.0
@@ -50,3 +62,51 @@ def test_blocks_are_neighbours_and_alike(num_systems: int) -> None:
     blocks = blocks_of(7, num_systems)
     assert [index for block in blocks for index in block] == list(range(7))
     assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+
+
+def test_the_timeout_of_the_first_counts_for_all() -> None:
+    store = HashStore()
+    met = [Meeting(store, 0, 2, 7.5), Meeting(store, 1, 2, 600.0)]
+    with ThreadPoolExecutor(2) as threads:
+        timed = list(threads.map(Meeting.timed_by_first, met))
+    assert [meeting.timeout_seconds for meeting in timed] == [7.5, 7.5]
+
+
+def test_a_first_that_nobody_reaches_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as closed:
+        closed.bind(("localhost", 0))
+        for name, value in ((RANK, 1), (WORLD_SIZE, 2), (MASTER_PORT, closed.getsockname()[1])):
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv(MASTER_ADDR, "localhost")
+        told = r"\[rank-missing\]: rank 1 of 2 waited 1 s for rank 0, which did not come"
+        with pytest.raises(OpenwaferError, match=told):
+            meet_launched(1.0)
+
+
+def leads_run(store: HashStore, folder: Path, other: Path) -> str:
+    """What a system says that leads where the run is in the folder of another one."""
+
+    def follow() -> None:
+        systems = Systems(Meeting(store, 1, 2, TIMEOUT_SECONDS))
+        assert isinstance(heard(systems.signals)[1], FindRun)
+        tell_run(systems, FindRun(other))
+
+    with ThreadPoolExecutor(1) as threads:
+        following = threads.submit(follow)
+        try:
+            require_led_here(RunFolder(folder), Systems(Meeting(store, 0, 2, TIMEOUT_SECONDS)))
+        except OpenwaferError as told:
+            return str(told)
+        finally:
+            following.result()
+    return ""
+
+
+def test_a_run_that_another_system_has_is_not_led_from_here(tmp_path: Path) -> None:
+    here, other = tmp_path / "here", tmp_path / "other"
+    other.mkdir()
+    assert leads_run(HashStore(), here, other) == ""
+    (other / "config.yaml").touch()
+    told = leads_run(HashStore(), here, other)
+    assert "[run-elsewhere]: rank 0 on host" in told
+    assert f"leads, and the run {here} is with rank 1 on host" in told

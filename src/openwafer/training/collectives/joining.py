@@ -3,14 +3,14 @@
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, cast
 
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import Group, Rank
 
 RANK: Final = "RANK"
@@ -20,6 +20,8 @@ MASTER_PORT: Final = "MASTER_PORT"
 # Of the elastic launcher, which has a store of its own at that address.
 AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
+FIRST_RANK: Final = 0
+TIMEOUT_KEY: Final = "openwafer/timeout"
 
 
 @dataclass(frozen=True)
@@ -67,25 +69,38 @@ class Meeting:
             group.return_by(other)
         return groups
 
+    def timed_by_first(self) -> "Meeting":
+        """The same with the timeout of rank 0; all processes call this.
+
+        Raises:
+            OpenwaferError: ``rank-missing``.
+        """
+        if self.rank == FIRST_RANK:
+            self.store.set(TIMEOUT_KEY, repr(self.timeout_seconds))
+        return replace(self, timeout_seconds=float(self._given(TIMEOUT_KEY, FIRST_RANK)))
+
     def _meet(self, members: Sequence[int]) -> list[Rank]:
         self.store.set_timeout(timedelta(seconds=self.timeout_seconds))
         self.store.set(_host_key(self.rank), socket.gethostname())
-        ranks = []
-        for rank in members:
-            try:
-                ranks.append(Rank(rank, self.store.get(_host_key(rank)).decode()))
-            except RuntimeError as cause:
-                raise error(
-                    "rank-missing",
-                    f"rank {self.rank} of {self.size} waited {self.timeout_seconds:.0f} s for "
-                    f"rank {rank}, which did not come",
-                    help="see what that process said, and that it reaches this host",
-                ) from cause
-        return ranks
+        return [Rank(rank, self._given(_host_key(rank), rank)) for rank in members]
+
+    def _given(self, key: str, by: int) -> str:
+        try:
+            return self.store.get(key).decode()
+        except RuntimeError as cause:
+            raise _missing(self.rank, self.size, self.timeout_seconds, by) from cause
 
 
 def _host_key(rank: int) -> str:
     return f"openwafer/host/{rank}"
+
+
+def _missing(here: int, size: int, waited_seconds: float, rank: int) -> OpenwaferError:
+    return error(
+        "rank-missing",
+        f"rank {here} of {size} waited {waited_seconds:.0f} s for rank {rank}, which did not come",
+        help="see what that process said, and that it reaches this host",
+    )
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
@@ -96,19 +111,28 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> tuple[int, int
 
 
 def meet_launched(timeout_seconds: float) -> Meeting:
-    """Meet the other processes of a launcher, by torch's environment variables."""
+    """Meet the other processes of a launcher, by torch's environment variables.
+
+    Raises:
+        OpenwaferError: ``rank-missing`` where nobody is at the address of the first.
+    """
     launched = launched_rank()
     assert launched is not None
     rank, size = launched
     has_agent = os.environ.get(AGENT_STORE) == "True"
-    store = TCPStore(
-        os.environ[MASTER_ADDR],
-        int(os.environ[MASTER_PORT]),
-        size,
-        is_master=rank == 0 and not has_agent,
-        timeout=timedelta(seconds=timeout_seconds),
-        wait_for_workers=False,
-    )
+    try:
+        store = TCPStore(
+            os.environ[MASTER_ADDR],
+            int(os.environ[MASTER_PORT]),
+            size,
+            is_master=rank == FIRST_RANK and not has_agent,
+            timeout=timedelta(seconds=timeout_seconds),
+            wait_for_workers=False,
+        )
+    except RuntimeError as cause:
+        if rank == FIRST_RANK:
+            raise
+        raise _missing(rank, size, timeout_seconds, FIRST_RANK) from cause
     # What an earlier attempt of the launcher left there is of other processes.
     attempt = PrefixStore(f"attempt-{os.environ.get(RESTARTS, '0')}", store)
     return Meeting(attempt, rank, size, timeout_seconds)

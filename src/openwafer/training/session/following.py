@@ -15,7 +15,12 @@ from openwafer.training.session.owned_records import OwnedRecords
 from openwafer.training.session.pipelined.following import follow_stages
 from openwafer.training.session.pipelined.messages import BegunStages
 from openwafer.training.session.seeding import seed_micro_batch
-from openwafer.training.session.shared_stores import FindStores, tell_stores
+from openwafer.training.session.shared_stores import (
+    FindRun,
+    FindStores,
+    tell_run,
+    tell_stores,
+)
 from openwafer.training.session.step_root import StepRoot
 from openwafer.training.session.systems import BegunRun, BegunStep, NotFiniteError, Systems
 from openwafer.training.store import StoreOptions
@@ -57,14 +62,21 @@ def _begun(systems: Systems, former: FormerStores) -> object:
             case Signal.MEASURE:
                 systems.measure()
             case Signal.ASK:
-                if isinstance(content, FindStores):
-                    tell_stores(systems, content)
-                else:
-                    assert former.answer(content)
+                _answer(systems, former, content)
             case Signal.END:
                 return None
             case _:
                 return content
+
+
+def _answer(systems: Systems, former: FormerStores, asked: object) -> None:
+    match asked:
+        case FindRun():
+            tell_run(systems, asked)
+        case FindStores():
+            tell_stores(systems, asked)
+        case _:
+            assert former.answer(asked)
 
 
 class _Follower:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
-from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.training.collectives.group import Rank
+from openwafer.training.collectives.signals import LEADER
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.found_stores import (
     FoundStores,
@@ -44,6 +46,40 @@ def tell_stores(systems: Systems, asked: FindStores) -> FoundStores | list[int]:
     own = seen_stores(RunFolder(asked.folder), asked.stores)
     seen = systems.gathered(own, "which stores it sees")
     return located(asked.stores, [found for found in seen if isinstance(found, dict)])
+
+
+@dataclass(frozen=True)
+class FindRun:
+    """The leader has no run, and wants to know which systems have one.
+
+    Attributes:
+        folder: where it would be.
+    """
+
+    folder: Path
+
+
+def tell_run(systems: Systems, asked: FindRun) -> list[Rank]:
+    """The systems that have the run on their hosts; all call this."""
+    found = systems.gathered(RunFolder(asked.folder).config.is_file(), "whether it has the run")
+    return [rank for rank, is_there in zip(systems.ranks, found, strict=True) if is_there]
+
+
+def require_led_here(folder: RunFolder, systems: Systems) -> None:
+    """Raise ``run-elsewhere`` where another system than the one that leads has the run."""
+    if folder.config.is_file():
+        return
+    asked = FindRun(folder.path.absolute())
+    systems.ask(asked)
+    for holder in tell_run(systems, asked):
+        with systems.leading():
+            raise error(
+                "run-elsewhere",
+                f"{systems.ranks[LEADER]} leads, and the run {folder.path} is with {holder}",
+                help=f"start the system of host {holder.host!r} as the first one, such as by "
+                "--node-rank 0, or move what the folder has there; for a new run, choose another "
+                "name: --set name=NAME",
+            )
 
 
 class StoreFinder:

@@ -180,7 +180,8 @@ class Systems:
         """Those that a launcher such as torchrun has started, each of which calls this.
 
         Args:
-            timeout_seconds: after which one that says nothing counts as lost.
+            timeout_seconds: after which one that says nothing counts as lost. That of the leader
+                counts once they have met.
 
         Raises:
             OpenwaferError: ``rank-missing``, ``systems-missing`` where no launcher is.
@@ -191,7 +192,7 @@ class Systems:
                 "no launcher has said which of the systems this process is",
                 help="start the program by torchrun",
             )
-        return cls(meet_launched(timeout_seconds))
+        return cls(meet_launched(timeout_seconds).timed_by_first())
 
     @property
     def is_leader(self) -> bool:

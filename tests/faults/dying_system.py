@@ -1,0 +1,82 @@
+"""A system that a launcher has started and that kills itself in mid-step; run as a script.
+
+It follows a run as any other, until it is about to send a message of some kind once more.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from openwafer.training.collectives.group import Group, Pending
+from openwafer.training.collectives.joining import Meeting, meet_launched
+from openwafer.training.session.following import follow
+from openwafer.training.session.systems import Systems
+
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass
+class Moment:
+    """When a system dies.
+
+    Attributes:
+        what: how the text of its last message begins, which is never sent.
+        num_left: messages of that kind that it sends before.
+    """
+
+    what: str
+    num_left: int
+
+    def come_to(self, what: str) -> None:
+        """Die, if this is the moment."""
+        if what.startswith(self.what):
+            self.num_left -= 1
+            if self.num_left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingGroup(Group):
+    """A group in which this system dies before it sends a message.
+
+    Args:
+        group: the ranks.
+        moment: when.
+    """
+
+    def __init__(self, group: Group, moment: Moment) -> None:
+        vars(self).update(vars(group))
+        self._moment = moment
+
+    def send(self, tensor: Tensor, to: int, tag: int, what: str) -> Pending:
+        """See :meth:`Group.send`."""
+        self._moment.come_to(what)
+        return super().send(tensor, to, tag, what)
+
+    def gather(self, tensor: Tensor, what: str) -> list[Tensor]:
+        """See :meth:`Group.gather`."""
+        self._moment.come_to(what)
+        return super().gather(tensor, what)
+
+
+@dataclass(frozen=True)
+class DyingMeeting(Meeting):
+    """A meeting of systems, of which this one dies.
+
+    Attributes:
+        moment: when.
+    """
+
+    moment: Moment
+
+    def groups(self, names: Sequence[str], members: Sequence[int] | None = None) -> list[Group]:
+        """See :meth:`Meeting.groups`."""
+        return [DyingGroup(group, self.moment) for group in super().groups(names, members)]
+
+
+if __name__ == "__main__":
+    met = vars(meet_launched(TIMEOUT_SECONDS).timed_by_first())
+    follow(Systems(DyingMeeting(**met, moment=Moment(sys.argv[1], int(sys.argv[2])))))
