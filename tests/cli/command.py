@@ -7,7 +7,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from openwafer.cli import main
+from openwafer.cli import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -30,7 +30,7 @@ def run_command(
     sys.argv = ["openwafer", *map(str, arguments)]
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            code = _code_of_main()
+            code = _code_of_run()
     finally:
         sys.argv = earlier
     return Done(code, out.getvalue(), err.getvalue())
@@ -41,9 +41,9 @@ def settings(values: Sequence[str]) -> list[str]:
     return [word for value in values for word in ("--set", value)]
 
 
-def _code_of_main() -> int:
+def _code_of_run() -> int:
     try:
-        main()
+        run()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     return 0

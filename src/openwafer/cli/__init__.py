@@ -4,7 +4,9 @@ Commands import what they need when they run, so that help is quick and loads no
 """
 
 import errno
+import os
 import sys
+import threading
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, tell, wants_color
 
@@ -22,6 +24,28 @@ __all__ = ["main"]
 
 
 def main() -> None:
+    """The program ``openwafer``: run its command, and end the process."""
+    try:
+        run()
+    except SystemExit as end:
+        if end.code == EXIT_MISTAKE:
+            _end_at_once_if_others_wait()
+        raise
+
+
+def _end_at_once_if_others_wait() -> None:
+    """End the process now where threads still wait, such as for systems that are lost.
+
+    One that gets its answer while the interpreter ends would take the process with it: the library
+    that it waits in aborts.
+    """
+    if any(thread.daemon for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(EXIT_MISTAKE)
+
+
+def run() -> None:
     """Run the command of ``sys.argv``; a mistake ends with its diagnostics and exit code 2."""
     # Behind cslc and cs_python, whose start is short without a command line's library.
     from openwafer.cli.app import app
