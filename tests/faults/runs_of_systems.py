@@ -23,11 +23,10 @@ def written_config(folder: Path, num_steps: int, **changes: Any) -> RunConfig:
     """A config of four micro-batches a step, which is also in ``folder / "tiny.yaml"``."""
     config = replace(
         tiny_config(make_tiny_data(folder), folder, StoreTier.DISK),
-        model=GPT,
         steps=num_steps,
         log_every=1,
         batch=BatchConfig(size=4, sequence_length=12, micro_batches=4),
-        **changes,
+        **{"model": GPT, **changes},
     )
     (folder / "tiny.yaml").write_text(to_yaml(config))
     return config

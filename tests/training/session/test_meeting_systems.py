@@ -1,6 +1,7 @@
 """Systems that are threads of this process: what they learn of each other."""
 
 import socket
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,28 +21,44 @@ from openwafer.training.collectives.signals import heard
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.shared_stores import FindRun, require_led_here, tell_run
 from openwafer.training.session.systems import BegunStep, MicroBatchReport, Systems, blocks_of
+from openwafer.training.stream.replicas.replica_link import Digests
 
 TIMEOUT_SECONDS = 20.0
 
 
-def of_digest(store: HashStore, rank: int, digest: int) -> str:
-    """What a system says that has computed with weights of that digest."""
+def of_digests(store: HashStore, rank: int, digests: Digests) -> str:
+    """What a system says that has computed with weights of those digests."""
     systems = Systems(Meeting(store, rank, 3, TIMEOUT_SECONDS))
+    systems.replicas.digests.where = digests.where
     try:
         with systems.measured(BegunStep(7, 1.0, checks_weights=True)):
-            systems.replicas.digests.last = digest
+            systems.replicas.digests.last = digests.last
     except OpenwaferError as told:
         return str(told)
     return ""
 
 
-@pytest.mark.parametrize("digests", [(5, 5, 5), (5, 5, 2**64 - 5)])
-def test_a_system_with_other_weights_is_named(digests: tuple[int, int, int]) -> None:
+def all_of_digests(digests: Sequence[Digests]) -> list[str]:
+    """What each of three systems says."""
     store = HashStore()
     with ThreadPoolExecutor(3) as threads:
-        told = list(threads.map(of_digest, [store] * 3, range(3), digests))
+        return list(threads.map(of_digests, [store] * 3, range(3), digests))
+
+
+@pytest.mark.parametrize("digests", [(5, 5, 5), (5, 5, 2**64 - 5)])
+def test_a_system_with_other_weights_is_named(digests: tuple[int, int, int]) -> None:
+    told = all_of_digests([Digests(last={"weights": digest}) for digest in digests])
     found = ["in step 7 rank 2 on host" in text and "ranks-differ" in text for text in told]
     assert found == [len(set(digests)) > 1] * 3
+
+
+@pytest.mark.parametrize("tied", [5, 9])
+def test_a_stage_is_compared_by_the_weights_that_it_has_in_common_with_others(tied: int) -> None:
+    stages = ({"a": 4, "tied": 5}, {"b": 6, "tied": 5}, {"c": 7, "tied": tied})
+    told = all_of_digests([Digests(last=one, where=f"stage {n}") for n, one in enumerate(stages)])
+    for text in told:
+        named = f"(stage 2) computed with other tied than rank 0 on host {socket.gethostname()!r} (stage 0"
+        assert (named in text) == (tied != 5)
 
 
 def of_reports(store: HashStore, rank: int) -> list[MicroBatchReport]:

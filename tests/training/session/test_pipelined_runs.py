@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import xxhash
 from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
@@ -94,6 +95,27 @@ def test_replicas_of_a_pipeline_equal_the_plain_loop(
     config = with_stages(pipelined_config(data, tmp_path), 2)
     config = replace(config, **REPLICAS[case])
     assert differing_from_loop(pool.train(config, 4), config) == []
+
+
+def test_replicas_compare_all_weights_of_their_stage(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    config = with_stages(pipelined_config(data, tmp_path), 1)
+    resting = replace(config, optimizer=replace(config.optimizer, learning_rate=0.0))
+    with pool.systems(2) as systems:
+        result = Session(resting, console=quiet(), systems=systems).train()
+    assert systems.replicas.digests.last == {
+        f"values of {name!r}": xxhash.xxh3_64_intdigest(values.numpy().tobytes())
+        for name, values in saved_parameters(result).items()
+    }
+
+
+def test_stages_compare_the_weights_that_they_share(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    with pool.systems(2) as systems:
+        Session(pipelined_config(data, tmp_path), console=quiet(), systems=systems).train()
+    assert [*systems.replicas.digests.last] == ["values of 'embedding.weight'"]
 
 
 def test_replicas_of_one_stage_equal_the_plain_loop(

@@ -36,7 +36,7 @@ from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare
-from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.replicas.replica_link import Digests, Replicas
 from openwafer.training.stream.replicas.run_store import Asking
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -327,7 +327,8 @@ class Systems:
         """Context of a step, after which all systems know what it cost each.
 
         Raises:
-            OpenwaferError: ``ranks-differ`` where the weights of one are not those of the leader.
+            OpenwaferError: ``ranks-differ`` where the weights of one are not those that it was
+                sent.
         """
         self.replicas.digests.is_wanted = begun.checks_weights
         start, before = time.perf_counter(), self._account()
@@ -344,19 +345,21 @@ class Systems:
         ]
 
     def _compare(self, step: int) -> None:
-        # A whole number of 63 bits fits a tensor.
-        digest = torch.tensor([self.replicas.digests.last >> 1])
-        tables = self._losses.gather(digest, "a digest of its weights")
-        for rank, found in zip(self.ranks, tables, strict=True):
-            if found.item() != tables[LEADER].item():
-                raise error(
-                    "ranks-differ",
-                    f"in step {step} {rank} computed with other weights than "
-                    f"{self.ranks[LEADER]} sent: their digests are {found.item():x} and "
-                    f"{tables[LEADER].item():x}",
-                    help=f"test the memory and the network of host {rank.host!r}, and go on from a "
-                    "checkpoint before that step, without that host",
-                )
+        tables = self.gathered(self.replicas.digests, "digests of its weights")
+        sent: dict[str, tuple[str, int]] = {}
+        for rank, table in zip(self.ranks, tables, strict=True):
+            assert isinstance(table, Digests)
+            here = f"{rank} ({table.where})" if table.where else str(rank)
+            for what, digest in table.last.items():
+                sender, expected = sent.setdefault(what, (here, digest))
+                if digest != expected:
+                    raise error(
+                        "ranks-differ",
+                        f"in step {step} {here} computed with other {what} than {sender} sent: "
+                        f"their digests are {digest:x} and {expected:x}",
+                        help=f"test the memory and the network of host {rank.host!r}, and go on "
+                        "from a checkpoint before that step, without that host",
+                    )
 
     def _account(self) -> tuple[float, float]:
         """Seconds in which the compute thread has waited, and bytes that have come, so far."""

@@ -18,7 +18,7 @@ from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome
 from openwafer.training.session.step_root import weigh
 from openwafer.training.session.systems import NotFiniteError, Systems, even_blocks
-from openwafer.training.session.trainer import Decision, Trainer
+from openwafer.training.session.trainer import CHECK_EVERY, Decision, Trainer
 from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
 
@@ -62,6 +62,8 @@ class StageTrainer(Trainer):
     ) -> None:
         super().__init__(model, execution, rates, config)
         self.systems = systems
+        self._stage = execution
+        systems.replicas.digests.where = execution.plan.where(systems.rank)
         self._block = partial(block_of, execution.plan, systems.rank)
         # Weights of other systems that have a gradient in the step under way.
         self._elsewhere: list[str] = []
@@ -71,6 +73,7 @@ class StageTrainer(Trainer):
         begun = BegunPass(
             step,
             self._scale,
+            step % CHECK_EVERY == 0,
             inputs=tuple(model_inputs(self._model, batch) for batch in batches),
             num_targets=tuple(batch.num_targets for batch in batches),
         )
@@ -120,6 +123,8 @@ class StageTrainer(Trainer):
 
         with keeping_freed_memory():
             losses = self._execution.run(forwards, root, seed)
+        if begun.checks_weights:
+            self._joined.replicas.digests.last = self._stage.digests()
         return self._exchange(losses)
 
     def _exchange(self, losses: Sequence[float]) -> Sequence[float]:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -38,19 +39,24 @@ from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import Action, Kind
 
 FORESEEN = frozenset({Kind.FETCH, Kind.UPDATE})
+WEIGHTS: Final = "weights"
+"""What the digest of all weights that went out in a pass is of."""
 
 
 @dataclass
 class Digests:
-    """Whether the next pass takes a digest of its weights, and that of the last one that did.
+    """Whether the next pass takes digests of its weights, and those of the last one that did.
 
     Attributes:
         is_wanted: set before a pass, on all ranks.
-        last: 64 bits.
+        last: 64 bits each, by the words for what they are of. The lowest rank that has some of a
+            name sends those weights to the others that do.
+        where: the part of the model that this rank computes, in words; empty for all of it.
     """
 
     is_wanted: bool = False
-    last: int = 0
+    last: Mapping[str, int] = field(default_factory=dict)
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -308,7 +314,7 @@ class ReplicaLink:
             if self.experts is not None:
                 self.experts.end_pass()
         if self._broadcasts.digest is not None:
-            self._digests.last = self._broadcasts.digest
+            self._digests.last = {WEIGHTS: self._broadcasts.digest}
         self._is_open = False
         if self._own is not None:
             self._own.end_pass()

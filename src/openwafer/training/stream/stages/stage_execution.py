@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import torch
+import xxhash
 from torch import nn
 
 from openwafer.diagnostics import error
@@ -140,6 +141,14 @@ class StageExecution(ResidentExecution):
         super().complete_step(coefficient)
         self._stage_gradients.are_weights_old = True
 
+    def digests(self) -> dict[str, int]:
+        """Of the weights that this stage computes with and other ranks have, too; 64 bits each."""
+        stage = self._group.rank
+        shared = {name for name, stages in self.plan.tied.items() if stage in stages}
+        if self.plan.num_replicas > 1:
+            shared |= self._record_of.keys()
+        return {f"values of {name!r}": _digest(self._parameters[name]) for name in sorted(shared)}
+
     @property
     def gradients(self) -> dict[str, torch.Tensor]:
         """Those of this stage's weights, by name."""
@@ -150,6 +159,11 @@ class StageExecution(ResidentExecution):
         self._stage_gradients.close()
         self._module.close()
         super().close()
+
+
+def _digest(parameter: nn.Parameter) -> int:
+    values = parameter.detach().contiguous().view(-1).view(torch.uint8)
+    return xxhash.xxh3_64_intdigest(values.numpy().data)
 
 
 def _require_cut(flow: Flow, start: int) -> None:

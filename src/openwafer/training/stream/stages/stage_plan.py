@@ -47,6 +47,11 @@ class StagePlan:
         """The replica that a rank is in."""
         return rank // len(self.spans)
 
+    def where(self, rank: int) -> str:
+        """What a rank has of the model, in words."""
+        stage = f"stage {self.stage_of(rank)}"
+        return stage if self.num_replicas == 1 else f"{stage} of replica {self.replica_of(rank)}"
+
     def pipeline_of(self, rank: int) -> range:
         """The ranks of the same replica, by stage."""
         start = self.replica_of(rank) * len(self.spans)
