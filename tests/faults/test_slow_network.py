@@ -4,14 +4,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
 from openwafer.config import to_yaml
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import GptConfig
+from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import CheckpointConfig
+from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.faults.hosts import hosts, may_make_hosts, systems_on
@@ -22,7 +24,7 @@ WARM_UP_STEPS = 2
 LIMIT_SECONDS = 300
 
 
-def run_over(num_hosts: int, rate: str, folder: Path, where: StoreSystems) -> RunConfig:
+def run_over(num_hosts: int, rate: str, folder: Path, **changes: Any) -> RunConfig:
     """Train on so many hosts, whose links have that rate."""
     config = replace(
         tiny_config(make_tiny_data(folder), folder),
@@ -30,7 +32,7 @@ def run_over(num_hosts: int, rate: str, folder: Path, where: StoreSystems) -> Ru
         steps=8,
         batch=BatchConfig(size=6, sequence_length=12, micro_batches=6),
         checkpoint=CheckpointConfig(at_end=False),
-        store_systems=where,
+        **changes,
     )
     (folder / "tiny.yaml").write_text(to_yaml(config))
     with hosts(num_hosts) as made:
@@ -48,9 +50,17 @@ def run_over(num_hosts: int, rate: str, folder: Path, where: StoreSystems) -> Ru
 def test_a_step_over_a_slow_network_takes_the_time_of_its_bytes(
     tmp_path: Path, num_hosts: int, where: StoreSystems
 ) -> None:
-    run = run_over(num_hosts, "40mbit", tmp_path, where).path
+    run = run_over(num_hosts, "40mbit", tmp_path, store_systems=where).path
     plan = json.loads((run / "plan.json").read_text())
     rows = read_lines(run / "metrics.jsonl", METRICS_FORMAT).rows
     seconds = median(row.seconds for row in rows[WARM_UP_STEPS:])
     assert plan["step_limit"] == "network"
     assert seconds == pytest.approx(plan["predicted_step_seconds"], rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_make_hosts(), reason="making hosts takes the rights of root")
+def test_the_plan_of_stages_knows_how_slow_their_network_is(tmp_path: Path) -> None:
+    streaming = StreamingConfig(device="cpu", mode=Mode.PIPELINED)
+    run = run_over(2, "10mbit", tmp_path, streaming=streaming).path
+    assert json.loads((run / "plan.json").read_text())["step_limit"] == "network"

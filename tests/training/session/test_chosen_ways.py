@@ -6,49 +6,18 @@ from pathlib import Path
 import pytest
 
 from openwafer import atomic_file
-from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
-from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.building import build_hollow_model, make_optimizers
-from openwafer.training.session.config import StreamingConfig
+from openwafer.training.session import Session
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.pipelined.choice import ToPlan, plan_systems
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.systems import MeasuredSystems
-from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.report import to_json
-from openwafer.training.stream.replicas.ownership import HostMemory, StoreSystems
-from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
+from openwafer.training.stream.replicas.ownership import StoreSystems
+from tests.training.session.planned_systems import SMALL, apart, open_config, planned
+from tests.training.session.tiny_runs import TinyData, quiet
 
-VOCAB_SIZE = 280
-# Of a network on which all that counts is what passes.
-SLOW = NetworkRates(weights=1e3, gradients=1e3)
-SMALL = BatchConfig(size=4, sequence_length=12, micro_batches=4)
 LARGE = BatchConfig(size=256, sequence_length=12, micro_batches=4)
-
-
-def open_config(data: TinyData, folder: Path, batch: BatchConfig, systems: int = 2) -> RunConfig:
-    """A run that leaves to the plan how its systems share the work."""
-    config = replace(tiny_config(data, folder), model=GPT, batch=batch, systems=systems)
-    return replace(config, streaming=StreamingConfig(device="cpu"))
-
-
-def planned(config: RunConfig, free_bytes: int = 1 << 30) -> Planned:
-    """The plan of systems that have met, each on a host of its own, on a slow network."""
-    model = build_hollow_model(config, VOCAB_SIZE, config.folder)
-    hosts = tuple(HostMemory(f"host-{n}", free_bytes) for n in range(config.systems))
-    parts = ToPlan(
-        model,
-        make_optimizers(model, config, VOCAB_SIZE),
-        VOCAB_SIZE,
-        StoreOptions(),
-        config.folder / "store",
-        measured=MeasuredSystems(SLOW, hosts),
-    )
-    return plan_systems(parts, config, RunFolder(config.path))
 
 
 @pytest.mark.parametrize(("batch", "mode"), [(SMALL, Mode.PIPELINED), (LARGE, Mode.STREAMED)])
@@ -90,10 +59,10 @@ def test_no_stages_are_chosen_where_hosts_have_no_room_for_them(
 ) -> None:
     config = replace(open_config(data, tmp_path, SMALL), store_systems=StoreSystems.FIRST)
     config = replace(config, streaming=replace(config.streaming, store=StoreTier.AUTO))
-    plan = planned(config, free_bytes=100_000).report
+    plan = planned(config, apart(100_000, 100_000)).report
     assert plan.mode is Mode.STREAMED
     assert plan.choice is not None
-    assert "2 stages do not fit 80,000 bytes each" in plan.choice.reason
+    assert "host 'host-0' has 80,000 bytes for the stages of its systems" in plan.choice.reason
 
 
 def test_what_stages_cannot_do_is_the_reason_to_stream(data: TinyData, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class StreamingConfig:
     Attributes:
         device: auto, cpu, cuda or cuda:1.
         store: where the parameter store keeps its records: auto, dram or disk.
-        host_memory: host memory the store may take.
+        host_memory: host memory the store may take; in stages, all that those of one host hold.
         mode: forces resident or streamed; pipelined gives each of several systems a stage.
         stages: of a pipelined run, whose systems are so many times fewer replicas of a pipeline;
             left out, there is one stage a system.

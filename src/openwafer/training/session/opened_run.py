@@ -45,12 +45,9 @@ from openwafer.training.session.pipelined.choice import (
     plan_systems,
     with_stages,
 )
+from openwafer.training.session.pipelined.host_memory import require_room
 from openwafer.training.session.pipelined.leading import LeadingStage, lead_stages
-from openwafer.training.session.pipelined.plan import (
-    PlannedStages,
-    as_one_system,
-    is_pipelined,
-)
+from openwafer.training.session.pipelined.plan import PlannedStages, is_pipelined
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
@@ -191,7 +188,7 @@ def opened(
     noise = noise_meter(config, model)
     notify("planning the step")
     to_disk = store_options(replace(store, on_transfer=tracks.add), config, systems)
-    measured = None if systems is None or is_pipelined(config) else systems.measure()
+    measured = None if systems is None else systems.measure()
     what = model, optimizers, vocab_size, to_disk, folder.store, weights.values(), measured
     planned = plan_systems(ToPlan(*what), config, folder)
     way = planned.config if isinstance(planned, PlannedStages) else config
@@ -255,14 +252,15 @@ def _require_room(
     if model is None:
         return
     updater = make_updater(make_optimizers(model, config, vocab_size), model, config)
+    if is_pipelined(config):
+        require_room(model, updater, config)
+        return
     try:
-        options = stream_options(as_one_system(config), store)
-        split_that_fits(model, updater, options, folder=folder.store)
+        split_that_fits(model, updater, stream_options(config, store), folder=folder.store)
     except OpenwaferError:
         if not is_left_to_plan(config):
             raise
-        options = stream_options(as_one_system(with_stages(config, config.systems)), store)
-        split_that_fits(model, updater, options, folder=folder.store)
+        require_room(model, updater, with_stages(config, config.systems))
 
 
 def _build(

@@ -18,6 +18,7 @@ from openwafer.training.metrics.run_record import read_plan
 from openwafer.training.plan_record import Mode, ModeChoice, PlanRecord
 from openwafer.training.session.building import make_updater, make_workload, stream_options
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.pipelined.host_memory import rooms_of
 from openwafer.training.session.pipelined.plan import (
     PlannedStages,
     as_one_system,
@@ -29,7 +30,6 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.systems import MeasuredSystems
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned, plan_run
-from openwafer.training.stream.replicas.ownership import fair_bytes
 
 UNMEASURED = (
     "how fast weights pass between the systems is measured when they meet, and stages are "
@@ -73,7 +73,11 @@ class ToPlan:
     def planned(self, config: RunConfig) -> Planned:
         """The plan of a config that says how several systems share the work, or streams."""
         whole = self.whole(config)
-        return in_stages(whole, config, self.vocab_size) if is_pipelined(config) else whole
+        return self.cut(whole, config) if is_pipelined(config) else whole
+
+    def cut(self, whole: Planned, config: RunConfig) -> PlannedStages:
+        """The plan of one system in the stages of a config, which fit the hosts of its systems."""
+        return in_stages(whole, config, self.vocab_size, rooms_of(config, self.measured))
 
     def whole(self, config: RunConfig) -> Planned:
         """The same, of a run in stages as one system would have it."""
@@ -157,7 +161,7 @@ def _fastest_stages(parts: ToPlan, config: RunConfig) -> PlannedStages | str:
         for num_stages in _numbers_of_stages(config.systems):
             asked = with_stages(config, num_stages)
             try:
-                found.append(in_stages(whole, asked, parts.vocab_size, _room_bytes(parts, config)))
+                found.append(parts.cut(whole, asked))
             except OpenwaferError as failure:
                 failures.append(_told(failure))
     except OpenwaferError as failure:
@@ -178,14 +182,6 @@ def _streaming_option(config: RunConfig) -> tuple[str, str] | None:
     if config.streaming.link_per_second is not None:
         return "streaming.link_per_second", "no weights pass over a link to the device of a stage"
     return None
-
-
-def _room_bytes(parts: ToPlan, config: RunConfig) -> int | None:
-    """Memory of the system that has least, as systems of one host share it."""
-    if parts.measured is None:
-        return None
-    hosts = parts.measured.hosts
-    return min(fair_bytes(hosts, config.streaming.host_memory, [1] * len(hosts)))
 
 
 def _told(failure: OpenwaferError) -> str:

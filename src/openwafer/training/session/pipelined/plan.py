@@ -1,9 +1,9 @@
 """Plans the stages of a run, on the plan of one system that has all of it."""
 
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
-import psutil
 import torch
 
 from openwafer.config import Bytes
@@ -32,8 +32,8 @@ from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.step_time import optimizer_seconds
 from openwafer.training.stream.records import lay_out_records
-from openwafer.training.stream.replicas.ownership import HOST_SHARE
 from openwafer.training.stream.stages.flow import Flow
+from openwafer.training.stream.stages.host_rooms import HostRooms
 from openwafer.training.stream.stages.stage_module import passed_forms
 from openwafer.training.stream.stages.stage_plan import (
     StagePlan,
@@ -66,17 +66,15 @@ def num_stages_of(config: RunConfig) -> int:
 
 
 def as_one_system(config: RunConfig) -> RunConfig:
-    """The run on one system with the memory of all, by which its stages are planned."""
+    """The run on one system with all the memory it needs, by which its stages are planned."""
     if not is_pipelined(config):
         return config
-    streaming = config.streaming
-    here = streaming.host_memory or int(HOST_SHARE * psutil.virtual_memory().available)
     streaming = replace(
-        streaming,
+        config.streaming,
         mode=Mode.RESIDENT,
         stages=None,
         store=StoreTier.DRAM,
-        host_memory=Bytes(config.systems * here),
+        host_memory=Bytes(sys.maxsize),
     )
     return replace(config, systems=1, device_memory=None, streaming=streaming)
 
@@ -116,7 +114,7 @@ class PlannedStages(Planned):
             whole,
             mode=Mode.PIPELINED,
             systems=stages.num_ranks,
-            device_budget_bytes=asked.budget_bytes or whole.device_budget_bytes,
+            device_budget_bytes=asked.budget_bytes or min(asked.rooms.equal_bytes),
             predicted_peak_bytes=max(held),
             predicted_host_bytes=None,
             predicted_step_seconds=seconds,
@@ -156,7 +154,7 @@ class PlannedStages(Planned):
 
 
 def in_stages(
-    planned: Planned, config: RunConfig, vocab_size: int, room_bytes: int | None = None
+    planned: Planned, config: RunConfig, vocab_size: int, rooms: HostRooms
 ) -> PlannedStages:
     """Cut the model of a plan, which is that of :func:`as_one_system`, into the run's stages.
 
@@ -164,7 +162,7 @@ def in_stages(
         planned: the plan of one system.
         config: of the run.
         vocab_size: token ids of the tokenizer.
-        room_bytes: that a stage may take beside ``config.device_memory``; ``None`` is no cap.
+        rooms: what the hosts of the systems have.
 
     Raises:
         OpenwaferError: what stages cannot do, by name, and what :func:`plan_stages` raises.
@@ -183,7 +181,6 @@ def in_stages(
         operators_seconds(one.calls, device, allocation=planned.workload.allocation)
         for one in flow.segments
     ]
-    caps = [cap for cap in (config.device_memory, room_bytes) if cap is not None]
     asked = StageRequest(
         flow=flow,
         split=split,
@@ -198,7 +195,8 @@ def in_stages(
         num_stages=num_stages,
         blocks=tuple(map(len, blocks_of(num_micro_batches, config.systems // num_stages))),
         received=frozenset(planned.plan.dry.received),
-        budget_bytes=min(caps, default=None),
+        budget_bytes=config.device_memory,
+        rooms=rooms,
     )
     of_whole = {one.name: getattr(planned, one.name) for one in fields(Planned)}
     stages = plan_stages(asked)

@@ -95,6 +95,14 @@ class HostMemory:
     free_bytes: int
 
 
+def bytes_of_hosts(hosts: Iterable[HostMemory], most_bytes: int | None) -> dict[str, int]:
+    """What hosts have for a run, by name: so much each, or most of what is free for ``None``."""
+    return {
+        host.name: int(host.free_bytes * HOST_SHARE) if most_bytes is None else most_bytes
+        for host in hosts
+    }
+
+
 def fair_bytes(
     hosts: Sequence[HostMemory], most_bytes: int | None, held_bytes: Sequence[int]
 ) -> tuple[int, ...]:
@@ -110,9 +118,9 @@ def fair_bytes(
     on_host: Counter[str] = Counter()
     for host, held in zip(hosts, held_bytes, strict=True):
         on_host[host.name] += held
-    free = {host.name: int(host.free_bytes * HOST_SHARE) for host in hosts}
+    rooms = bytes_of_hosts(hosts, most_bytes)
     return tuple(
-        (free[host.name] if most_bytes is None else most_bytes) * held // max(on_host[host.name], 1)
+        rooms[host.name] * held // max(on_host[host.name], 1)
         for host, held in zip(hosts, held_bytes, strict=True)
     )
 

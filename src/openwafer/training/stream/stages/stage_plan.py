@@ -10,6 +10,7 @@ from openwafer.training.store.layout import Part, RecordLayout, lay_out
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.stages.cutting import cut_evenly
 from openwafer.training.stream.stages.flow import Flow
+from openwafer.training.stream.stages.host_rooms import HostRooms
 
 MAX_LISTED = 5
 LayOut = Callable[[Partition], Mapping[str, RecordLayout]]
@@ -121,6 +122,7 @@ class StageRequest:
         blocks: how many micro-batches of a step each replica has.
         received: parameters that get a gradient.
         budget_bytes: of each stage; ``None`` is no cap.
+        rooms: what hosts have for all stages of their ranks.
     """
 
     flow: Flow
@@ -132,6 +134,7 @@ class StageRequest:
     blocks: Sequence[int]
     received: frozenset[str]
     budget_bytes: int | None
+    rooms: HostRooms
 
     @cached_property
     def last_uses(self) -> Mapping[str, tuple[int, int]]:
@@ -150,6 +153,14 @@ class StageRequest:
         # The last ones have as many micro-batches as any.
         replicas = {0, len(self.blocks) - 1}
         return max(self.needs(stage, span, one).total_bytes for one in replicas)
+
+    def held(self, spans: Sequence[range]) -> list[int]:
+        """Bytes of each rank, where the stages of all replicas have these calls."""
+        return [
+            self.needs(stage, span, replica).total_bytes
+            for replica in range(len(self.blocks))
+            for stage, span in enumerate(spans)
+        ]
 
     def _arrays(self, part: Part) -> Iterable[tuple[str, int]]:
         """The arrays of all records, each as the parameter that it is of, with its bytes."""
@@ -207,17 +218,40 @@ def plan_stages(request: StageRequest) -> StagePlan:
     may_begin = [not call.refusal for call in calls]
     if sum(may_begin) + 1 < request.num_stages:
         raise _too_few_cuts(request)
-    budget = request.budget_bytes
-
-    def fits(stage: int, span: range) -> bool:
-        return budget is None or request.largest(stage, span) <= budget
-
-    spans = cut_evenly(request.seconds, may_begin, request.num_stages, fits)
-    if spans is None:
-        raise _too_little_memory(request)
+    spans = _fitting_spans(request)
     layers = tuple(dict.fromkeys(call.layer for call in calls))
     dealt, tied = _dealt(request, spans), _tied(request, spans)
     return StagePlan(layers, tuple(spans), dealt, tied, len(request.blocks))
+
+
+def _fitting_spans(request: StageRequest) -> list[range]:
+    """The calls of each stage, whose longest is as short as memory allows."""
+    num_stages, rooms, budget = request.num_stages, request.rooms, request.budget_bytes
+    spans = _cut(request, [budget] * num_stages)
+    if spans is None:
+        raise _too_little_memory(request)
+    host = rooms.too_full(request.held(spans))
+    if host is None:
+        return spans
+    # Where one host has several stages, or has less than others, other cuts may fit.
+    caps = [min(rooms.equal_bytes[stage::num_stages]) for stage in range(num_stages)]
+    if budget is not None:
+        caps = [min(budget, cap) for cap in caps]
+    fitting = _cut(request, caps)
+    if fitting is None:
+        raise _too_little_on_host(request, spans, host)
+    return fitting
+
+
+def _cut(request: StageRequest, caps: Sequence[int | None]) -> list[range] | None:
+    """Stages of about equal work that hold no more than the cap of each."""
+    may_begin = [not call.refusal for call in request.flow.calls]
+
+    def fits(stage: int, span: range) -> bool:
+        cap = caps[stage]
+        return cap is None or request.largest(stage, span) <= cap
+
+    return cut_evenly(request.seconds, may_begin, request.num_stages, fits)
 
 
 def _stage_of(spans: Sequence[range], call: int) -> int:
@@ -268,18 +302,34 @@ def _too_few_cuts(request: StageRequest) -> Exception:
 
 
 def _too_little_memory(request: StageRequest) -> Exception:
-    spans = cut_evenly(
-        request.seconds,
-        [not call.refusal for call in request.flow.calls],
-        request.num_stages,
-        lambda stage, span: True,
-    )
+    spans = _cut(request, [None] * request.num_stages)
     assert spans is not None
     needs = [request.largest(stage, span) for stage, span in enumerate(spans)]
     return error(
         "pipelined-memory",
-        f"{request.num_stages} stages do not fit {request.budget_bytes:,} bytes each: cut into "
-        f"equal work, they need {', '.join(f'{one:,}' for one in needs)}",
+        f"{request.num_stages} stages do not fit device_memory, {request.budget_bytes:,} bytes "
+        f"each: cut into equal work, they need {', '.join(f'{one:,}' for one in needs)}",
         help="use more systems or smaller micro-batches, raise device_memory, or leave "
         "streaming.mode out",
+    )
+
+
+def _too_little_on_host(request: StageRequest, spans: Sequence[range], host: str) -> Exception:
+    rooms, num_stages = request.rooms, request.num_stages
+    held = {
+        rank: num_bytes
+        for rank, num_bytes in enumerate(request.held(spans))
+        if rooms.names[rank] == host
+    }
+    told = [
+        f"rank {rank} has stage {rank % num_stages}, of {num_bytes:,} bytes"
+        for rank, num_bytes in held.items()
+    ]
+    return error(
+        "pipelined-memory",
+        f"{host} has {rooms.room_bytes[host]:,} bytes for the stages of its systems, which need "
+        f"{sum(held.values()):,} bytes",
+        notes=(rooms.source, *told[:MAX_LISTED]),
+        help="use more hosts or smaller micro-batches, free memory there, set "
+        "streaming.host_memory, or leave streaming.mode out",
     )

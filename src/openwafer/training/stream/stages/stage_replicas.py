@@ -48,8 +48,9 @@ class StageReplicas:
         }
         self._trained = {record: named for record, named in trained.items() if named}
         owners = dict.fromkeys(layouts, FIRST)
-        self._broadcasts = Broadcasts(joined.weights, tuple(layouts), owners)
-        self._sums = OrderedSums(joined.gradients, self._trained, owners, waits=joined.waits)
+        size = joined.chunk_bytes
+        self._broadcasts = Broadcasts(joined.weights, tuple(layouts), owners, size)
+        self._sums = OrderedSums(joined.gradients, self._trained, owners, size, joined.waits)
         self._parts: list[dict[str, torch.Tensor]] = []
         self._changed = tuple(layouts)
 
