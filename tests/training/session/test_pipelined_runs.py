@@ -32,6 +32,7 @@ from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.options import SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.follower_pool import FollowerPool
+from tests.training.session.tiny_model import RememberedModel
 from tests.training.session.tiny_runs import (
     GPT,
     MODEL,
@@ -255,6 +256,15 @@ def test_a_run_whose_plan_chooses_equals_the_plain_loop(
     assert choice is not None
     assert choice.pipelined_seconds is not None
     assert load_config(done.folder / "config.yaml").streaming.mode is None
+
+
+def test_the_first_stage_keeps_no_initial_weights_of_others(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
+) -> None:
+    remembered = UserModule("tests.training.session.tiny_model:RememberedModel")
+    pool.train(replace(pipelined_config(data, tmp_path), model=remembered), 2)
+    *_, model = RememberedModel.built
+    assert model.head.weight.untyped_storage().nbytes() < model.head.weight.nbytes
 
 
 def test_what_comes_from_the_neighbours_is_counted(

@@ -1,6 +1,7 @@
 """A model of a user's own, small enough that planning it takes little time."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,16 @@ class TinyModel(nn.Module):
             return {"logits": logits}
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         return {"loss": loss, "logits": logits}
+
+
+class RememberedModel(TinyModel):
+    """Can be looked at when its run has ended."""
+
+    built: ClassVar["list[RememberedModel]"] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.built.append(self)
 
 
 class CountingModel(TinyModel):

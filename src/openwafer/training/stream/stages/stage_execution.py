@@ -10,6 +10,7 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.group import Group
+from openwafer.training.models.hollow import without_values
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import (
@@ -78,6 +79,10 @@ class StageExecution(ResidentExecution):
         stages: JoinedStages,
     ) -> None:
         super().__init__(model, store, updater, device, context)
+        for name, parameter in self._parameters.items():
+            if name not in self._record_of:
+                # Where a run begins, the first stage has been given all initial weights.
+                parameter.data = without_values(parameter, parameter.device)
         self._model = model
         self.plan, self._group, self._flow_of = stages.plan, stages.group, stages.flow_of
         span = self.plan.spans[self._group.rank]
