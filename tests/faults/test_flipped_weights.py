@@ -16,9 +16,7 @@ pytestmark = pytest.mark.slow
 
 def what_a_run_says(folder: Path, size: int, weight: str, rank: int) -> str:
     """Of a run in two stages, one system of which has a faulty memory."""
-    model = UserModule(
-        "tests.faults.flipping_model:FlippingModel", {"weight": weight, "rank": rank}
-    )
+    model = UserModule("tests.faults.faulty_models:FlippingModel", {"weight": weight, "rank": rank})
     streaming = StreamingConfig(device="cpu", mode=Mode.PIPELINED, stages=2)
     written_config(folder, 2, model=model, streaming=streaming)
     arguments = ["train", str(folder / "tiny.yaml"), "--systems", str(size)]

@@ -7,6 +7,7 @@ is who. Without one, the process of the command is the first system, and starts 
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from openwafer.training.session.systems import Systems
 
 NUM_LAST_LINES: Final = 12
 SECONDS_TO_END: Final = 30.0
+SECONDS_TO_FAIL: Final = 5.0
+"""For those that an error ends: one is lost to the others a moment before its process has ended."""
 
 
 @contextmanager
@@ -147,16 +150,16 @@ def _telling_last_words(others: list[_Other]) -> Iterator[None]:
     try:
         yield
     except OpenwaferError as found:
-        told = [_last_words(other) for other in others if _has_failed(other)]
+        deadline = time.monotonic() + SECONDS_TO_FAIL
+        told = [_last_words(other) for other in others if _has_failed(other, deadline)]
         if not told:
             raise
         raise OpenwaferError(*found.diagnostics, *told) from found
 
 
-def _has_failed(other: _Other) -> bool:
+def _has_failed(other: _Other, deadline: float) -> bool:
     try:
-        # One that meets an error is lost to the first system a moment before it ends.
-        return other.process.wait(1.0) != 0
+        return other.process.wait(max(deadline - time.monotonic(), 0.0)) != 0
     except subprocess.TimeoutExpired:
         return False
 

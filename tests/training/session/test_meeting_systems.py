@@ -57,7 +57,8 @@ def test_a_stage_is_compared_by_the_weights_that_it_has_in_common_with_others(ti
     stages = ({"a": 4, "tied": 5}, {"b": 6, "tied": 5}, {"c": 7, "tied": tied})
     told = all_of_digests([Digests(last=one, where=f"stage {n}") for n, one in enumerate(stages)])
     for text in told:
-        named = f"(stage 2) computed with other tied than rank 0 on host {socket.gethostname()!r} (stage 0"
+        here = f"rank 0 on host {socket.gethostname()!r}"
+        named = f"(stage 2) computed with other tied than {here} (stage 0"
         assert (named in text) == (tied != 5)
 
 
