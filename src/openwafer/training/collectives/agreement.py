@@ -1,7 +1,8 @@
 """Ranks that run one program each say what they do next, before they do it together.
 
 Each tells rank 0, which tells all of them. So a rank that goes another way is known to all before
-anybody waits for its tensors, and a rank that does not come is named on all of them.
+anybody waits for its tensors, and a rank that does not come is named on all of them. What rank 0
+asks of a rank is done while that waits for what rank 0 tells all, and before it learns of that.
 """
 
 import pickle
@@ -27,6 +28,11 @@ LOST: Final = "openwafer/lost"
 TOLD_SECONDS: Final = 5.0
 """In which rank 0 says who is lost, behind the end of its connections."""
 
+WHEN_ASKED: Final = (
+    "a system does what rank 0 asks for while it waits in the next line that all of them run; a "
+    "barrier of the program's own keeps it from that"
+)
+
 T = TypeVar("T")
 
 
@@ -45,6 +51,17 @@ class _Said:
     refusal: str = ""
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What rank 0 asks of a rank that waits for something else.
+
+    Attributes:
+        what: one thing after the other, of types that pickle.
+    """
+
+    what: Sequence[object]
+
+
 class Agreement:
     """What all ranks do, or refuse, together.
 
@@ -56,10 +73,14 @@ class Agreement:
 
     Attributes:
         is_broken: whether some rank is lost, or went another way.
+        answer: does what rank 0 asks of this rank, and returns what it is told, or ``None``.
     """
 
     def __init__(self, meeting: Meeting, name: str) -> None:
         self.is_broken = False
+        self.answer: Callable[[Any], object] = _unasked
+        # What is to be asked of a rank.
+        self._asked: dict[int, list[object]] = {}
         self._store: Store = meeting.store
         self._lost = f"{LOST}/{name}"
         if meeting.rank != LEADER:
@@ -101,8 +122,7 @@ class Agreement:
                 another one refuses, ``rank-lost``.
         """
         own = _Said(what[:MAX_TEXT], flag, refusal[:MAX_TEXT])
-        with self._naming_the_lost():
-            said = self._exchange(own)
+        said = self._exchange(own)
         if any(one.what != own.what for one in said):
             self.is_broken = True
             raise self._apart(said)
@@ -112,22 +132,28 @@ class Agreement:
         return [one.flag for one in said]
 
     def _exchange(self, own: _Said) -> list[_Said]:
-        group = self._group
-        table = torch.zeros(group.size, MESSAGE_BYTES, dtype=torch.uint8)
         content = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8)
-        table[group.rank, : len(content)] = content
-        if group.rank != LEADER:
-            group.send(table[group.rank], LEADER, MESSAGES, f"what it does: {own.what}").wait()
-            group.receive(table, LEADER, MESSAGES, f"what all do; here it is {own.what}").wait()
-        else:
-            others = range(1, group.size)
-            what = f"what it does, where this rank does {own.what}"
-            coming = [group.receive(table[rank], rank, MESSAGES, what) for rank in others]
-            for one in coming:
-                one.wait()
-            for one in [group.send(table, rank, MESSAGES, "what all do") for rank in others]:
-                one.wait()
-        return [pickle.loads(row.numpy().tobytes()) for row in table]
+        if self._group.rank != LEADER:
+            with self._naming_the_lost():
+                what = f"what it does: {own.what}"
+                leaving = self._group.send(_padded(content), LEADER, MESSAGES, what)
+            # Rank 0 takes it when it has asked for all that it wants.
+            said: list[_Said] = self._hear(f"what all do; here it is {own.what}")
+            leaving.wait()
+            return said
+        with self._naming_the_lost():
+            said = [own, *self._said_by_others(own)]
+        self._tell_all(said, "what all do")
+        return said
+
+    def _said_by_others(self, own: _Said) -> list[_Said]:
+        what = f"what it does, where this rank does {own.what}"
+        rows = torch.zeros(self._group.size, MESSAGE_BYTES, dtype=torch.uint8)
+        others = range(1, self._group.size)
+        coming = [self._group.receive(rows[rank], rank, MESSAGES, what) for rank in others]
+        for one in coming:
+            one.wait()
+        return [pickle.loads(rows[rank].numpy().tobytes()) for rank in others]
 
     @contextmanager
     def _naming_the_lost(self) -> Iterator[None]:
@@ -173,10 +199,11 @@ class Agreement:
         """What rank 0 makes, of a type that pickles, on all ranks, which have agreed on it.
 
         Args:
-            make: of rank 0. What it raises is raised on all ranks.
+            make: of rank 0, which may :meth:`ask` for something in it. What it raises is raised on
+                all ranks.
         """
         if make is None:
-            found: T | Exception = self._take(LEADER)
+            found: T | Exception = self._hear("what it has made")
             if isinstance(found, Exception):
                 raise found
             return found
@@ -185,18 +212,18 @@ class Agreement:
         except Exception as failure:
             is_own = isinstance(failure, OpenwaferError)
             # Not every exception of others can be sent.
-            self._tell_all(failure if is_own else RuntimeError(str(failure)))
+            self._tell_all(failure if is_own else RuntimeError(str(failure)), "its failure")
             raise
-        self._tell_all(made)
+        self._tell_all(made, "what rank 0 has made")
         return made
 
     def collect(self, own: object, ranks: Sequence[int]) -> dict[int, object]:
         """What these ranks give, on rank 0; empty on the others."""
         rank = self._group.rank
         if rank == LEADER:
-            return {one: own if one == LEADER else self._take(one) for one in ranks}
+            return {one: own if one == LEADER else self._take(one, "a note") for one in ranks}
         if rank in ranks:
-            self._tell(own, LEADER)
+            self._tell(own, [LEADER], "a note")
         return {}
 
     def show(self, tensor: Tensor, what: str) -> Tensor:
@@ -205,20 +232,76 @@ class Agreement:
             self._group.broadcast(tensor, LEADER, what).wait()
         return tensor
 
-    def _tell_all(self, content: object) -> None:
-        for rank in range(1, self._group.size):
-            self._tell(content, rank)
+    def ask(self, what: object, rank: int) -> None:
+        """Have a rank do something, on rank 0, before it is told what all do next.
 
-    def _tell(self, content: object, rank: int) -> None:
+        Args:
+            what: of a type that pickles.
+            rank: another one.
+        """
+        self._asked.setdefault(rank, []).append(what)
+
+    def asked(self, rank: int) -> Sequence[object]:
+        """What a rank has not been told yet."""
+        return self._asked.get(rank, ())
+
+    def deliver(self, rank: int) -> None:
+        """Return when a rank has been told what is asked of it; it may have to come to that first.
+
+        Raises:
+            OpenwaferError: ``rank-lost``, also where that rank waits for something else too long.
+        """
+        asked = self._asked.pop(rank, None)
+        if asked is None:
+            return
+        try:
+            self._tell(_Asked(asked), [rank], "what it is asked for")
+        except OpenwaferError as found:
+            told = (replace(one, notes=(*one.notes, WHEN_ASKED)) for one in found.diagnostics)
+            raise OpenwaferError(*told) from found
+
+    def answer_of(self, rank: int) -> Any:
+        """What a rank answers, on rank 0, to what it was asked last."""
+        self.deliver(rank)
+        return self._take(rank, "an answer")
+
+    def _hear(self, what: str) -> Any:
+        """What rank 0 tells all; what it asks for until then is done."""
+        while isinstance(told := self._take(LEADER, what), _Asked):
+            for one in told.what:
+                answer = self.answer(one)
+                if answer is not None:
+                    self._tell(answer, [LEADER], "an answer")
+        return told
+
+    def _tell_all(self, content: object, what: str) -> None:
+        for rank in tuple(self._asked):
+            self.deliver(rank)
+        self._tell(content, range(1, self._group.size), what)
+
+    def _tell(self, content: object, ranks: Sequence[int], what: str) -> None:
         body = torch.frombuffer(bytearray(pickle.dumps(content)), dtype=torch.uint8)
+        size = torch.tensor([len(body)])
         with self._naming_the_lost():
-            self._group.send(torch.tensor([len(body)]), rank, SIZES, "the size of a note").wait()
-            self._group.send(body, rank, CONTENTS, "a note").wait()
+            sizes = [self._group.send(size, rank, SIZES, what) for rank in ranks]
+            bodies = [self._group.send(body, rank, CONTENTS, what) for rank in ranks]
+            for one in (*sizes, *bodies):
+                one.wait()
 
-    def _take(self, rank: int) -> Any:
+    def _take(self, rank: int, what: str) -> Any:
         size = torch.zeros(1, dtype=torch.int64)
         with self._naming_the_lost():
-            self._group.receive(size, rank, SIZES, "the size of a note").wait()
+            self._group.receive(size, rank, SIZES, what).wait()
             body = torch.empty(int(size), dtype=torch.uint8)
-            self._group.receive(body, rank, CONTENTS, "a note").wait()
+            self._group.receive(body, rank, CONTENTS, what).wait()
         return pickle.loads(body.numpy().tobytes())
+
+
+def _unasked(what: object) -> object:
+    raise AssertionError(what)
+
+
+def _padded(content: Tensor) -> Tensor:
+    padded = torch.zeros(MESSAGE_BYTES, dtype=torch.uint8)
+    padded[: len(content)] = content
+    return padded
