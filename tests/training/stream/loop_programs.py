@@ -15,12 +15,14 @@ from openwafer.training.models.reference_gpt import GptConfig
 from openwafer.training.stream import stream_weights
 from openwafer.training.stream.loop.loop import StreamedLoop
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.replicas.ownership import StoreSystems
 from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.small_gpt import TIED, adamw, build_gpt, gpt_loss, gpt_run
 
 CAP = "1MiB"
 MAX_NORM = 0.5
 OPTIONS = StreamOptions(host_memory_bytes=1 << 30, systems_timeout_seconds=60.0)
+SHARED = replace(OPTIONS, store_systems=StoreSystems.ALL)
 
 
 def rank() -> int:
@@ -67,6 +69,7 @@ class Loop:
         backward: how gradients come: "plainly", "paired", of two forwards, or "twice" of one.
         decay: of the learning rate, from step to step.
         averages: whether gradients are averaged by the systems.
+        optimize: makes the optimizer.
     """
 
     config: GptConfig = TIED
@@ -80,6 +83,7 @@ class Loop:
     backward: str = "plainly"
     decay: float = 0.5
     averages: bool = False
+    optimize: Callable[[nn.Module], Optimizer] = adamw
 
     def go_back(self, losses: Iterator[Tensor]) -> None:
         """Call backward for the losses of this process."""
@@ -149,7 +153,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def plainly(loop: Loop, num_processes: int, dtype: torch.dtype = torch.float32) -> Left:
     """In one process without streaming: micro-batch by micro-batch, in one order."""
     model = build_gpt(loop.config).to(dtype)
-    optimizer = adamw(model)
+    optimizer = loop.optimize(model)
     turns = [list(range(num_processes * loop.num_backwards))]
     clip: Clip = lambda most: clip_grad_norm_(model.parameters(), most)  # noqa: E731
     return replace(loop.train(model, optimizer, turns, clip), weights=weights_of(model))
@@ -161,19 +165,16 @@ class Together:
 
     loop: Loop = Loop()
     folder: Path | None = None
+    options: StreamOptions = OPTIONS
 
     def __call__(self) -> Left:
         model = build_gpt(self.loop.config)
         if rank():
             model.apply(_forget)
-        optimizer = adamw(model)
+        optimizer = self.loop.optimize(model)
         tier = StoreTier.DRAM if self.folder is None else StoreTier.DISK
-        with joined(
-            model,
-            optimizer,
-            replace(OPTIONS, tier=tier, averages_gradients=self.loop.averages),
-            self.folder,
-        ) as streamed:
+        options = replace(self.options, tier=tier, averages_gradients=self.loop.averages)
+        with joined(model, optimizer, options, self.folder) as streamed:
             turns = [
                 list(range(first, size() * self.loop.num_backwards, size()))
                 for first in range(size())

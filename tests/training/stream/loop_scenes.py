@@ -15,7 +15,6 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream import stream_weights
 from openwafer.training.stream.loop.loop import StreamedLoop
-from openwafer.training.stream.replicas.ownership import StoreSystems
 from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.loop_programs import (
     CAP,
@@ -44,11 +43,11 @@ def evaluated(model: nn.Module, index: int) -> Tensor:
     return loss
 
 
-def evaluating() -> list[Tensor]:
+def evaluating(options: StreamOptions = OPTIONS) -> list[Tensor]:
     """Before the first step, after a step on all systems, and on rank 0 by itself."""
     model = build_gpt(TIED)
     optimizer = adamw(model)
-    with joined(model, optimizer) as streamed:
+    with joined(model, optimizer, options) as streamed:
         losses = [evaluated(model, rank())]
         for step in range(2):
             backward(model, step)
@@ -79,6 +78,7 @@ class Resumed:
     """Three steps, of which the last is taken by a loop that loads what rank 0 has saved."""
 
     saved: Path
+    options: StreamOptions = OPTIONS
 
     def __call__(self) -> dict[str, Tensor] | None:
         self.run(range(2), is_resumed=False)
@@ -87,7 +87,7 @@ class Resumed:
     def run(self, steps: range, *, is_resumed: bool) -> dict[str, Tensor] | None:
         model = build_gpt(TIED)
         optimizer = adamw(model)
-        with joined(model, optimizer) as streamed:
+        with joined(model, optimizer, self.options) as streamed:
             for step in steps:
                 backward(model, step)
                 if is_resumed:
@@ -116,11 +116,11 @@ def after_close() -> dict[str, Tensor] | str:
     return weights_of(model)
 
 
-def masters() -> dict[str, Tensor] | None:
+def masters(options: StreamOptions = OPTIONS) -> dict[str, Tensor] | None:
     """Weights in bf16 after three clipped steps, whose fp32 masters rank 0 keeps."""
     model = build_gpt(TIED).to(torch.bfloat16)
     optimizer = adamw(model)
-    with joined(model, optimizer, keeps_masters=True) as streamed:
+    with joined(model, optimizer, options, keeps_masters=True) as streamed:
         for step in range(3):
             backward(model, step)
             streamed.clip_grad_norm_(0.5)
@@ -267,7 +267,6 @@ def wrapped() -> None:
 
 
 RESIDENT = replace(OPTIONS, mode=Mode.RESIDENT)
-IN_ALL_STORES = replace(OPTIONS, store_systems=StoreSystems.ALL)
 ON_CUDA = replace(OPTIONS, device="cuda")
 
 

@@ -75,10 +75,6 @@ REFUSED: dict[str, tuple[Callable[[], None], str]] = {
         "[systems-resident]",
     ),
     "device": (Begun(loop_scenes.of_linear_layers, loop_scenes.ON_CUDA), "[systems-device]"),
-    "store": (
-        Begun(loop_scenes.of_linear_layers, loop_scenes.IN_ALL_STORES),
-        "[systems-store]: store_systems is all",
-    ),
     "wrapped": (loop_scenes.wrapped, "[systems-wrapped]: the model runs inside"),
     "unsaid": (loop_scenes.unsaid, 'systems="all" trains one model on all of them'),
 }

@@ -1,7 +1,8 @@
 """Lays out a model's records: which arrays the store keeps for each layer."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 import torch
@@ -16,7 +17,6 @@ from openwafer.training.store.layout import (
     strides_of,
 )
 from openwafer.training.store.paging import page_out
-from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import array_named, slice_of, wholes
 from openwafer.training.store.update_rules import (
@@ -37,6 +37,19 @@ class Arrays(Protocol):
 
     def tensor(self, array_name: str, part: Part) -> torch.Tensor:
         """The array of that name."""
+
+
+class LentRecords(Protocol):
+    """A parameter store, or several that are reached as one: what values are read from."""
+
+    @property
+    def layouts(self) -> Mapping[str, RecordLayout]:
+        """The records by name."""
+
+    def lent(
+        self, record: str, parts: Collection[Part], *, read_only: bool = False
+    ) -> AbstractContextManager[Arrays]:
+        """Context in which parts of a record can be read, and written unless `read_only`."""
 
 
 def state_name(state: str, parameter: str) -> str:
@@ -160,8 +173,8 @@ def master_parts(loan: Arrays, name: str) -> SplitMaster:
 
 
 def borrowed_parts(
-    store: ParameterStore, part: Part, *others: Part
-) -> Iterator[tuple[RecordLayout, Loan]]:
+    store: LentRecords, part: Part, *others: Part
+) -> Iterator[tuple[RecordLayout, Arrays]]:
     """Every record that has the part, lent read-only for the time of one iteration."""
     for record, layout in store.layouts.items():
         if layout.part_bytes(part):
@@ -169,12 +182,12 @@ def borrowed_parts(
                 yield layout, loan
 
 
-def masters_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
+def masters_of(store: LentRecords) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and copies of the fp32 masters, of the parameters that have one."""
     return wholes(_masters_of(store), num_slices(store))
 
 
-def _masters_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
+def _masters_of(store: LentRecords) -> Iterator[tuple[str, torch.Tensor]]:
     for layout, loan in borrowed_parts(store, Part.STATES, Part.WEIGHTS):
         for place in layout.parts[Part.WEIGHTS]:
             if has_master(layout, place.spec.name):
@@ -188,18 +201,18 @@ def master_of(loan: Arrays, name: str) -> torch.Tensor:
     return join_master(parts, torch.empty(shape.numel())).view(shape)
 
 
-def weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
+def weights_of(store: LentRecords) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and weights of all parameters; each tensor is valid until the next is asked for."""
     return wholes(_weights_of(store), num_slices(store))
 
 
-def _weights_of(store: ParameterStore) -> Iterator[tuple[str, torch.Tensor]]:
+def _weights_of(store: LentRecords) -> Iterator[tuple[str, torch.Tensor]]:
     for layout, loan in borrowed_parts(store, Part.WEIGHTS):
         for place in layout.parts[Part.WEIGHTS]:
             yield place.spec.name, loan.tensor(place.spec.name, Part.WEIGHTS)
 
 
-def num_slices(store: ParameterStore) -> Counter[str]:
+def num_slices(store: LentRecords) -> Counter[str]:
     """How many slices of each weight a store has, of those of which it has slices."""
     names = (
         place.spec.name for layout in store.layouts.values() for place in layout.parts[Part.WEIGHTS]

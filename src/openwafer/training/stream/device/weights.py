@@ -49,7 +49,12 @@ class DeviceWeights:
         forms: by parameter of the model; what they store is streamed.
         layouts: the records.
         device: where slots are.
+
+    Attributes:
+        are_hidden: whether a forward is over and its backward is still to come.
     """
+
+    are_hidden = False
 
     def __init__(
         self,
@@ -174,6 +179,7 @@ class DeviceWeights:
 
     def bind(self, record: str, lent: torch.Tensor | None = None) -> None:
         """Point the record's parameters at its slot, or at the memory lent for it."""
+        self.are_hidden = False
         if lent is not None:
             self._expected.remove(record)
             self._lent.add(record)
@@ -253,10 +259,12 @@ class DeviceWeights:
 
     def hide(self) -> None:
         """Let bound parameters look released to others than the model's own code."""
+        self.are_hidden = True
         self._set_classes_of_bound(self._released_class)
 
     def show(self) -> None:
         """Undo :meth:`hide`."""
+        self.are_hidden = False
         self._set_classes_of_bound(None)
 
     def _set_classes_of_bound(self, kind: type[nn.Parameter] | None) -> None:

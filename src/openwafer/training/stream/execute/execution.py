@@ -35,7 +35,7 @@ from openwafer.training.stream.execute.remote_experts import RemoteExperts
 from openwafer.training.stream.execute.step_hooks import IsDue, StepEnd, StepHook, StepHooks
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
-from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.link.updates import StepRules, Updater
 from openwafer.training.stream.records import Arrays
 from openwafer.training.stream.replicas.replica_link import (
     ReplicaLink,
@@ -298,6 +298,16 @@ class StreamedExecution:
         if self.link.kept.has_waiting:
             self.link.kept.complete_step(coefficient)
             self._owes_updates = True
+        self._count_step()
+
+    def complete_by(self, rules: StepRules) -> None:
+        """The same, by rules that were read at that step, perhaps by another rank."""
+        if self.link.kept.has_waiting:
+            self.link.kept.complete_by(rules)
+            self._owes_updates = True
+        self._count_step()
+
+    def _count_step(self) -> None:
         self.updater.counts.steps_applied += 1
         if not self._owes_updates:
             self._end_step()

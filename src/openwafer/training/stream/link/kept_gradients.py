@@ -84,13 +84,21 @@ class KeptGradients:
         Args:
             coefficient: what gradients are multiplied by before they are applied.
         """
+        self._require_applied()
+        self.complete_by(self._updater.this_step(coefficient))
+
+    def complete_by(self, rules: StepRules) -> None:
+        """The same, by rules that were read at that step."""
+        self._require_applied()
+        self._step = rules
+
+    def _require_applied(self) -> None:
         if self._step is not None:
             raise error(
                 "step-without-gradients",
                 "a step was completed before the updates of the one before were applied",
                 help="call backward between two optimizer steps",
             )
-        self._step = self._updater.this_step(coefficient)
 
     @property
     def due_records(self) -> tuple[str, ...]:

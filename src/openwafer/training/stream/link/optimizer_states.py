@@ -9,7 +9,6 @@ from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
-from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.update_rules import (
     LOW_BITS,
     MASTER,
@@ -22,6 +21,8 @@ from openwafer.training.store.update_rules import (
 )
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import (
+    Arrays,
+    LentRecords,
     borrowed_parts,
     has_master,
     master_of,
@@ -35,7 +36,7 @@ COUNTING: Final = (AdamRule, AdafactorRule)
 STEP: Final = "step"
 
 
-def take_states(store: ParameterStore, updater: Updater, states: Mapping[str, State]) -> None:
+def take_states(store: LentRecords, updater: Updater, states: Mapping[str, State]) -> None:
     """Write optimizer states into the store, and the counts of updates to the updater.
 
     Args:
@@ -74,7 +75,7 @@ def _specs(updater: Updater, weight: ArraySpec) -> Sequence[StateSpec]:
     return [spec for spec in specs if spec.name not in (LOW_BITS, TIE_BITS)]
 
 
-def _take_master(loan: Loan, name: str, state: State) -> None:
+def _take_master(loan: Arrays, name: str, state: State) -> None:
     """Write a parameter's master; without one the weight itself is it."""
     weight = loan.tensor(name, Part.WEIGHTS)
     master = state.get(MASTER)
@@ -116,7 +117,7 @@ def _count_in(state: State, rule: UpdateRule) -> int:
     return int(state[STEP]) if isinstance(rule, COUNTING) and STEP in state else 1
 
 
-def _take(loan: Loan, name: str, state: State, specs: Sequence[StateSpec]) -> bool:
+def _take(loan: Arrays, name: str, state: State, specs: Sequence[StateSpec]) -> bool:
     """Write one parameter's state; returns whether there is any."""
     has_begun = any(state.get(spec.name) is not None for spec in specs)
     with torch.no_grad():
@@ -148,7 +149,7 @@ def _shape(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.dtype]:
     return tuple(tensor.shape), tensor.dtype
 
 
-def give_states(store: ParameterStore, updater: Updater) -> Iterator[tuple[str, dict[str, Any]]]:
+def give_states(store: LentRecords, updater: Updater) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names and copies of the states of the parameters that have been updated, as torch has them.
 
     Args:
@@ -162,7 +163,7 @@ def give_states(store: ParameterStore, updater: Updater) -> Iterator[tuple[str, 
                 yield place.spec.name, state
 
 
-def state_of(store: ParameterStore, updater: Updater, record: str, name: str) -> dict[str, Any]:
+def state_of(store: LentRecords, updater: Updater, record: str, name: str) -> dict[str, Any]:
     """A copy of one parameter's state, as :func:`give_states` gives it; empty before its first."""
     layout = store.layouts[record]
     if not layout.part_bytes(Part.STATES):
@@ -172,7 +173,7 @@ def state_of(store: ParameterStore, updater: Updater, record: str, name: str) ->
 
 
 def _state_of(
-    loan: Loan, layout: RecordLayout, weight: ArraySpec, updater: Updater
+    loan: Arrays, layout: RecordLayout, weight: ArraySpec, updater: Updater
 ) -> dict[str, Any]:
     count = updater.counts.updates_of(weight.name)
     state = _given(loan, weight, updater) if count else {}
@@ -183,7 +184,7 @@ def _state_of(
     return state
 
 
-def _given(loan: Loan, weight: ArraySpec, updater: Updater) -> dict[str, Any]:
+def _given(loan: Arrays, weight: ArraySpec, updater: Updater) -> dict[str, Any]:
     """What torch's optimizer would hold for a parameter that has been updated."""
     count = updater.counts.updates_of(weight.name)
     is_counting = isinstance(updater.rule_of(weight.name), COUNTING)

@@ -305,19 +305,19 @@ class StoreLink:
         return loan
 
     @contextmanager
-    def lent(self, record: str, part: Part, *, changes: bool = False) -> Iterator[Loan]:
-        """Context in which compute's own thread has a part of a record, in a pass or between two.
+    def lent(self, record: str, *parts: Part, changes: bool = False) -> Iterator[Loan]:
+        """Context in which compute's own thread has parts of a record, in a pass or between two.
 
         Args:
-            changes: whether the part counts as changed at the end; weights must not be, while the
+            changes: whether the parts count as changed at the end; weights must not be, while the
                 device has them.
         """
-        loan = self.store.borrow(record, (part,), read_only=not changes)
+        loan = self.store.borrow(record, parts, read_only=not changes)
         self._fetches.wait(loan)
         try:
             yield loan
         finally:
-            loan.release(dirty=(part,) if changes else ())
+            loan.release(dirty=parts if changes else ())
 
     # The end.
 

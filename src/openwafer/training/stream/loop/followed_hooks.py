@@ -1,10 +1,12 @@
-"""Ties a loop's model and optimizers to a store that another system has.
+"""Ties a loop's model and optimizers to a store that another system has, or the most of it.
 
 Forward and backward are a rank's own, with weights that come and gradients that go. What the loop
-reads of gradients comes from rank 0, when all systems read it. The update is made there, and so are
-the writes: those of this rank's program are dropped, as it is the same program.
+reads of gradients comes from rank 0, when all systems read it. The writes of rank 0 count: those of
+this rank's program are dropped, as it is the same program. Where this rank owns records, it updates
+them when rank 0 says so, and by its rules.
 """
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -16,9 +18,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part
+from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
 from openwafer.training.stream.execute.replica_execution import ReplicaExecution
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.loop.hooks import (
     NoStates,
     apply_in_place,
@@ -30,20 +35,27 @@ from openwafer.training.stream.loop.hooks import (
     refuse_group,
 )
 from openwafer.training.stream.loop.loop_systems import (
+    BegunLoop,
+    LoopHome,
     LoopSystems,
     ToldPlan,
     refuse_other_gradient,
+    store_folder,
 )
 from openwafer.training.stream.loop.model_checks import (
     check_gradient_hooks,
     check_in_place,
     check_transforms,
 )
+from openwafer.training.stream.loop.owned_share import OwnedShare
 from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
 from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.stream.plan.chosen_device import make_device
+from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.replicas.loop_link import LoopLink
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.replicas.ownership import StoreShare
+from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.step_plan import StepPlan
 
 
 class StatesElsewhere(defaultdict[Any, Any]):
@@ -126,18 +138,21 @@ class FollowedGradients:
 
 
 class FollowedHooks:
-    """Lets a loop's own calls reach the store of rank 0.
+    """Lets a loop's own calls reach the store of rank 0, or those of all.
 
     Args:
         model: its parameters give up their memory.
         optimizers: over them.
         systems: those of the loop.
-        told: the plan of rank 0.
-        options: of the loop.
-        keeps_masters: whether the store updates fp32 masters.
+        begun: the loop as rank 0 has planned it.
+        home: where this system's own records are.
 
     Attributes:
         executor: runs the model.
+
+    Raises:
+        OpenwaferError: ``systems-states`` where the optimizers keep other states than on rank 0; as
+            the store does.
     """
 
     def __init__(
@@ -145,11 +160,10 @@ class FollowedHooks:
         model: nn.Module,
         optimizers: Sequence[Optimizer],
         systems: LoopSystems,
-        told: ToldPlan,
-        options: StreamOptions,
-        *,
-        keeps_masters: bool,
+        begun: BegunLoop,
+        home: LoopHome,
     ) -> None:
+        told = begun.told
         self._model = model
         self._systems = systems
         self._parameters = dict(model.named_parameters())
@@ -157,15 +171,49 @@ class FollowedHooks:
         self._names = {one: {names[id(p)] for p in parameters_of(one)} for one in optimizers}
         self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
         self._likes = _likes_of(told)
-        self._gradients = FollowedGradients(systems, self._likes, keeps_masters=keeps_masters)
+        self._gradients = FollowedGradients(systems, self._likes, keeps_masters=home.keeps_masters)
         self._undo = ExitStack()
         check_gradient_hooks(self._parameters)
-        self._execution = ReplicaExecution(
-            model, told.plan, make_device(options.chosen_device), nullcontext, systems.replicas
-        )
+        self._share: OwnedShare | None = None
+        self._execution = self._executed(begun, home)
         self.executor = self._execution.executor
         told.follow(self.executor)
         self._attach()
+
+    def _executed(self, begun: BegunLoop, home: LoopHome) -> ReplicaExecution | StreamedExecution:
+        """What runs the model: over records of its own, where this system has any."""
+        model, systems, plan = self._model, self._systems, begun.told.plan
+        device, records = make_device(home.options.chosen_device), systems.records
+        if records is None:
+            return ReplicaExecution(model, plan, device, nullcontext, systems.replicas)
+        updater = Updater([*self._names], model, keeps_masters=home.keeps_masters)
+        share = begun.shares[systems.rank]
+        self._check_states(plan, share, updater)
+        store = share.create(store_folder(home.folder, systems.rank), home.options.store)
+        # Not at exit, where the threads end by themselves.
+        weakref.finalize(self, store.abandon).atexit = False
+        with closed_on_error(store):
+            context = StepContext(UpdateTiming.ON_FETCH, nullcontext, systems.replicas)
+            execution = StreamedExecution(model, plan, store, updater, device, context)
+        self._share = OwnedShare(execution, records)
+        systems.agreement.answer = self._share.answer
+        return execution
+
+    def _check_states(self, plan: StepPlan, share: StoreShare, updater: Updater) -> None:
+        own = lay_out_records(
+            plan.split,
+            parameters=self._parameters,
+            state_arrays=updater.state_arrays,
+            keeps_gradients=True,
+        )
+        for record, layout in share.layouts.items():
+            if own[record] != layout:
+                raise error(
+                    "systems-states",
+                    f"the optimizer keeps other states of {record!r} on "
+                    f"{self._systems.ranks[self._systems.rank]} than on rank 0",
+                    help="build the same optimizers in all processes",
+                )
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise copied(self._model)
@@ -184,7 +232,7 @@ class FollowedHooks:
         link.on_summed = self._take_names
 
     def _take_names(self) -> None:
-        self._gradients.names = self._systems.agreement.share()
+        self._gradients.names = self._systems.names_of(self._share)
 
     def _begin_pass(self) -> None:
         check_transforms()
@@ -264,6 +312,7 @@ class FollowedHooks:
             if self.executor.is_in_pass:
                 self.executor.end_pass()
             check_in_place(self._parameters.items(), ReleasedParameter)
+        self._systems.step()
         self._gradients.looks_empty = True
         optimizer.state = NoStates(dict)
 
@@ -273,8 +322,11 @@ class FollowedHooks:
             self._forget_states(optimizer)
 
     def close(self) -> None:
-        """End what runs the model, whose weights stay with rank 0."""
-        self._execution.close()
+        """End what runs the model, whose weights rank 0 has, or nobody."""
+        if self._share is None:
+            self._execution.close()
+        else:
+            self._share.close()
         self._undo.close()
         for optimizer in self._names:
             optimizer.state = defaultdict(dict)

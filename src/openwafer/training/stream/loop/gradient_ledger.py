@@ -1,22 +1,25 @@
 """What a plain loop would find in ``parameter.grad``, while the gradients are in the store."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import Part
-from openwafer.training.store.parameter_store import Loan
+from openwafer.training.store.update_rules import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.loop.loop_records import LoopRecords
+from openwafer.training.stream.records import Arrays
 
 
 class GradientLedger:
     """Follows the gradients of a loop, which outlive the update until somebody zeroes them.
 
     Args:
-        execution: keeps gradients until a step is completed.
+        execution: runs the model.
+        records: keep gradients until a step is completed.
         names: of the parameters of each optimizer.
 
     Attributes:
@@ -24,11 +27,14 @@ class GradientLedger:
     """
 
     def __init__(
-        self, execution: StreamedExecution, names: Mapping[Optimizer, Sequence[str]]
+        self,
+        execution: StreamedExecution,
+        records: LoopRecords,
+        names: Mapping[Optimizer, Sequence[str]],
     ) -> None:
         self.looks_empty = False
         self._execution = execution
-        self._link = execution.link
+        self._records = records
         self._record_of = execution.executor.split.record_of
         self._names = {optimizer: frozenset(held) for optimizer, held in names.items()}
         self._trained = frozenset().union(*self._names.values())
@@ -40,12 +46,12 @@ class GradientLedger:
         # What gradients in the store are still to be multiplied by: a clip costs no write.
         self._factors: dict[str, float] = {}
         self._stepped: set[Optimizer] = set()
-        execution.watch_gradients(self._note)
+        execution.watch_gradients(self.note)
 
     @property
     def names(self) -> set[str]:
         """Parameters that have a gradient."""
-        return self._link.kept.names | self._applied | self._zeros
+        return self._records.kept | self._applied | self._zeros
 
     def has_gradient(self, name: str) -> bool:
         """Whether a plain loop would find a gradient."""
@@ -60,8 +66,7 @@ class GradientLedger:
                 "parameter.register_hook",
             )
         self.collect()
-        is_kept = self._link.kept.is_waiting(self._record_of[name], name)
-        return is_kept or name in self._applied or name in self._zeros
+        return self._records.is_kept(name) or name in self._applied or name in self._zeros
 
     def collect(self) -> None:
         """Take up what a backward pass that failed has left in parameters."""
@@ -72,21 +77,36 @@ class GradientLedger:
 
     def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and copies of all gradients, record by record."""
+        yield from self._copies(self.names)
+
+    def _copies(self, wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         for record, names in self._execution.executor.split.records.items():
-            held = [name for name in names if name in self.names]
+            held = [name for name in names if name in wanted]
             self._let_written(held)
             if held:
-                with self._link.lent(record, Part.GRADIENTS) as loan:
+                with self._records.lent_in_pass(record, Part.GRADIENTS) as loan:
                     yield from [(name, self._copy(loan, name)) for name in held]
+
+    def norms(self, norm_type: float) -> dict[str, torch.Tensor]:
+        """Norms of all gradients by name, each taken where the gradient is."""
+        names, norm_dtype = self.names, self._execution.updater.norm_dtype
+        self._let_written(names)
+        factors = {name: self._factors.get(name, 1.0) for name in names}
+        of_others = self._records.ask_norms(factors, norm_type)
+        own = {
+            name: tensor_norms([gradient], norm_type, dtype=norm_dtype)[0]
+            for name, gradient in self._copies(set(filter(self._records.is_here, names)))
+        }
+        return own | of_others()
 
     def read(self, name: str) -> torch.Tensor:
         """A copy of a gradient, on the device."""
         self._let_written({name})
         device = self._execution.device.torch_device
-        with self._link.lent(self._record_of[name], Part.GRADIENTS) as loan:
+        with self._records.lent_in_pass(self._record_of[name], Part.GRADIENTS) as loan:
             return self._copy(loan, name).to(device)
 
-    def _copy(self, loan: Loan, name: str) -> torch.Tensor:
+    def _copy(self, loan: Arrays, name: str) -> torch.Tensor:
         gradient = loan.tensor(name, Part.GRADIENTS).clone()
         if name in self._zeros:
             return gradient.zero_()
@@ -95,7 +115,7 @@ class GradientLedger:
     def write(self, name: str, gradient: torch.Tensor) -> None:
         """Give a parameter another gradient."""
         record = self._record_of[name]
-        places = self._execution.store.layouts[record].parts[Part.GRADIENTS]
+        places = self._records.layouts[record].parts[Part.GRADIENTS]
         if all(place.spec.name != name for place in places):
             raise error(
                 "gradient-without-room",
@@ -104,7 +124,7 @@ class GradientLedger:
                 help="call streamed.close(), unfreeze, and stream the model anew",
             )
         self._recall()
-        self._link.keep_gradient(record, name, gradient)
+        self._records.write_gradient(name, gradient)
         self._factors.pop(name, None)
         self._zeros.discard(name)
 
@@ -125,7 +145,7 @@ class GradientLedger:
 
     def unscale(self, optimizer: Optimizer, scale: float) -> None:
         """Divide the gradients of an optimizer by the scale of its loss."""
-        held = self._names[optimizer] & self._link.kept.names
+        held = self._names[optimizer] & self._records.kept
         if math.frexp(scale)[0] == 0.5:
             # The quotient by a power of two is the product with its inverse, bit for bit.
             self.multiply(held, 1.0 / scale)
@@ -143,15 +163,15 @@ class GradientLedger:
         for name in self._factors.keys() & names:
             by_record.setdefault(self._record_of[name], []).append(name)
         for record, held in by_record.items():
-            with self._link.lent(record, Part.GRADIENTS, changes=True) as loan, torch.no_grad():
+            lent = self._records.lent_in_pass(record, Part.GRADIENTS, changes=True)
+            with lent as loan, torch.no_grad():
                 for name in held:
                     loan.tensor(name, Part.GRADIENTS).mul_(self._factors.pop(name))
 
     def _recall(self) -> None:
         """Let gradients that were applied be as those that were not; no update is due then."""
-        self._execution.flush()
-        for name in self._applied:
-            self._link.kept.add(self._record_of[name], name)
+        self._records.flush()
+        self._records.keep(self._applied)
         self._applied.clear()
 
     def _written_by_steps(self) -> set[str]:
@@ -163,14 +183,14 @@ class GradientLedger:
     def _let_written(self, names: Iterable[str]) -> None:
         """Let the updates be made that write to these gradients."""
         if not self._spent.isdisjoint(names):
-            self._execution.flush()
+            self._records.flush()
             self._spent.clear()
 
     # What the loop does.
 
     def forget(self, name: str) -> None:
         """``parameter.grad = None``."""
-        self._link.kept.discard({name})
+        self._records.discard({name})
         self._applied.discard(name)
         self._spent.discard(name)
         self._zeros.discard(name)
@@ -183,7 +203,7 @@ class GradientLedger:
     def zero(self, names: Iterable[str], *, leaves_zeros: bool) -> None:
         """``zero_grad``."""
         zeroed = set(names)
-        self._link.kept.discard(zeroed)
+        self._records.discard(zeroed)
         self._applied -= zeroed
         self._spent -= zeroed
         self._zeros = self._zeros | zeroed if leaves_zeros else self._zeros - zeroed
@@ -203,7 +223,8 @@ class GradientLedger:
             )
         self._write_factors(tuple(self._factors))
 
-    def _note(self, gradients: Mapping[str, torch.Tensor]) -> None:
+    def note(self, gradients: Collection[str]) -> None:
+        """Gradients of these parameters have come."""
         self._zeros.difference_update(gradients)
         if self._stepped:
             raise error(
@@ -228,14 +249,14 @@ class GradientLedger:
         self._stepped.clear()
         self._recall()
         self.fill_zeros()
-        kept = self._link.kept.names
+        kept = self._records.kept
         if kept:
             self._spent = kept & self._written_by_steps()
             factors = {self._factors.get(name, 1.0) for name in kept & self._trained}
             if len(factors) > 1 or self._spent:
                 self._write_factors(kept)
                 factors.clear()
-            self._execution.complete_step(factors.pop() if factors else 1.0)
+            self._records.complete_step(factors.pop() if factors else 1.0)
             self._applied = kept
             # Fused kernels write without counting versions up, so that a plain loop goes on.
             counted = () if optimizer.defaults.get("fused") else kept

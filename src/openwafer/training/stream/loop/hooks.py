@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
+from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.loop.loop_systems import LoopSystems, refuse_other_gradient
 from openwafer.training.stream.loop.model_checks import check_in_place, check_transforms
 from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
@@ -36,6 +37,7 @@ class LoopHooks:
         systems: those that run the loop, where there are several; this one leads.
 
     Attributes:
+        records: of the model, in the store of this system or of several.
         ledger: follows the gradients.
     """
 
@@ -54,14 +56,17 @@ class LoopHooks:
             optimizer: [self._name_of[id(parameter)] for parameter in parameters_of(optimizer)]
             for optimizer in execution.updater.optimizers
         }
-        self.ledger = GradientLedger(execution, self._names)
-        self._values = StoredValues(execution, self._parameters, self.ledger)
+        others = None if systems is None else systems.others(execution.records.layouts)
+        self.records = LoopRecords(execution, others)
+        self.ledger = GradientLedger(execution, self.records, self._names)
+        self._values = StoredValues(execution, self.records, self._parameters, self.ledger)
         if systems is not None:
             self._values.shown = systems.shown
-        self._states = {
-            optimizer: StoredStates(execution, {name: self._parameters[name] for name in held})
-            for optimizer, held in self._names.items()
-        }
+        self._states = {optimizer: self._states_of(held) for optimizer, held in self._names.items()}
+
+    def _states_of(self, names: Iterable[str]) -> StoredStates:
+        held = {name: self._parameters[name] for name in names}
+        return StoredStates(self._execution, self.records, held)
 
     def attach(self) -> None:
         """Take the optimizers' states into the store, and let the loop's calls reach it.
@@ -79,6 +84,8 @@ class LoopHooks:
         self._execution.executor.on_backward = self.ledger.begin_backward
         if self._systems is not None:
             self._systems.lead(self._execution, self.ledger)
+            # In a pass of all systems none of them waits for what rank 0 may want of it.
+            self._systems.on_forward = self._values.take_weights
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise copied(self._model)
@@ -99,7 +106,7 @@ class LoopHooks:
         Args:
             gradients: those of a step that was not taken.
         """
-        for name, weight in weights_of(self._execution.store):
+        for name, weight in weights_of(self.records):
             self._parameters[name].data = self._values.given_memory(name, weight)
         for name, gradient in gradients.items():
             self._parameters[name].grad = gradient
@@ -120,7 +127,8 @@ class LoopHooks:
     def _begin_pass(self) -> None:
         check_transforms()
         self._check_in_place()
-        self._values.take_weights()
+        if self._systems is None:
+            self._values.take_weights()
 
     def _release_parameters(self) -> None:
         for name, parameter in self._parameters.items():
@@ -167,7 +175,7 @@ class LoopHooks:
     def _begin_saving(self, module: nn.Module, _prefix: str, _keeps_vars: bool) -> None:
         if self._saving is None or module is self._model:
             # What is collected until the end must not hold the memory of weights on the device.
-            self._execution.settle()
+            self.records.settle()
             self._saving = module
 
     def _fill_state_dict(
@@ -175,12 +183,12 @@ class LoopHooks:
     ) -> None:
         if module is not self._saving:
             return
-        self._execution.settle()
+        self.records.settle()
         self._check_in_place()
         names: dict[int, list[str]] = {}
         for alias, parameter in module.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(prefix + alias)
-        for name, weight in weights_of(self._execution.store):
+        for name, weight in weights_of(self.records):
             wanted = [key for key in names.get(id(self._parameters[name]), ()) if key in state]
             state.update(dict.fromkeys(wanted, weight.clone()) if wanted else {})
         self._saving = None
@@ -220,6 +228,14 @@ class LoopHooks:
             self._execution.end_open_pass()
             self._check_in_place()
             self._execution.updater.read(optimizer)
+        if self._systems is None:
+            self._step(optimizer)
+        else:
+            self._systems.step(partial(self._step, optimizer))
+        self.ledger.looks_empty = True
+        optimizer.state = NoStates(dict)
+
+    def _step(self, optimizer: Optimizer) -> None:
         self._take_states(optimizer)
         self._values.take_weights()
         self._values.take_gradients()
@@ -227,8 +243,6 @@ class LoopHooks:
             self.ledger.unscale(optimizer, _number(optimizer, "grad_scale", 1.0))
             self.ledger.step(optimizer)
             self._values.give_weights()
-        self.ledger.looks_empty = True
-        optimizer.state = NoStates(dict)
 
     def _is_overflown(self, optimizer: Optimizer) -> bool:
         """Whether a ``GradScaler`` has told a fused optimizer to leave this step out."""

@@ -13,8 +13,8 @@
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from types import MethodType, TracebackType
@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from openwafer.config import parse_bytes
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode, PlanRecord
-from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
+from openwafer.training.store.update_rules import clip_coefficient, total_norm
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
@@ -37,12 +37,15 @@ from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.loop.followed_hooks import FollowedHooks
 from openwafer.training.stream.loop.hooks import LoopHooks, copied, is_in_own_step
+from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.loop.loop_systems import (
     BegunLoop,
+    LoopHome,
     LoopSystems,
     OneOrAll,
-    ToldPlan,
     joined,
+    of_systems,
+    store_folder,
 )
 from openwafer.training.stream.loop.model_checks import (
     check_gradient_hooks,
@@ -109,7 +112,7 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
         chosen = _with_masters(model, chosen)
     ranks = joined(systems, chosen)
     if ranks is not None:
-        chosen = replace(chosen, systems=ranks.size)
+        chosen = of_systems(chosen, ranks.size)
         ranks.begin(model, optimizers)
     home = LoopHome(chosen, folder, keeps_masters=keeps_masters)
     return StreamedLoop(model, optimizers, home, ranks)
@@ -150,20 +153,11 @@ def _with_masters(model: nn.Module, options: StreamOptions) -> StreamOptions:
     return replace(options, mode=Mode.STREAMED)
 
 
-@dataclass(frozen=True)
-class LoopHome:
-    """Where a loop's weights are, and how; see :func:`stream_weights`."""
-
-    options: StreamOptions
-    folder: Path | None
-    keeps_masters: bool = False
-
-
 class StreamedLoop:
     """A model and its optimizers whose weights stream; made by :func:`stream_weights`.
 
     Attributes:
-        rank: of this process, among those that train the model; rank 0 has the weights.
+        rank: of this process, among those that train the model; rank 0 reads the weights.
         num_systems: how many train it.
     """
 
@@ -215,7 +209,7 @@ class StreamedLoop:
             self.close()
         else:
             # The others may never come.
-            self._close()
+            self._close(is_alone=True)
 
     def _run_forward(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -278,56 +272,67 @@ class StreamedLoop:
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._systems is None:
-            self._plan(args, kwargs)
-            return
-        agreement = self._systems.agreement
+            self._begin_here(self._plan(args, kwargs))
+        else:
+            self._begin_on(self._systems, args, kwargs)
+
+    def _begin_here(self, planned: Planned) -> None:
+        if planned.plan.mode is Mode.STREAMED:
+            self._stream(planned)
+        self._planned = planned
+
+    def _begin_on(
+        self, systems: LoopSystems, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        agreement = systems.agreement
         with agreement.reaching("the first forward with gradients"):
             check_unwrapped()
-        if self._systems.is_leader:
-            self._outline = agreement.share(partial(self._lead, args, kwargs)).outline
-        else:
-            self._follow(self._systems, agreement.share())
+        self._options = systems.with_hosts(self._options)
+        planned: Planned | None = None
 
-    def _lead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BegunLoop:
-        self._plan(args, kwargs)
-        assert self._execution is not None
-        assert self._planned is not None
-        told = ToldPlan.of(self._execution.plan, self._execution.executor.watch)
-        return BegunLoop(told, self._planned.outline)
+        def plan() -> BegunLoop:
+            nonlocal planned
+            planned = self._plan(args, kwargs)
+            return BegunLoop.of(planned)
 
-    def _follow(self, systems: LoopSystems, begun: BegunLoop) -> None:
+        begun = agreement.share(plan if systems.is_leader else None)
         self._outline = begun.outline
-        self._followed = FollowedHooks(
-            self._model,
-            self._optimizers,
-            systems,
-            begun.told,
-            self._options,
-            keeps_masters=self._keeps_masters,
-        )
+        systems.deal(begun.owners)
+        with agreement.reaching("the beginning of the stream"):
+            if not systems.is_leader:
+                home = LoopHome(self._options, self._folder, self._keeps_masters)
+                what = self._model, self._optimizers, systems
+                self._followed = FollowedHooks(*what, begun, home)
+        # Who owns records takes them from rank 0 here.
+        agreement.share(None if planned is None else partial(self._begin_here, planned))
 
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         workload = Workload(self._model, [(args, kwargs)], loss_of_call)
         with self._unwrapped():
             updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
             # The loop's lines use a weight whole, and find it in one record.
             options = replace(self._options, by_expert=False)
-            planned = plan_run(workload, updater, options, folder=self._folder)
-        if planned.plan.mode is Mode.STREAMED:
-            check_gradient_hooks(dict(self._model.named_parameters()))
-            replicas = None if self._systems is None else self._systems.replicas
-            execution = assemble(self._model, planned, folder=self._folder, replicas=replicas)
-            assert isinstance(execution, StreamedExecution)
-            hooks = LoopHooks(self._model, execution, self._systems)
-            try:
-                hooks.attach()
-            except OpenwaferError:
-                _give_back(execution, hooks)
-                raise
-            # Not at exit, where the threads end by themselves.
-            weakref.finalize(self, execution.store.abandon).atexit = False
-            self._execution, self._hooks = execution, hooks
-        self._planned = planned
+            return plan_run(workload, updater, options, folder=self._folder)
+
+    def _stream(self, planned: Planned) -> None:
+        """Let the weights stream."""
+        systems = self._systems
+        check_gradient_hooks(dict(self._model.named_parameters()))
+        folder, replicas = self._folder, None
+        if systems is not None:
+            replicas = systems.replicas
+            folder = folder if systems.records is None else store_folder(folder, systems.rank)
+        execution = assemble(self._model, planned, folder=folder, replicas=replicas)
+        assert isinstance(execution, StreamedExecution)
+        hooks = LoopHooks(self._model, execution, systems)
+        try:
+            hooks.attach()
+        except OpenwaferError:
+            _give_back(execution, hooks)
+            raise
+        # Not at exit, where the threads end by themselves.
+        weakref.finalize(self, execution.store.abandon).atexit = False
+        self._execution, self._hooks = execution, hooks
 
     def _on_device(self) -> Iterator[torch.Tensor]:
         """What a resident model and its optimizers hold."""
@@ -394,8 +399,8 @@ class StreamedLoop:
             for name, parameter in self._model.named_parameters():
                 yield name, parameter.detach().clone()
             return
-        self._execution.settle()
-        for name, weight in weights_of(self._execution.store):
+        records = self._settled()
+        for name, weight in weights_of(records):
             yield name, weight.clone()
 
     def masters(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -406,8 +411,13 @@ class StreamedLoop:
         """
         self._check_here("streamed.masters()")
         if self._execution is not None:
-            self._execution.settle()
-            yield from masters_of(self._execution.store)
+            yield from masters_of(self._settled())
+
+    def _settled(self) -> LoopRecords:
+        """The records, between two steps."""
+        assert self._hooks is not None
+        self._hooks.records.settle()
+        return self._hooks.records
 
     def _check_here(self, what: str) -> None:
         if self._followed is not None and self._systems is not None:
@@ -460,10 +470,8 @@ class StreamedLoop:
                 help="call streamed.clip_grad_norm_ once between backward and optimizer.step()",
             )
         ledger.fill_zeros()
-        norms = {
-            name: tensor_norms([gradient], norm_type, dtype=updater.norm_dtype)[0]
-            for name, gradient in self.gradients()
-        }
+        self._execution.end_open_pass()
+        norms = ledger.norms(norm_type)
         order = [name for name, _ in self._model.named_parameters() if name in norms]
         total = total_norm(
             [norms[name] for name in order], norm_type, error_if_nonfinite=error_if_nonfinite
@@ -477,11 +485,23 @@ class StreamedLoop:
         Training may go on as a plain loop, or be streamed anew. Of several systems, rank 0 gets
         them, and the models of the others stay without weights.
         """
-        self._close()
-        if self._systems is not None and not self._systems.agreement.is_broken:
-            self._systems.agreement.reach("streamed.close()")
+        if self._systems is None or self._systems.agreement.is_broken:
+            self._close(is_alone=self._systems is not None)
+            return
+        with ExitStack() as rest:
+            if not self._systems.is_leader:
+                # Rank 0 asks for what is here until it has come.
+                rest.callback(self._close)
+            with self._systems.agreement.reaching("streamed.close()"):
+                if self._systems.is_leader:
+                    self._close()
 
-    def _close(self) -> None:
+    def _close(self, *, is_alone: bool = False) -> None:
+        """Close here.
+
+        Args:
+            is_alone: whether other systems may be lost, which have records perhaps.
+        """
         for handle in self._own_hooks:
             handle.remove()
         execution, self._execution = self._execution, None
@@ -490,9 +510,19 @@ class StreamedLoop:
             if self._followed is not None:
                 self._followed.close()
             if execution is not None and hooks is not None:
-                _give_back(execution, hooks)
+                if is_alone and hooks.records.are_elsewhere:
+                    _leave(execution, hooks)
+                else:
+                    _give_back(execution, hooks)
         finally:
             self._give_forward_back()
+
+
+def _leave(execution: StreamedExecution, hooks: LoopHooks) -> None:
+    """End the stream, of which the weights and states are lost with another system."""
+    with closing(execution.store):
+        execution.close()
+        hooks.detach()
 
 
 def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
@@ -500,7 +530,7 @@ def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
     with closing(execution.store):
         gradients: dict[str, torch.Tensor] = {}
         try:
-            execution.settle()
+            hooks.records.settle()
             gradients |= hooks.ledger.gradients()
         finally:
             execution.close()

@@ -1,7 +1,8 @@
 """The systems of a user's own loop: processes of a launcher that all run the user's program.
 
-Rank 0 has the store, and what its program has in the model, the optimizer and its options is what
-counts. The others compute with the weights that it sends, each on its own batches.
+What the program of rank 0 has in the model, the optimizer and its options is what counts. The
+others compute on their own batches, with the weights that the owners of records send. These are
+rank 0 alone, or all systems, which do what rank 0 asks while they wait for what all do next.
 """
 
 import hashlib
@@ -9,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
+import psutil
 import torch
 from torch import distributed as dist
 from torch import nn
@@ -18,10 +21,12 @@ from torch._C._distributed_c10d import PrefixStore
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.agreement import Agreement
-from openwafer.training.collectives.group import Rank
+from openwafer.training.collectives.group import Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.signals import LEADER
 from openwafer.training.plan_record import PlanRecord
+from openwafer.training.store.layout import RecordLayout
+from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
@@ -31,10 +36,14 @@ from openwafer.training.stream.execute.pass_watch import (
     larger_than_planned,
 )
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
+from openwafer.training.stream.loop.other_shares import OtherShares, require_sendable
+from openwafer.training.stream.loop.owned_share import OwnedShare
 from openwafer.training.stream.loop.stored_tensor import StoredTensor
+from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.loop_link import LoopLink
-from openwafer.training.stream.replicas.ownership import StoreSystems
+from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, StoreSystems
 from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.replicas.run_store import Asking, LendParts, TakeParts
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import StreamOptions
 
@@ -44,8 +53,21 @@ Living: TypeAlias = Sequence[CallKind] | None
 
 
 @dataclass(frozen=True)
+class LoopHome:
+    """Where the weights of a loop, or a system's share of them, are, and how.
+
+    Attributes:
+        options, folder, keeps_masters: see :func:`stream_weights`.
+    """
+
+    options: StreamOptions
+    folder: Path | None
+    keeps_masters: bool = False
+
+
+@dataclass(frozen=True)
 class ToldPlan:
-    """What a system without the store needs to know of a plan.
+    """What a system that does not lead needs to know of a plan.
 
     Attributes:
         plan: of a step.
@@ -60,9 +82,15 @@ class ToldPlan:
 
     @classmethod
     def of(cls, plan: StepPlan, watch: PassWatch) -> Self:
-        """A plan, without what was predicted, which is large, and what its calls are held to."""
-        step = StepPlan(**{each.name: getattr(plan, each.name) for each in fields(StepPlan)})
-        return cls(step, watch.planned, watch.planned_peak_bytes, watch.depends_on_values)
+        """The plan under way, and what its calls are held to."""
+        held_to = watch.planned, watch.planned_peak_bytes, watch.depends_on_values
+        return cls(_without_predictions(plan), *held_to)
+
+    @classmethod
+    def begun(cls, plan: StreamPlan) -> Self:
+        """The first plan."""
+        held_to = plan.dry.kinds, plan.predicted_peak_bytes, plan.dry.depends_on_values
+        return cls(_without_predictions(plan), *held_to)
 
     def follow(self, executor: Executor) -> None:
         """Let an executor go by the plan."""
@@ -70,6 +98,11 @@ class ToldPlan:
         watch = executor.watch
         watch.planned, watch.planned_peak_bytes = self.kinds, self.predicted_peak_bytes
         watch.depends_on_values = self.depends_on_values
+
+
+def _without_predictions(plan: StepPlan) -> StepPlan:
+    """A plan without what was predicted, which is large."""
+    return StepPlan(**{each.name: getattr(plan, each.name) for each in fields(StepPlan)})
 
 
 class _Call(NamedTuple):
@@ -86,10 +119,23 @@ class BegunLoop:
     Attributes:
         told: its plan.
         outline: the plan for people.
+        owners: the system in whose store a record is.
+        shares: what the store of each system holds that has one.
     """
 
     told: ToldPlan
     outline: PlanRecord
+    owners: Mapping[str, int]
+    shares: tuple[StoreShare, ...]
+
+    @classmethod
+    def of(cls, planned: Planned) -> Self:
+        """A loop as it is planned. Raises ``optimizer-unsendable``."""
+        num_stores = len(planned.placements)
+        if num_stores > 1:
+            require_sendable(planned.updater)
+        shares = tuple(map(planned.share, range(num_stores)))
+        return cls(ToldPlan.begun(planned.plan), planned.outline, planned.owners, shares)
 
 
 def joined(systems: OneOrAll | None, options: StreamOptions) -> "LoopSystems | None":
@@ -97,8 +143,7 @@ def joined(systems: OneOrAll | None, options: StreamOptions) -> "LoopSystems | N
 
     Raises:
         OpenwaferError: ``systems-unsaid`` where a launcher started several processes and nobody
-            said what becomes of them; ``systems-missing`` where there is no launcher;
-            ``systems-store`` where other ranks are to have records.
+            said what becomes of them; ``systems-missing`` where there is no launcher.
     """
     launched = _rank_and_size()
     if systems == ALL:
@@ -108,7 +153,6 @@ def joined(systems: OneOrAll | None, options: StreamOptions) -> "LoopSystems | N
                 'systems="all" joins the processes of a launcher, and this one is alone',
                 help="start the program by torchrun, or leave systems out",
             )
-        _check_store(options)
         return _met(options) if launched[1] > 1 else None
     if systems is None and launched is not None and launched[1] > 1:
         rank, size = launched
@@ -122,14 +166,19 @@ def joined(systems: OneOrAll | None, options: StreamOptions) -> "LoopSystems | N
     return None
 
 
-def _check_store(options: StreamOptions) -> None:
-    if options.store_systems is not StoreSystems.FIRST:
-        raise error(
-            "systems-store",
-            f"store_systems is {options.store_systems}, and the lines of a user's own loop reach "
-            "the store of rank 0",
-            help="leave store_systems out, or train by a Session",
-        )
+def of_systems(options: StreamOptions, size: int) -> StreamOptions:
+    """The options of a loop on several systems."""
+    where, reason = StoreSystems(options.store_systems), options.store_reason
+    if where is StoreSystems.ALL:
+        reason = f"store_systems is {where}"
+    elif where is StoreSystems.AUTO:
+        where = StoreSystems.FIRST
+    return replace(options, systems=size, store_systems=where, store_reason=reason)
+
+
+def store_folder(folder: Path | None, rank: int) -> Path | None:
+    """Where the store of a system is that has a share of the records; on one host they differ."""
+    return None if folder is None else folder / f"store-{rank}"
 
 
 def _rank_and_size() -> tuple[int, int] | None:
@@ -165,19 +214,24 @@ class LoopSystems:
         rank, size: this system's index, and how many there are.
         agreement: what they do together.
         replicas: how weights and gradients pass.
+        on_forward: called before all of them begin a forward.
     """
 
     def __init__(self, meeting: Meeting, divisor: int = 1) -> None:
         self.rank, self.size = meeting.rank, meeting.size
+        self._meeting = meeting
+        self.on_forward: Callable[[], None] = lambda: None
         self.agreement = Agreement(meeting, "agreement")
         weights, gradients = meeting.two_way_groups(("weights", "gradients"))
         self.replicas = Replicas(weights, gradients, link=partial(LoopLink, divisor=divisor))
-        self._is_alone = False
+        self._is_alone = self._begins_backward = False
         self._link: LoopLink | None = None
+        self._executor: Executor | None = None
+        self._others: OtherShares | None = None
 
     @property
     def is_leader(self) -> bool:
-        """Whether this system has the store."""
+        """Whether it is this system's lines that count."""
         return self.rank == LEADER
 
     @property
@@ -232,6 +286,66 @@ class LoopSystems:
                 help="build the same model and the same optimizers in all processes",
             )
 
+    # Stores.
+
+    def with_hosts(self, options: StreamOptions) -> StreamOptions:
+        """Options with what the host of each system has; all of them call this."""
+        free = torch.tensor([psutil.virtual_memory().available])
+        found = self.agreement.group.gather(free, "how much memory its host has")
+        if options.store_systems is not StoreSystems.ALL:
+            return options
+        hosts = (HostMemory(rank.host, int(f)) for rank, f in zip(self.ranks, found, strict=True))
+        return replace(options, hosts=tuple(hosts))
+
+    def deal(self, owners: Mapping[str, int]) -> None:
+        """Connect the systems as records pass, if others own some; all of them call this."""
+        if self._are_dealt(owners):
+            (group,) = self._meeting.groups(("records",))
+            asking = Asking(group, self._ask)
+            self.replicas = replace(self.replicas, owners=owners, asking=asking)
+
+    def _are_dealt(self, owners: Mapping[str, int]) -> bool:
+        return any(owner != LEADER for owner in owners.values())
+
+    @property
+    def records(self) -> Group | None:
+        """The systems as records pass; ``None`` where rank 0 has all of them."""
+        return None if self.replicas.asking is None else self.replicas.asking.group
+
+    def others(self, layouts: Mapping[str, RecordLayout]) -> OtherShares | None:
+        """On rank 0, the records that others have, if they have any."""
+        if self.records is not None:
+            owners = {r: rank for r, rank in self.replicas.owners.items() if rank != LEADER}
+            what = self.agreement, self.check_answers
+            self._others = OtherShares(layouts, owners, self.records, *what)
+        return self._others
+
+    def _ask(self, asked: LendParts | TakeParts) -> None:
+        self.check_answers(asked.owner)
+        self.agreement.ask(asked, asked.owner)
+        self.agreement.deliver(asked.owner)
+
+    def check_answers(self, rank: int) -> None:
+        """Check that a system can answer what rank 0 asks: it may wait for that itself in a pass.
+
+        Raises:
+            OpenwaferError: ``systems-in-pass``.
+        """
+        if self._is_in_pass and not (self._is_alone or self._begins_backward):
+            raise error(
+                "systems-in-pass",
+                f"a value is in the parameter store of {self.ranks[rank]}, and is asked for while "
+                "a forward or a backward of all systems runs",
+                help="use it before the forward or behind the backward, or set store_systems to "
+                "first",
+            )
+
+    @property
+    def _is_in_pass(self) -> bool:
+        """Whether a forward or a backward goes on."""
+        executor = self._executor
+        return executor is not None and executor.is_in_pass and not executor.weights.are_hidden
+
     # Passes.
 
     def attach(self, executor: Executor, plan: Callable[[], StepPlan] | None = None) -> None:
@@ -243,10 +357,11 @@ class LoopSystems:
         """
         link, before = executor.link, executor.on_backward
         assert isinstance(link, LoopLink)
-        self._link = link
+        self._link, self._executor = link, executor
         link.is_alone = self._is_alone
 
         def agree(kind: CallKind, args: Any, kwargs: Any, living: Living) -> None:
+            self.on_forward()
             if not self._is_alone:
                 lacking = self._begin_forward(kind, lacks_room=living is not None)
                 call = _Call(kind, args, kwargs, living or ())
@@ -255,12 +370,21 @@ class LoopSystems:
                 executor.watch.admit(kind, args, kwargs, living)
 
         def begin_backward() -> None:
-            with executor.device.host_section():
-                self.agreement.reach("a backward")
+            reaching = self.agreement.reaching("a backward")
+            with executor.device.host_section(), reaching, self._asking():
+                before()
             link.begin_backward()
-            before()
 
         executor.watch.agree, executor.on_backward = agree, begin_backward
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Context at the beginning of a backward, which the others come to."""
+        self._begins_backward = True
+        try:
+            yield
+        finally:
+            self._begins_backward = False
 
     def _begin_forward(self, kind: CallKind, *, lacks_room: bool) -> list[int]:
         """All systems begin a forward; returns those that have no room for it."""
@@ -307,15 +431,40 @@ class LoopSystems:
         """Let the passes of rank 0 be those of all systems, which learn what has a gradient."""
         self.attach(execution.executor, lambda: execution.plan)
         assert self._link is not None
+        self._link.kept_elsewhere = None if self._others is None else self._others.kept
+        self._link.on_summed = lambda: self._tell_names(ledger)
 
-        def tell() -> None:
-            self.agreement.share(lambda: ledger.names)
+    def _tell_names(self, ledger: GradientLedger) -> None:
+        told = self.agreement.collect(None, self._owners)
 
-        self._link.on_summed = tell
+        def names() -> set[str]:
+            if self._others is not None:
+                self._others.note_kept(told)
+                ledger.note(self._others.kept.names)
+            return ledger.names
+
+        self.agreement.share(names)
+
+    def names_of(self, share: OwnedShare | None) -> set[str]:
+        """Parameters that have a gradient now, where a system's own share has those it keeps."""
+        self.agreement.collect(None if share is None else share.kept, self._owners)
+        return self.agreement.share()
+
+    @property
+    def _owners(self) -> list[int]:
+        """Systems with records, but for rank 0."""
+        return sorted({*self.replicas.owners.values()} - {LEADER})
 
     def stepping(self) -> AbstractContextManager[None]:
         """Context of the checks before an optimizer's step, which all systems take or refuse."""
         return self.agreement.reaching("optimizer.step()")
+
+    def step(self, take: Callable[[], None] | None = None) -> None:
+        """Take the step, on rank 0; owners of records stay until nothing more is asked for it."""
+        if self.records is not None:
+            self.agreement.share(take)
+        elif take is not None:
+            take()
 
     def shown(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
         """A gradient that all systems read: of rank 0, in the tensors of the others."""
@@ -337,7 +486,7 @@ def refuse_other_gradient(name: str, gradient: torch.Tensor | None) -> None:
         raise error(
             "systems-gradient-set",
             f"{name}.grad was given another tensor, and the gradients of several systems are in "
-            "the parameter store of rank 0",
+            "their parameter store",
             help="write to the gradient that is there: parameter.grad.copy_(value)",
         )
 
@@ -370,8 +519,9 @@ def _described(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) ->
     }
     names = {id(p): name for name, p in model.named_parameters()}
     for index, optimizer in enumerate(optimizers):
-        held = [names.get(id(p), "?") for g in optimizer.param_groups for p in g["params"]]
-        digest = hashlib.sha256("\n".join(held).encode()).hexdigest()[:8]
+        groups = [[names.get(id(p), "?") for p in g["params"]] for g in optimizer.param_groups]
+        held = [name for group in groups for name in group]
+        digest = hashlib.sha256(repr(groups).encode()).hexdigest()[:8]
         described[f"optimizer {index}"] = (
             f"{type(optimizer).__name__} of {len(held)} parameters ({digest})"
         )

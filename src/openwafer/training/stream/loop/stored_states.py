@@ -15,6 +15,7 @@ from openwafer.training.stream.link.optimizer_states import (
     state_of,
     take_states,
 )
+from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 
 
@@ -63,16 +64,22 @@ class StoredStates(MutableMapping[Any, Any]):
     """Parameters with their states; what is no parameter of the optimizer is kept beside.
 
     Args:
-        execution: has the states in its store.
+        execution: counts updates.
+        records: have the states.
         parameters: those of the optimizer, by name.
     """
 
     def __init__(
-        self, execution: StreamedExecution, parameters: Mapping[str, nn.Parameter]
+        self,
+        execution: StreamedExecution,
+        records: LoopRecords,
+        parameters: Mapping[str, nn.Parameter],
     ) -> None:
         self.is_saving = False
         self.others: dict[Any, Any] = {}
-        self._execution = execution
+        self._record_of = execution.executor.split.record_of
+        self._updater = execution.updater
+        self._records = records
         self._parameters = parameters
         self._name_of = {id(parameter): name for name, parameter in parameters.items()}
         # What somebody holds.
@@ -125,9 +132,8 @@ class StoredStates(MutableMapping[Any, Any]):
     # States.
 
     def _read(self, name: str) -> dict[str, Any]:
-        self._execution.settle()
-        record = self._execution.executor.split.record_of[name]
-        return state_of(self._execution.store, self._execution.updater, record, name)
+        self._records.settle()
+        return state_of(self._records, self._updater, self._record_of[name], name)
 
     def _entries(self, name: str, state: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -167,13 +173,14 @@ class StoredStates(MutableMapping[Any, Any]):
         return self._entries(name, self._read(name))
 
     def _take(self, name: str, state: Mapping[str, Any]) -> None:
-        self._execution.settle()
-        take_states(self._execution.store, self._execution.updater, {name: state})
+        self._records.settle()
+        take_states(self._records, self._updater, {name: state})
+        self._records.note_counts((name,))
 
     def take_all(self, states: Mapping[Any, Any]) -> None:
         """Take the states of all parameters from a mapping; those that it lacks begin anew."""
-        self._execution.settle()
-        counts = self._execution.updater.counts.num_updates
+        self._records.settle()
+        counts = self._updater.counts.num_updates
         found = {name: states.get(parameter, {}) for name, parameter in self._parameters.items()}
         begun = {name: state for name, state in found.items() if state or counts.get(name)}
         for name, key in list(self._backings):
@@ -181,13 +188,14 @@ class StoredStates(MutableMapping[Any, Any]):
             if backing is not None and name in begun:
                 backing.leave()
                 del self._backings[name, key]
-        take_states(self._execution.store, self._execution.updater, begun)
+        take_states(self._records, self._updater, begun)
+        self._records.note_counts(begun)
         self.others = {key: state for key, state in states.items() if id(key) not in self._name_of}
 
     def given(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Names and copies of all states."""
-        self._execution.settle()
-        for name, state in give_states(self._execution.store, self._execution.updater):
+        self._records.settle()
+        for name, state in give_states(self._records, self._updater):
             if name in self._parameters:
                 yield name, state
 

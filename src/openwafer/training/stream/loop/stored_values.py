@@ -11,6 +11,7 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import KEPT_PARTS, Part, flat
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.loop.gradient_ledger import GradientLedger
+from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.loop.memory_alias import Aliases
 from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.stream.records import has_master, write_weight
@@ -24,6 +25,7 @@ class StoredValues:
 
     Args:
         execution: streams the weights.
+        records: have their values.
         parameters: by name.
         ledger: knows the gradients.
 
@@ -34,10 +36,12 @@ class StoredValues:
     def __init__(
         self,
         execution: StreamedExecution,
+        records: LoopRecords,
         parameters: Mapping[str, nn.Parameter],
         ledger: GradientLedger,
     ) -> None:
         self._execution = execution
+        self._records = records
         self._parameters = parameters
         self._ledger = ledger
         self.shown: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, gradient: gradient
@@ -63,7 +67,7 @@ class StoredValues:
         return weights.clone() if alias is None else alias
 
     def _backing(self, what: str, name: str, values: Values) -> Backing:
-        layout = self._execution.store.layouts[self._record_of[name]]
+        layout = self._records.layouts[self._record_of[name]]
         like = layout.place(name, Part.WEIGHTS).spec.empty("meta")
         return Backing(what, like, self._execution.device.torch_device, values)
 
@@ -83,8 +87,8 @@ class StoredValues:
         return self._stored_weights(name) if alias is None else alias
 
     def _stored_weights(self, name: str) -> torch.Tensor:
-        self._execution.flush()
-        with self._execution.link.lent(self._record_of[name], Part.WEIGHTS) as loan:
+        self._records.flush()
+        with self._records.lent_in_pass(self._record_of[name], Part.WEIGHTS) as loan:
             weights = loan.tensor(name, Part.WEIGHTS)
             return weights.to(self._execution.device.torch_device, copy=True)
 
@@ -93,12 +97,12 @@ class StoredValues:
         alias = self._weight_aliases.get(name)
         if alias is not None:
             alias.copy_(value)
-        self._execution.settle()
+        self._records.settle()
         self._execution.executor.weights.num_writes += 1
-        store, record = self._execution.store, self._record_of[name]
-        keeps_master = has_master(store.layouts[record], name)
+        records, record = self._records, self._record_of[name]
+        keeps_master = has_master(records.layouts[record], name)
         changed = KEPT_PARTS if keeps_master else (Part.WEIGHTS,)
-        with store.lent(record, changed) as loan, torch.no_grad():
+        with records.lent(record, changed) as loan, torch.no_grad():
             write_weight(loan, name, value, keeps_master=keeps_master)
 
     def replace_weights(self, name: str, value: torch.Tensor) -> None:

@@ -1,6 +1,6 @@
 """The host side of one rank among several that run a user's own loop.
 
-A loop may call backward several times before a step, and its optimizer's rank keeps the sum. The
+A loop may call backward several times before a step, and the owner of a record keeps the sum. The
 sum over the ranks goes on from what is kept, so gradients are added one after the other, as a loop
 on one device adds them, and not by backward. A pass that no backward follows sums nothing.
 """
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from openwafer.training.stream.link.store_link import StoreLink
+from openwafer.training.stream.replicas.kept_sums import KeptElsewhere, KeptSums
+from openwafer.training.stream.replicas.ownership import FIRST_RANK
 from openwafer.training.stream.replicas.replica_link import ReplicaLink, Replicas
 
 
@@ -23,8 +25,9 @@ class LoopLink(ReplicaLink):
         divisor: of every gradient.
 
     Attributes:
-        is_alone: whether passes from now on are of the rank with the store only.
-        on_summed: called when a backward is over, and its sums are in the store.
+        is_alone: whether passes from now on are of rank 0 only.
+        on_summed: called when a backward is over, and its sums are with their owners.
+        kept_elsewhere: on rank 0, where other ranks have records.
     """
 
     def __init__(
@@ -37,6 +40,10 @@ class LoopLink(ReplicaLink):
     ) -> None:
         super().__init__(replicas, records, own)
         self._divisor = divisor
+        self._rank, self._owners = replicas.rank, replicas.owners
+        asking = replicas.asking
+        self._kept_sums = None if asking is None else KeptSums(asking.group, records)
+        self.kept_elsewhere: KeptElsewhere | None = None
         self.is_alone = False
         self.on_summed: Callable[[], None] = lambda: None
         self._has_backward = False
@@ -56,26 +63,56 @@ class LoopLink(ReplicaLink):
             with torch.no_grad():
                 for gradient in chain.from_iterable(part.values() for part in parts):
                     gradient.div_(self._divisor)
-        kept: Mapping[str, Tensor] = {}
-        if self._own is not None:
-            with self._own.host_section():
-                kept = self._own.take_kept(record)
+        kept = self._take_kept(record)
         super().push_parts(record, [kept, *parts] if kept else parts)
+
+    def _take_kept(self, record: str) -> Mapping[str, Tensor]:
+        """What rank 0 goes on from; an owner sends it there, and has it no more."""
+        own, elsewhere = self._own_with(record), self.kept_elsewhere
+        if own is not None:
+            with own.host_section():
+                kept = own.take_kept(record)
+            if kept and self._rank != FIRST_RANK:
+                assert self._kept_sums is not None
+                self._kept_sums.send(record, kept)
+                return {}
+            return kept
+        names = set() if elsewhere is None else elsewhere.take(record)
+        if not names:
+            return {}
+        assert self._kept_sums is not None
+        return self._kept_sums.receive(record, self._owners[record], names)
+
+    def _records_kept(self) -> list[str]:
+        """Records of which this rank has a sum to begin with, or to send to rank 0."""
+        own, elsewhere = self._own, self.kept_elsewhere
+        return [
+            *([] if own is None else filter(own.kept.has_bytes, own.store.layouts)),
+            *([] if elsewhere is None else elsewhere.records),
+        ]
 
     def end_pass(self) -> None:
         """See :class:`ReplicaLink`."""
         has_sums, self._has_backward = self._has_backward, False
         self._is_joint = self._is_joint and has_sums
-        if has_sums and self._own is not None:
+        if has_sums:
             # Of these the other ranks may have gradients, which are added to what is kept.
-            for record in self._own.store.layouts:
-                if record not in self._pushed and self._own.kept.has_bytes(record):
+            for record in self._records_kept():
+                if record not in self._pushed:
                     self.push_parts(record, ())
         super().end_pass()
         if has_sums:
+            if self._kept_sums is not None:
+                self._kept_sums.finish()
             self.on_summed()
 
     def abandon(self) -> None:
         """See :class:`ReplicaLink`."""
         self._has_backward = False
         super().abandon()
+
+    def close(self) -> None:
+        """See :class:`ReplicaLink`."""
+        if self._kept_sums is not None:
+            self._kept_sums.close()
+        super().close()

@@ -22,7 +22,7 @@ HOST_SHARE: Final = 0.8
 class StoreSystems(StrEnum):
     """Which ranks have records in their stores: all of them, or the first one.
 
-    What `auto` stands for is known to a run alone; a loop of a user's own has `first`.
+    What `auto` stands for is known to a run; in a loop of a user's own it is `first`.
     """
 
     AUTO = "auto"

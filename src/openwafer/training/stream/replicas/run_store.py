@@ -189,11 +189,20 @@ def serve(store: Records, group: Group, asked: LendParts | TakeParts, leader: in
     """
     is_taken = isinstance(asked, TakeParts)
     fresh = asked.parts if is_taken else ()
-    pass_on = group.receive if is_taken else group.send
     with store.lent(asked.record, asked.parts, read_only=not is_taken, fresh=fresh) as loan:
-        under_way = [
-            pass_on(loan.part_bytes_view(part), leader, TAG, f"the {part} of {asked.record!r}")
-            for part in asked.parts
-        ]
-        for one in under_way:
-            one.wait()
+        pass_parts(loan, group, asked, leader)
+
+
+def pass_parts(loan: LentParts, group: Group, asked: LendParts | TakeParts, leader: int) -> None:
+    """Send parts of a record that are lent to the leader, or take them from it.
+
+    Raises:
+        OpenwaferError: ``rank-lost``.
+    """
+    pass_on = group.receive if isinstance(asked, TakeParts) else group.send
+    under_way = [
+        pass_on(loan.part_bytes_view(part), leader, TAG, f"the {part} of {asked.record!r}")
+        for part in asked.parts
+    ]
+    for one in under_way:
+        one.wait()
