@@ -165,7 +165,7 @@ class Systems:
     """
 
     def __init__(self, meeting: Meeting) -> None:
-        self.meeting = meeting
+        self.meeting = meeting = meeting.timed_by_first()
         self.rank, self.size = meeting.rank, meeting.size
         self.signals, self._losses, self.records, self._commits = meeting.groups(GROUPS)
         weights, gradients = meeting.two_way_groups(STREAMS)
@@ -192,7 +192,7 @@ class Systems:
                 "no launcher has said which of the systems this process is",
                 help="start the program by torchrun",
             )
-        return cls(meet_launched(timeout_seconds).timed_by_first())
+        return cls(meet_launched(timeout_seconds))
 
     @property
     def is_leader(self) -> bool:
