@@ -141,7 +141,7 @@ def predict(
     around = streaming_seconds(plan, device)
     by_pass = (plan.calls.forward, around.forward), (plan.calls.backward, around.backward)
     computing = [
-        operators_seconds(calls, device.torch_device, allocation=allocation) + seconds
+        max(operators_seconds(calls, device.torch_device, allocation=allocation) + seconds, 0.0)
         for calls, seconds in by_pass
     ]
     optimizing = optimizer_seconds(plan, updater, traffic.timing, device)
