@@ -51,7 +51,10 @@ def config_of(unbroken: RunConfig, folder: Path, tier: StoreTier) -> RunConfig:
     )
 
 
-@pytest.mark.parametrize(("number", "tier"), [(3, StoreTier.DISK), (8, StoreTier.DRAM)])
+@pytest.mark.parametrize(
+    ("number", "tier"),
+    [(3, StoreTier.DISK), pytest.param(8, StoreTier.DRAM, marks=pytest.mark.slow)],
+)
 def test_a_run_goes_on_bit_for_bit_after_a_power_failure(
     unbroken: RunConfig, tmp_path: Path, number: int, tier: StoreTier
 ) -> None:

@@ -139,10 +139,8 @@ def test_stores_of_other_records_become_a_checkpoint_first(runs: BrokenRuns, ove
     assert (run / "checkpoints" / f"step-{NUM_STEPS:08d}").is_dir()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [Call.WRITE, *(pytest.param(one, marks=pytest.mark.slow) for one in (Call.SYNC, Call.REPLACE))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("call", [Call.WRITE, Call.SYNC, Call.REPLACE])
 def test_a_move_that_fails_anywhere_leaves_the_stores_it_began_with(
     runs: BrokenRuns, call: Call
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_loss_scale_is_taken_off(data: TinyData, tmp_path: Path) -> None:
     assert found[1] == pytest.approx(found[0], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_step_that_overflows_leaves_the_noise_as_it_was(data: TinyData, tmp_path: Path) -> None:
     scaling = LossScaling(initial_scale=1e38, backoff_factor=1e-36)
     config = replace(config_of(data, tmp_path), precision=Precision.FP16, loss_scale=scaling)

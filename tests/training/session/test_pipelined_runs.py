@@ -174,6 +174,7 @@ def test_a_step_that_overflows_is_skipped_by_all_stages(
     assert differing_from_loop(pool.train(config, 4), config) == []
 
 
+@pytest.mark.slow
 def test_micro_batches_count_by_their_targets(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -183,6 +184,7 @@ def test_micro_batches_count_by_their_targets(
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_in_another_mode_and_number_of_systems(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -207,6 +209,7 @@ def resumed_from_first(folder: Path, pool: FollowerPool, size: int, *overrides: 
         return Session(folder, asked, console=quiet(), systems=systems).resume(first)
 
 
+@pytest.mark.slow
 def test_replicas_go_on_as_one_system_and_one_system_as_replicas(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

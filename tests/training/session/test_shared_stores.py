@@ -209,6 +209,7 @@ def test_a_run_that_is_interrupted_leaves_a_checkpoint_for_any_number_of_systems
         assert session.train().checkpoint == config.path / "checkpoints" / "step-00000002"
 
 
+@pytest.mark.slow
 def test_a_reader_takes_the_last_step_of_shared_stores(
     on_disk: RunConfig, pool: FollowerPool
 ) -> None:
@@ -217,6 +218,7 @@ def test_a_reader_takes_the_last_step_of_shared_stores(
     assert Session(run, console=quiet()).evaluate(1) == Session(alone, console=quiet()).evaluate(1)
 
 
+@pytest.mark.slow
 def test_shares_add_up_to_one_store(on_disk: RunConfig, pool: FollowerPool) -> None:
     whole = pool.train(replace(on_disk, name="one", store_systems=StoreSystems.FIRST), 2).folder
     run = pool.train(on_disk, 2).folder
