@@ -20,6 +20,27 @@ def test_the_version_is_that_of_the_package() -> None:
     assert run_command("--version").out == f"openwafer {openwafer.__version__}\n"
 
 
+WAIT_BESIDE = """
+import atexit, sys, threading, time
+from openwafer.cli import main
+atexit.register(print, "the interpreter has ended")
+if sys.argv.pop() == "waits":
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+main()
+"""
+
+
+@pytest.mark.parametrize(("thread", "is_ended"), [("waits", False), ("none", True)])
+@pytest.mark.parametrize(("command", "code"), [("--version", 0), ("--no-such-option", 2)])
+def test_a_command_ends_at_once_where_threads_still_wait(
+    command: str, code: int, thread: str, *, is_ended: bool
+) -> None:
+    words = [sys.executable, "-c", WAIT_BESIDE, command, thread]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("the interpreter has ended" in done.stdout) == is_ended
+
+
 PRINT_ENVIRONMENT = """
 import os, sys
 from openwafer.cli import main

@@ -28,12 +28,12 @@ def main() -> None:
     try:
         run()
     except SystemExit as end:
-        if end.code == EXIT_MISTAKE:
-            _end_at_once_if_others_wait()
+        if end.code is None or isinstance(end.code, int):
+            _end_at_once_if_others_wait(end.code or 0)
         raise
 
 
-def _end_at_once_if_others_wait() -> None:
+def _end_at_once_if_others_wait(code: int) -> None:
     """End the process now where threads still wait, such as for systems that are lost.
 
     One that gets its answer while the interpreter ends would take the process with it: the library
@@ -42,7 +42,7 @@ def _end_at_once_if_others_wait() -> None:
     if any(thread.daemon for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(EXIT_MISTAKE)
+        os._exit(code)
 
 
 def run() -> None:
