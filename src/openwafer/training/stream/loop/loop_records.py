@@ -1,7 +1,7 @@
 """The records of a loop, in one store or in those of several systems, as its lines reach them."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -40,14 +40,9 @@ class LoopRecords:
 
     # Values.
 
-    @contextmanager
     def lent(
-        self,
-        record: str,
-        parts: Collection[Part],
-        *,
-        read_only: bool = False,
-    ) -> Iterator[Arrays]:
+        self, record: str, parts: Collection[Part], *, read_only: bool = False
+    ) -> AbstractContextManager[Arrays]:
         """Context in which parts of a record can be read, between two steps.
 
         Args:
@@ -57,11 +52,8 @@ class LoopRecords:
         """
         elsewhere = self._elsewhere(record)
         if elsewhere is None:
-            with self._execution.store.lent(record, parts, read_only=read_only) as loan:
-                yield loan
-        else:
-            with elsewhere.lent(record, changes=not read_only) as arrays:
-                yield arrays
+            return self._execution.store.lent(record, parts, read_only=read_only)
+        return elsewhere.lent(record, changes=not read_only)
 
     def lent_in_pass(
         self, record: str, part: Part, *, changes: bool = False
