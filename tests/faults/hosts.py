@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+import pytest
+
 from openwafer.training.collectives.joining import MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +54,11 @@ class Disk:
 
     folder: Path
     place: Path
+
+
+NEEDS_HOSTS = pytest.mark.skipif(
+    not may_make_hosts(), reason="making hosts takes the rights of root"
+)
 
 
 @dataclass(frozen=True)

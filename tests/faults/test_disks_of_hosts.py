@@ -16,11 +16,11 @@ from openwafer.training.session import RunConfig, TrainResult
 from openwafer.training.session.config import CheckpointConfig
 from openwafer.training.store import list_checkpoints
 from tests.faults.hosts import (
+    NEEDS_HOSTS,
     NOTHING,
     Disk,
     Host,
     hosts,
-    may_make_hosts,
     said,
     systems_on,
     wait_until,
@@ -30,7 +30,7 @@ from tests.training.session.tiny_runs import differing, saved_arrays, train_quie
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not may_make_hosts(), reason="making hosts takes the rights of root"),
+    NEEDS_HOSTS,
 ]
 MOST_HOSTS = 3
 NUM_STEPS = 30

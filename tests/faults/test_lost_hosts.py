@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import RunConfig
-from tests.faults.hosts import Host, hosts, may_make_hosts, said, systems_on, wait_until
+from tests.faults.hosts import NEEDS_HOSTS, Host, hosts, said, systems_on, wait_until
 from tests.faults.runs_of_systems import differing_from_alone, written_config
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not may_make_hosts(), reason="making hosts takes the rights of root"),
+    NEEDS_HOSTS,
 ]
 SIZE = 4
 NUM_STEPS = 60

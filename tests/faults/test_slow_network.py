@@ -16,7 +16,7 @@ from openwafer.training.session import RunConfig
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.stream.replicas.ownership import StoreSystems
-from tests.faults.hosts import hosts, may_make_hosts, systems_on
+from tests.faults.hosts import NEEDS_HOSTS, hosts, systems_on
 from tests.training.session.tiny_runs import make_tiny_data, tiny_config
 
 MODEL = GptConfig(hidden_size=128, num_layers=4, num_heads=2, mlp_size=512, context_length=16)
@@ -44,7 +44,7 @@ def run_over(num_hosts: int, rate: str, folder: Path, **changes: Any) -> RunConf
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not may_make_hosts(), reason="making hosts takes the rights of root")
+@NEEDS_HOSTS
 @pytest.mark.parametrize("where", [StoreSystems.ALL, StoreSystems.FIRST])
 @pytest.mark.parametrize("num_hosts", [2, 3])
 def test_a_step_over_a_slow_network_takes_the_time_of_its_bytes(
@@ -59,7 +59,7 @@ def test_a_step_over_a_slow_network_takes_the_time_of_its_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not may_make_hosts(), reason="making hosts takes the rights of root")
+@NEEDS_HOSTS
 def test_the_plan_of_stages_knows_how_slow_their_network_is(tmp_path: Path) -> None:
     streaming = StreamingConfig(device="cpu", mode=Mode.PIPELINED)
     run = run_over(2, "10mbit", tmp_path, streaming=streaming).path
