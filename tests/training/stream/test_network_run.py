@@ -6,7 +6,7 @@ import pytest
 
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import StepBytes
-from openwafer.training.stream.plan.events.network_run import Passing, PassSeconds, pass_seconds
+from openwafer.training.stream.plan.events.network_run import JoinedPass, Passing, pass_seconds
 from openwafer.training.stream.plan.traffic import StepTraffic
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.test_step_time import IDLE, NAMES, PAGE, make_plan
@@ -24,7 +24,7 @@ def passes(
     rates: NetworkRates = RATES,
     owners: dict[str, int] = FIRST,
     computing: tuple[float, float] = IDLE,
-) -> tuple[PassSeconds, PassSeconds]:
+) -> tuple[JoinedPass, JoinedPass]:
     plan = make_plan(UpdateTiming.ON_PUSH)
     return pass_seconds(plan, traffic, Passing(rates, 2, owners), computing)
 

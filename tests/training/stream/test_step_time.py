@@ -12,7 +12,7 @@ from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.disk_rates import DiskRates
 from openwafer.training.stream.plan.dry_run import DryRun
-from openwafer.training.stream.plan.events.network_run import PassSeconds
+from openwafer.training.stream.plan.events.network_run import JoinedPass
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
@@ -81,19 +81,19 @@ def predicted(read_bytes: int, disk: DiskRates | None) -> StepTime | None:
     return time_of(make_plan(UpdateTiming.ON_PUSH), moved, IDLE, IDLE, CpuDevice(), Rates(disk))
 
 
-def over_links(*passes: PassSeconds) -> StepTime | None:
+def over_links(*passes: JoinedPass) -> StepTime | None:
     """The time of passes whose operators take 1 and 4 s."""
     moved, rates = StepTraffic(NOTHING, NOTHING, UpdateTiming.ON_PUSH), Rates(network=passes)
     return time_of(make_plan(UpdateTiming.ON_PUSH), moved, (1.0, 4.0), IDLE, CpuDevice(), rates)
 
 
 def test_a_pass_takes_what_links_take_that_are_busier_than_the_device() -> None:
-    found = over_links(PassSeconds(2.5, 0.0, computing=2.5), PassSeconds(3.0, 0.0, computing=4.0))
+    found = over_links(JoinedPass(2.5, 0.0, computing=2.5), JoinedPass(3.0, 0.0, computing=4.0))
     assert found == StepTime(2.5 + 4.0, Limit.NETWORK)
 
 
 def test_a_pass_takes_longer_where_links_and_device_wait_for_each_other() -> None:
-    found = over_links(PassSeconds(0.5, 0.0, computing=1.2), PassSeconds(3.0, 0.0, computing=5.0))
+    found = over_links(JoinedPass(0.5, 0.0, computing=1.2), JoinedPass(3.0, 0.0, computing=5.0))
     assert found == StepTime(1.2 + 5.0, Limit.COMPUTE)
 
 

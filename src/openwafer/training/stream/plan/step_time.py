@@ -19,8 +19,8 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
 from openwafer.training.stream.plan.dry_update import update_calls
 from openwafer.training.stream.plan.events.network_run import (
+    JoinedPass,
     Passing,
-    PassSeconds,
     pass_seconds,
 )
 from openwafer.training.stream.plan.machine import measure_link, measure_rates, operators_seconds
@@ -115,7 +115,7 @@ class Rates:
     """Of the disk, and passes over a network; ``None`` is not there, or not known."""
 
     disk: DiskRates | None = None
-    network: Sequence[PassSeconds] | None = None
+    network: Sequence[JoinedPass] | None = None
 
 
 def predict(

@@ -316,11 +316,9 @@ class _Step:
     def _send_sums(self, system: int, leaving: Store) -> Process:
         is_last = system == self._systems[-1]
         for record in self._pushes:
-            to, inbox = system + 1, self._summed
-            if is_last:
-                to = self._step.owner_of(record)
-            else:
-                inbox = self._running[to]
+            to = self._step.owner_of(record) if is_last else system + 1
+            inbox = self._summed if is_last else self._running[to]
+            if not is_last:
                 yield self._is_asked_for[record][to]
             if to != system:
                 yield self._clock.timeout(self._rates.hop_seconds + self._rates.turn_seconds)

@@ -41,7 +41,7 @@ class Passing:
     owners: Mapping[str, int]
 
 
-class PassSeconds(NamedTuple):
+class JoinedPass(NamedTuple):
     """What a pass takes by the events of its schedule.
 
     Attributes:
@@ -57,7 +57,7 @@ class PassSeconds(NamedTuple):
 
 def pass_seconds(
     plan: StreamPlan, traffic: StepTraffic, passing: Passing, computing: Sequence[float]
-) -> tuple[PassSeconds, PassSeconds]:
+) -> tuple[JoinedPass, JoinedPass]:
     """Seconds of the forward and of the backward pass of a step on several systems.
 
     Args:
@@ -80,7 +80,7 @@ def pass_seconds(
         # What no schedule foresees passes beside it.
         more = (moved.fetch - _bytes_of(scheduled, Kind.FETCH)) / weights
         more += (moved.push - _bytes_of(scheduled, Kind.PUSH)) / gradients
-        found.append(PassSeconds(of_links + more, rows, of_both + more))
+        found.append(JoinedPass(of_links + more, rows, of_both + more))
     return found[0], found[1]
 
 
