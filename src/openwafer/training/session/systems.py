@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import psutil
 import torch
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -35,7 +34,7 @@ from openwafer.training.session.run_state import StoreSet
 from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.link.updates import UpdateCounts
-from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare
+from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
 from openwafer.training.stream.replicas.run_store import Asking
 from openwafer.training.stream.step_plan import StepPlan
@@ -284,15 +283,10 @@ class Systems:
         network = measure_network(passing.weights, passing.gradients, self._losses)
         chunk_bytes = chunk_bytes_at(network.weights)
         self.replicas = replace(self.replicas, chunk_bytes=chunk_bytes)
-        own = torch.tensor([psutil.virtual_memory().available])
-        free = self._losses.gather(own, "how much memory its host has")
+        hosts = hosts_of(self._losses)
         if self._leading is not None:
             self._leading.go_on()
-        hosts = [
-            HostMemory(rank.host, int(bytes_of.item()))
-            for rank, bytes_of in zip(self.ranks, free, strict=True)
-        ]
-        return MeasuredSystems(network, tuple(hosts))
+        return MeasuredSystems(network, hosts)
 
     def begin(self, run: object) -> None:
         """Tell the others of a run."""

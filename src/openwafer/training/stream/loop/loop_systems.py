@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
-import psutil
 import torch
 from torch import distributed as dist
 from torch import nn
@@ -41,7 +40,7 @@ from openwafer.training.stream.loop.owned_share import OwnedShare
 from openwafer.training.stream.loop.stored_tensor import StoredTensor
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.loop_link import LoopLink
-from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, StoreSystems
+from openwafer.training.stream.replicas.ownership import StoreShare, StoreSystems, hosts_of
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.replicas.run_store import Asking, LendParts, TakeParts
 from openwafer.training.stream.step_plan import StepPlan
@@ -290,12 +289,10 @@ class LoopSystems:
 
     def with_hosts(self, options: StreamOptions) -> StreamOptions:
         """Options with what the host of each system has; all of them call this."""
-        free = torch.tensor([psutil.virtual_memory().available])
-        found = self.agreement.group.gather(free, "how much memory its host has")
-        if options.store_systems is not StoreSystems.ALL:
-            return options
-        hosts = (HostMemory(rank.host, int(f)) for rank, f in zip(self.ranks, found, strict=True))
-        return replace(options, hosts=tuple(hosts))
+        hosts = hosts_of(self.agreement.group)
+        return (
+            replace(options, hosts=hosts) if options.store_systems is StoreSystems.ALL else options
+        )
 
     def deal(self, owners: Mapping[str, int]) -> None:
         """Connect the systems as records pass, if others own some; all of them call this."""

@@ -7,8 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import psutil
+import torch
 import xxhash
 
+from openwafer.training.collectives.group import Group
 from openwafer.training.store.catalog import Placement
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.store.options import StoreOptions
@@ -93,6 +96,14 @@ class HostMemory:
 
     name: str
     free_bytes: int
+
+
+def hosts_of(group: Group) -> tuple[HostMemory, ...]:
+    """What the hosts of all ranks have, in their order; all of them call this."""
+    own = torch.tensor([psutil.virtual_memory().available])
+    free = group.gather(own, "how much memory its host has")
+    pairs = zip(group.ranks, free, strict=True)
+    return tuple(HostMemory(rank.host, int(found.item())) for rank, found in pairs)
 
 
 def bytes_of_hosts(hosts: Iterable[HostMemory], most_bytes: int | None) -> dict[str, int]:
