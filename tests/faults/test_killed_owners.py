@@ -53,7 +53,7 @@ MOMENTS = {
 ITSELF = f"rank {KILLED} on host '{socket.gethostname()}'"
 TOLD = (
     r"error\[rank-lost\]: rank {rank} on host '\S+' waited [0-9.]+ s for "
-    r"(rank \d on host '\S+'|the other ranks|the ranks that it sends to) to (send|take) \w+"
+    r"(rank \d on host '\S+'|the ranks that it sends to) to (send|take) \w+"
 )
 
 

@@ -103,6 +103,19 @@ def test_a_rank_that_is_lost_mid_relay_is_named(here: int, what: str) -> None:
     assert what in told
 
 
+def test_a_rank_that_is_lost_before_it_gives_its_own_is_named() -> None:
+    def run(group: Group) -> str:
+        if group.rank == 1:
+            return ""
+        with pytest.raises(OpenwaferError) as told:
+            group.gather(torch.tensor([group.rank]), "its losses")
+        return str(told.value)
+
+    first, _, last = on_ranks(3, run)
+    assert "for rank 1 on host 'host-1' to send its losses" in first
+    assert "for rank 1 on host 'host-1' to send its losses" in last
+
+
 def test_a_relay_waits_no_longer_than_the_limit() -> None:
     assert "Timed out waiting" in lost_mid_relay(3, 2, timeout=0.5)
 

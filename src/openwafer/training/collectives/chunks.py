@@ -37,15 +37,19 @@ def chunks_of(tensor: Tensor, chunk_bytes: int) -> Sequence[Tensor]:
 def receive_chunks(
     group: Group, chunks: Sequence[Tensor], source: int, tag: int, what: str
 ) -> Iterator[Tensor]:
-    """Ask for all chunks of a tensor at once; each is given when it has come.
+    """Ask for all chunks of a tensor at once, here and now; each is given when it has come.
 
     Raises:
         OpenwaferError: ``rank-lost``.
     """
     coming = [group.receive(one, source, tag, what) for one in chunks]
-    for chunk, pending in zip(chunks, coming, strict=True):
-        pending.wait()
-        yield chunk
+
+    def given() -> Iterator[Tensor]:
+        for chunk, pending in zip(chunks, coming, strict=True):
+            pending.wait()
+            yield chunk
+
+    return given()
 
 
 def wait_for(messages: list[Pending]) -> None:

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from threading import Lock
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
 from openwafer.diagnostics import error
+
+GATHER_TAG: Final = (1 << 31) - 1
+"""Of no other message."""
 
 
 @dataclass(frozen=True)
@@ -162,12 +166,14 @@ class Group:
         Raises:
             OpenwaferError: ``rank-lost``.
         """
-        self.traffic.add(tensor.nbytes * (self.size - 1))
         gathered = [torch.empty_like(tensor) for _ in self.ranks]
-        waiting = self._waiting("the other ranks", f"to send {what}")
-        with waiting.naming_the_lost():
-            work = self._processes.allgather(gathered, tensor)
-            Pending(work, [tensor, *gathered], waiting, self.traffic).wait()
+        gathered[self.rank].copy_(tensor)
+        # By messages of their own, of which each knows the rank that it waits for.
+        others = [other for other in range(self.size) if other != self.rank]
+        sent = [self.send(tensor, other, GATHER_TAG, what) for other in others]
+        coming = [self.receive(gathered[other], other, GATHER_TAG, what) for other in others]
+        for message in (*coming, *sent):
+            message.wait()
         return gathered
 
     def _waiting(self, other: str, what: str) -> "Waiting":

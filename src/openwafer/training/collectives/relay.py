@@ -49,8 +49,8 @@ class Relay:
         owner: the rank that has the tensor.
         tensor: contiguous, in host memory, as long on all ranks; in use until :meth:`wait` returns.
         named: see :class:`Named`.
-        agree: returns when the owner is known to send this tensor, or raises; called first, in the
-            relay's thread, so that no message is asked for that will not come.
+        agree: returns when the owner is known to send this tensor, or raises; called in the relay's
+            thread, when the chunks have been asked for: a link would be idle until they were.
         chunk_bytes: what a message carries at most.
     """
 
@@ -72,11 +72,12 @@ class Relay:
         run_beside(self._pass_on, "relay", self._end)
 
     def _pass_on(self) -> None:
+        arriving = self._arriving()
         self._agree()
         after = (self._group.rank + 1) % self._group.size
         sent = [
             self._group.send(chunk, after, self._tag, self._what)
-            for chunk in self._arriving()
+            for chunk in arriving
             if after != self._owner
         ]
         wait_for(sent)

@@ -55,6 +55,7 @@ class SumWire:
         self._num_flags = max(map(len, records.values()), default=0)
         self._sent: list[Pending] = []
         self._sent_before: list[Pending] = []
+        self._coming: tuple[Tensor, Pending] | None = None
 
     def announce(self, coming: Announced | None) -> None:
         """Send what comes next, or that nothing does.
@@ -72,16 +73,25 @@ class SumWire:
         self._sent.append(self._group.send(header, self._other, self._announcements, what))
 
     def announced(self) -> Announced | None:
-        """Wait for what comes next; nothing does if it is ``None``."""
-        header = torch.empty(1 + self._num_flags, dtype=torch.int64)
-        what = "the next gradients"
-        self._group.receive(header, self._other, self._announcements, what).wait()
+        """Wait for what comes next; nothing does if it is ``None``.
+
+        What comes after it is asked for here: it follows the chunks without a turn between.
+        """
+        header, coming = self._coming or self._ask()
+        coming.wait()
         number, *flags = header.tolist()
         if number == END:
+            self._coming = None
             return None
+        self._coming = self._ask()
         record = self._names[number]
         names = zip(self._records[record], flags, strict=False)
         return Announced(record, tuple(name for name, comes in names if comes))
+
+    def _ask(self) -> tuple[Tensor, Pending]:
+        header = torch.empty(1 + self._num_flags, dtype=torch.int64)
+        what = "the next gradients"
+        return header, self._group.receive(header, self._other, self._announcements, what)
 
     def send(self, chunk: Tensor, what: str) -> None:
         """Begin to send one of a tensor's chunks, which nobody changes from here on."""
