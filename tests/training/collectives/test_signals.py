@@ -45,3 +45,16 @@ def test_a_leader_that_says_nothing_is_lost() -> None:
 
     with pytest.raises(OpenwaferError, match=r"1\.. s for rank 0 on host 'host-0' to send what"):
         on_ranks(2, run, LIMIT_SECONDS)
+
+
+def test_a_rank_that_is_gone_between_steps_is_named() -> None:
+    def run(group: Group) -> str:
+        if group.rank != LEADER:
+            return ""
+        leading = Leading(group)
+        with pytest.raises(OpenwaferError) as told:
+            leading.tell(Signal.STEP)
+        leading.end()
+        return str(told.value)
+
+    assert "for rank 1 on host 'host-1' to take the signal STEP" in on_ranks(2, run)[LEADER]

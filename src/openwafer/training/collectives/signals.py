@@ -16,6 +16,7 @@ from openwafer.training.collectives.group import Group
 
 LEADER: Final = 0
 TICK_SECONDS: Final = 5.0
+SIGNAL_TAG: Final = 0
 
 
 class Signal(IntEnum):
@@ -73,12 +74,15 @@ class Leading:
             self.tell(Signal.END)
 
     def _send(self, signal: Signal, content: bytes) -> None:
-        what = f"the signal {signal.name}"
-        header = torch.tensor([signal, len(content)])
-        self._group.broadcast(header, LEADER, what).wait()
+        parts = [torch.tensor([signal, len(content)])]
         if content:
-            body = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            self._group.broadcast(body, LEADER, what).wait()
+            parts.append(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        others = [rank for rank in range(self._group.size) if rank != LEADER]
+        what = f"the signal {signal.name}"
+        # By messages of their own, of which each knows the rank that it goes to.
+        sent = [self._group.send(part, to, SIGNAL_TAG, what) for part in parts for to in others]
+        for message in sent:
+            message.wait()
 
     def _tick(self) -> None:
         with self._changed:
@@ -104,12 +108,12 @@ def heard(group: Group) -> tuple[Signal, object]:
     """
     while True:
         header = torch.empty(2, dtype=torch.int64)
-        group.broadcast(header, LEADER, "what to do next").wait()
+        group.receive(header, LEADER, SIGNAL_TAG, "what to do next").wait()
         number, num_bytes = header.tolist()
         if number != Signal.WAIT:
             break
     body = torch.empty(num_bytes, dtype=torch.uint8)
-    group.broadcast(body, LEADER, f"the signal {Signal(number).name}").wait()
+    group.receive(body, LEADER, SIGNAL_TAG, f"the signal {Signal(number).name}").wait()
     return Signal(number), pickle.loads(body.numpy().tobytes())
 
 
