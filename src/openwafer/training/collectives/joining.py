@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import Group, Rank
+from openwafer.training.collectives.leaving import leave_at_exit
 
 RANK: Final = "RANK"
 WORLD_SIZE: Final = "WORLD_SIZE"
@@ -58,6 +59,7 @@ class Meeting:
             store = PrefixStore(name, self.store)
             index = members.index(self.rank)
             processes = dist.ProcessGroupGloo(store, index, len(members), limit)
+            leave_at_exit(processes)
             as_group = cast("dist.ProcessGroup", processes)
             joined.append(Group(as_group, ranks, self.timeout_seconds))
         return joined
