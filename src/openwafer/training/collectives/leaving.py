@@ -11,10 +11,10 @@ from weakref import WeakSet
 
 from torch import distributed as dist
 
-_LEFT_AT_EXIT: WeakSet[dist.Backend] = WeakSet()
+_LEFT_AT_EXIT: WeakSet[dist.ProcessGroupGloo] = WeakSet()
 
 
-def leave_at_exit(connections: dist.Backend) -> None:
+def leave_at_exit(connections: dist.ProcessGroupGloo) -> None:
     """Do not destroy connections that are still there when the interpreter ends."""
     _LEFT_AT_EXIT.add(connections)
 

@@ -1,8 +1,8 @@
 """How fast weights and gradients pass between the ranks of a run, measured with made-up ones."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Final
@@ -20,6 +20,8 @@ OWNER: Final = 0
 FIRST_BYTES: Final = 1 << 18
 MAX_BYTES: Final = 1 << 28
 LEAST_SECONDS: Final = 0.25
+LEAST_BYTES: Final = 1 << 21
+"""Many of the shortest chunks, so that what they take to begin is little of it."""
 MUCH_BYTES: Final = 1 << 26
 
 
@@ -30,7 +32,8 @@ class NetworkRates:
     Attributes:
         weights: bytes a second of broadcasts.
         gradients: bytes a second of sums in the order of the ranks.
-        turn_seconds: from one sum to the next, in which a rank asks for it, and none passes.
+        turn_seconds: from one sum to the next, in which a rank asks for it, and none passes; what
+            goes the same way as its word delays this.
     """
 
     weights: float
@@ -40,14 +43,21 @@ class NetworkRates:
 
 @dataclass(frozen=True)
 class _Trial:
-    """So many made-up bytes, and how long they took."""
+    """So many made-up bytes, and how long they took.
+
+    Attributes:
+        num_bytes: of all records.
+        ahead_bytes: chunks that passed over the links before the last one, which was idle.
+        seconds: until the last rank had ended.
+    """
 
     num_bytes: int
+    ahead_bytes: int
     seconds: float
 
     @property
     def rate(self) -> float:
-        return self.num_bytes / self.seconds
+        return (self.num_bytes + self.ahead_bytes) / self.seconds
 
 
 def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRates:
@@ -77,44 +87,49 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
             pass
         sums.close()
 
-    sent, summed = _long_trial(broadcast, clock), _long_trial(sum_all, clock)
+    sent = _long_trial(broadcast, clock, weights.size - 1, median)
+    # What goes forth delays the words of what comes back, now and then: that is a turn, no rate.
+    summed = _long_trial(sum_all, clock, gradients.size, min)
     all_in_turn = partial(sum_all, summed.num_bytes, chunk_bytes_at(summed.rate), RECORDS)
-    in_turn = _usual(_trial(all_in_turn, clock, summed.num_bytes), all_in_turn, clock)
-    turn_seconds = max(in_turn.seconds - summed.seconds, 0.0) / (len(RECORDS) - 1)
+    in_turn = median(_seconds(all_in_turn, clock) for _ in range(3))
+    turn_seconds = max(in_turn - summed.seconds, 0.0) / (len(RECORDS) - 1)
     return NetworkRates(sent.rate, summed.rate, turn_seconds)
 
 
-def _long_trial(attempt: Callable[[int, int], None], clock: Group) -> _Trial:
-    """Of as many bytes as take long enough to be measured.
+def _long_trial(
+    attempt: Callable[[int, int], None],
+    clock: Group,
+    num_links: int,
+    choose: Callable[[Iterable[float]], float],
+) -> _Trial:
+    """Of as many bytes as take long enough to be measured, over links one after the other.
 
-    Chunks are as long as those of a pass at the rate that is known by then.
+    Chunks are as long as those of a pass at the rate that is known by then. What else the machines
+    do makes some trials longer, so one of three is chosen; a network that carries so much in a
+    trial is rarely waited for, and is not tried again.
     """
     num_bytes, rate = FIRST_BYTES, 0.0
     attempt(num_bytes, chunk_bytes_at(rate))
     while True:
-        found = _trial(partial(attempt, num_bytes, chunk_bytes_at(rate)), clock, num_bytes)
-        if found.seconds >= LEAST_SECONDS or num_bytes >= MAX_BYTES:
-            return _usual(found, partial(attempt, num_bytes, chunk_bytes_at(rate)), clock)
+        chunk_bytes = chunk_bytes_at(rate)
+        again = partial(attempt, num_bytes, chunk_bytes)
+        ahead_bytes = (num_links - 1) * chunk_bytes
+        found = _Trial(num_bytes, ahead_bytes, _seconds(again, clock))
+        is_long = found.seconds >= LEAST_SECONDS and num_bytes >= LEAST_BYTES
+        if is_long or num_bytes >= MAX_BYTES:
+            break
         num_bytes, rate = 2 * num_bytes, found.rate
-
-
-def _usual(found: _Trial, attempt: Callable[[], None], clock: Group) -> _Trial:
-    """The median of a trial and two like it: what else the machines do makes some of them longer.
-
-    A network that carries so much in a trial is rarely waited for, and is not tried again.
-    """
-    if found.num_bytes > MUCH_BYTES:
+    if num_bytes > MUCH_BYTES:
         return found
-    trials = found, *(_trial(attempt, clock, found.num_bytes) for _ in range(2))
-    return _Trial(found.num_bytes, median(trial.seconds for trial in trials))
+    seconds = (found.seconds, *(_seconds(again, clock) for _ in range(2)))
+    return replace(found, seconds=choose(seconds))
 
 
-def _trial(attempt: Callable[[], None], clock: Group, num_bytes: int) -> _Trial:
+def _seconds(attempt: Callable[[], None], clock: Group) -> float:
     """Until the last rank has ended."""
     clock.gather(torch.zeros(1), "the beginning of a measurement")
     start = time.perf_counter()
     attempt()
     clock.gather(torch.zeros(1), "the end of a measurement")
     seconds = torch.tensor([time.perf_counter() - start])
-    longest = torch.stack(clock.gather(seconds, "its measurement")).max().item()
-    return _Trial(num_bytes, longest)
+    return torch.stack(clock.gather(seconds, "its measurement")).max().item()

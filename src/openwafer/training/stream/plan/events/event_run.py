@@ -49,7 +49,8 @@ class ModelledRates:
         store: bytes of weights a second that the store hands out.
         adding: bytes of gradients a second that a system adds to a running sum.
         chunk_bytes: of a running sum, or of weights, that pass at once.
-        turn_seconds: from a system's word that it takes a sum until this leaves, beside a hop.
+        turn_seconds: from a system's word that it takes a record, or a sum, until this leaves,
+            beside a hop: what goes the same way delays it.
         network_copies: whether nodes of the network copy weights, so that they leave the store
             once; else each system passes them on to the next.
     """
@@ -252,7 +253,7 @@ class _Step:
 
     def _ask(self, position: int, system: int) -> Process:
         if not self._rates.network_copies:
-            yield self._clock.timeout(self._rates.hop_seconds)
+            yield self._clock.timeout(self._rates.hop_seconds + self._rates.turn_seconds)
         self._is_wanted[position][system].succeed()
 
     def _broadcast_all(self, system: int, owner: int) -> Process:
