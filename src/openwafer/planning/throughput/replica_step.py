@@ -15,7 +15,7 @@ from math import ceil, inf
 import numpy as np
 
 from openwafer.planning.throughput.joined import Joined
-from openwafer.planning.throughput.weight_passes import LayerPass, Systems, Times
+from openwafer.planning.throughput.weight_passes import LayerPass, Systems, Times, way_from
 
 
 class Part(StrEnum):
@@ -173,7 +173,8 @@ class _Loads:
         for layer in layers:
             others = np.arange(size) != layer.owner
             seconds = layer.fetched_bytes / joined.link
-            self.out[~others if joined.network_copies else np.roll(others, -1)] += seconds
+            sending = [layer.owner] if joined.network_copies else way_from(layer.owner, size)[:-1]
+            self.out[sending] += seconds
             self.come[others] += seconds
         passing = systems.end - systems.begin
         self.share = min(float(self.out.max()) / passing, 1.0) if passing > 0 else 0.0

@@ -123,7 +123,7 @@ class Systems:
             # Nodes copy what has come to them.
             way = joined.depth * joined.hop_seconds + (joined.depth - 1) * chunk
             return np.full(size, end + way)
-        order, hop = (flow.owner + np.arange(size)) % size, joined.hop_seconds
+        order, hop = way_from(flow.owner, size), joined.hop_seconds
         lags = np.arange(size - 1) * (hop + chunk)
         sent = np.maximum(end, flow.wanted[order[1:]] + hop - lags + flow.seconds)
         sent = np.maximum.accumulate(sent)
@@ -132,6 +132,12 @@ class Systems:
         ready[order[0]] = sent[0]
         ready[order[1:-1]] = np.maximum(ready[order[1:-1]], sent[1:] + lags[1:])
         return ready
+
+
+def way_from(owner: int, num_systems: int) -> NDArray[np.int64]:
+    """Systems in the order in which a record passes from each to the next: theirs, behind the owner."""
+    others = np.delete(np.arange(num_systems), owner)
+    return np.concatenate([[owner], others])
 
 
 @dataclass(frozen=True)

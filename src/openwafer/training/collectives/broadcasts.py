@@ -101,13 +101,12 @@ class Broadcasts:
 
     def _send_out(self, record: str, weights: Tensor, label: _Label) -> Pending | Relay:
         owner, what = self._owners[record], f"the weights of {record!r}"
-        way = self._way_of(owner)
         if weights.nbytes <= SMALL_BYTES:
-            return way.broadcast(weights, owner, what)
+            return self._way_of(owner).broadcast(weights, owner, what)
         order, number, _ = label.expected
         named = Named((order * len(self._records) + number) % TAGS, what)
         agree = partial(self._agree, record, label)
-        return Relay(way, owner, weights, named, agree, self._chunk_bytes)
+        return Relay(self._group, owner, weights, named, agree, self._chunk_bytes)
 
     def _way_of(self, owner: int) -> Group:
         """Of two ranks each sends to the other one; of more, nobody to whom sends to it."""

@@ -1,9 +1,11 @@
 """A tensor on its way from one rank to all others, from each to the next, chunk by chunk.
 
-Ranks stand in a ring, and the way begins at any of them: the owner sends to the rank behind it, and
-so on, until the one before the owner has it. A link carries each byte once, and while one chunk
-passes over it, those behind pass over the links before. So the last rank has all of the tensor
-after the time of its bytes on one link, and that of one chunk for each rank between.
+The owner sends to the first rank, and so on in the order of ranks, without the owner. A link
+carries each byte once, and while one chunk passes over it, those behind pass over the links before.
+So the last rank has all of the tensor after the time of its bytes on one link, and that of one
+chunk for each rank between. The tensors of all owners go the same way: a rank that is far down the
+way is late for each by the same time, and waits once in a pass. Ways that began behind their owners
+in a ring would make another rank late for each tensor, and all would wait for it.
 
 This cannot deadlock, whatever else is under way. Each relay has a thread and a tag of its own, so
 it waits for no other relay: a chunk needs its memory at both ends, which is there once both have
@@ -13,7 +15,7 @@ So the first relay that is not over always ends. Nothing is buffered: what has n
 stays with the rank before.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
@@ -25,7 +27,7 @@ from openwafer.training.collectives.chunks import (
     run_beside,
     wait_for,
 )
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import Group, Pending
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Named:
 
     tag: int
     what: str
+
+
+def way_from(owner: int, size: int) -> Sequence[int]:
+    """The ranks in the order in which a tensor of one of them passes from each to the next."""
+    return [owner, *(rank for rank in range(size) if rank != owner)]
 
 
 class Relay:
@@ -64,6 +71,9 @@ class Relay:
         chunk_bytes: int,
     ) -> None:
         self._group, self._owner = group, owner
+        way = way_from(owner, group.size)
+        place = way.index(group.rank)
+        self._before, self._after = ([None, *way, None][place + step] for step in (0, 2))
         self._tag, self._what = named.tag, named.what
         self._agree = agree
         self._chunks = chunks_of(tensor, chunk_bytes)
@@ -74,21 +84,24 @@ class Relay:
     def _pass_on(self) -> None:
         arriving = self._arriving()
         self._agree()
-        after = (self._group.rank + 1) % self._group.size
-        sent = [
-            self._group.send(chunk, after, self._tag, self._what)
-            for chunk in arriving
-            if after != self._owner
-        ]
+        sent: list[Pending] = []
+        for chunk in arriving:
+            if self._after is not None:
+                way = self._towards(self._after)
+                sent.append(way.send(chunk, self._after, self._tag, self._what))
         wait_for(sent)
 
     def _arriving(self) -> Iterable[Tensor]:
-        group, owner = self._group, self._owner
-        if owner == group.rank:
+        before, rank = self._before, self._group.rank
+        if before is None:
             return self._chunks
-        before = (group.rank - 1) % group.size
-        passed_on = "" if before == owner else f", which come from {group.ranks[owner]}"
-        return receive_chunks(group, self._chunks, before, self._tag, self._what + passed_on)
+        passed_on = "" if before == self._owner else f", which come from {self._group.ranks[self._owner]}"
+        way, what = self._towards(rank), self._what + passed_on
+        return receive_chunks(way, self._chunks, before, self._tag, what)
+
+    def _towards(self, rank: int) -> Group:
+        """To the first rank a tensor goes against the stream."""
+        return self._group if rank else self._group.returning
 
     def _end(self, failure: BaseException | None) -> None:
         self._failure = failure

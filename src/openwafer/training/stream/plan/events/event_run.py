@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from simpy import AllOf, Environment, Event, Store
 
+from openwafer.training.collectives.relay import way_from
 from openwafer.training.stream.plan.events.network import Network, Process
 from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, UpdateTiming, Visit
 
@@ -134,6 +136,7 @@ class _Step:
             for n, action in enumerate(actions)
             if action.kind is Kind.FETCH
         }
+        self._ways = {o: way_from(o, len(self._systems)) for o in self._owners.values()}
         self._pushes = [action.target for action in actions if action.kind is Kind.PUSH]
         self._is_on_fetch = step.schedule.timing is UpdateTiming.ON_FETCH
         # By the position of a fetch: its owner has read it. By that and a system: its room is
@@ -268,13 +271,14 @@ class _Step:
 
     def _relay(self, position: int, system: int) -> Process:
         """Pass chunks on as they come, to a system that has room for them."""
-        owner, to = self._owners[position], (system + 1) % len(self._systems)
-        if to != owner:
+        owner, way = self._owners[position], self._ways[self._owners[position]]
+        to = next(islice(way, way.index(system) + 1, None), None)
+        if to is not None:
             yield self._is_wanted[position][to]
         for chunk in self._network.fragments(self._step.schedule.actions[position].num_bytes):
             if system != owner:
                 yield self._weights[system, owner].get()
-            if to != owner:
+            if to is not None:
                 arrived = partial(self._weights[to, owner].put, position)
                 yield from self._network.send(system, [to], chunk, 1, arrived)
         self._is_ready[position][system].succeed()
