@@ -15,7 +15,7 @@ from math import ceil, inf
 import numpy as np
 
 from openwafer.planning.throughput.joined import Joined
-from openwafer.planning.throughput.weight_passes import LayerPass, Systems, Times, way_from
+from openwafer.planning.throughput.weight_passes import LayerPass, Sum, Systems, Times, way_from
 
 
 class Part(StrEnum):
@@ -145,8 +145,20 @@ def _backward(step: StreamedStep, joined: Joined) -> Sequence[LayerPass]:
             num_bytes = layer.fetched_bytes[1]
         beside = _beside(num_bytes, layer, joined)
         seconds = _share(step, joined) * layer.backward_seconds
-        found.append(LayerPass(layer.owner, layer.weight_bytes, num_bytes, beside, 0.0, seconds))
+        total = _passing_sum(layer, step, joined)
+        found.append(
+            LayerPass(layer.owner, layer.weight_bytes, num_bytes, beside, 0.0, seconds, total)
+        )
     return found
+
+
+def _passing_sum(layer: LayerWork, step: StreamedStep, joined: Joined) -> Sum | None:
+    if not layer.gradient_bytes or joined.network_copies:
+        return None
+    chunk = min(joined.chunk_bytes, layer.gradient_bytes)
+    send, add = chunk / joined.link, _share(step, joined) * chunk / joined.adding
+    seconds = layer.gradient_bytes / chunk * max(send, add)
+    return Sum(seconds, send / max(send, add), send, max(add, 1e-12)) if send else None
 
 
 def _beside(num_bytes: float, layer: LayerWork, joined: Joined) -> float:

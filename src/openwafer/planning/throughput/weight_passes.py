@@ -22,6 +22,50 @@ PAIR = 2
 
 
 @dataclass(frozen=True)
+class Sum:
+    """The sum of a layer's gradients over all systems.
+
+    Attributes:
+        seconds: in which a system adds and sends it, and no other.
+        link_share: of that time, in which it sends.
+        chunk_seconds: of a chunk on a link.
+        later: seconds by which its chunk passes through a system more slowly than one of weights.
+    """
+
+    seconds: float
+    link_share: float
+    chunk_seconds: float
+    later: float
+
+
+@dataclass(frozen=True)
+class _Passing:
+    """A sum on its way.
+
+    Attributes:
+        total: the sum.
+        begin: when the first system begins to send it.
+    """
+
+    total: Sum
+    begin: float
+
+    @property
+    def end(self) -> float:
+        """When the first system has sent it."""
+        return self.begin + self.total.seconds
+
+    def delays(self, end: float, hops: Times) -> Times:
+        """By how much weights whose last chunk the first system has sent come later, by hop.
+
+        They overtake the sum, and wait for a chunk of it on each link where they are beside it.
+        """
+        first, last = (max(end - t, 0.0) / self.total.later for t in (self.end, self.begin))
+        beside: Times = np.clip(hops, first, last) - first
+        return beside * self.total.link_share * self.total.chunk_seconds
+
+
+@dataclass(frozen=True)
 class LayerPass:
     """A layer in a pass.
 
@@ -32,6 +76,7 @@ class LayerPass:
         beside_seconds: of gradients that links carry in turns with them.
         update_seconds: of the owner, before it reads them.
         compute_seconds: of each system.
+        total: of its gradients, which begins then.
     """
 
     owner: int
@@ -40,6 +85,7 @@ class LayerPass:
     beside_seconds: float
     update_seconds: float
     compute_seconds: float
+    total: Sum | None = None
 
 
 class Systems:
@@ -57,6 +103,7 @@ class Systems:
         self.joined, self._room_bytes = joined, room_bytes
         self.read, self.updated, self.wanted, self.computed = np.zeros((4, joined.num_systems))
         self.begin = self.end = 0.0
+        self._sums: list[_Passing] = []
 
     def walk(self, layers: Sequence[LayerPass]) -> Sequence[Times]:
         """Make a pass: when each layer has been computed."""
@@ -80,10 +127,19 @@ class Systems:
                 started = np.maximum(self.computed, ready.pop(next_one))
                 self.computed = started + layers[next_one].compute_seconds
                 found.append(self.computed)
+                self._begin_sum(layers[next_one].total)
             else:
-                flow, self.end = links.advance()
-                ready[flow.index] = self._ready(flow, layers[flow.index])
+                flow, self.end, num_others = links.advance()
+                ready[flow.index] = self._ready(flow, layers[flow.index], num_others)
         return found
+
+    def _begin_sum(self, total: "Sum | None") -> None:
+        if total is None:
+            return
+        begin = float(self.computed[0])
+        if self._sums:
+            begin = max(begin, self._sums[-1].end)
+        self._sums.append(_Passing(total, begin))
 
     def _rooms(self, layers: Sequence[LayerPass]) -> list[int]:
         """The layer that has to have been computed before there is room for one; -1 is none."""
@@ -113,8 +169,11 @@ class Systems:
         seconds = num_bytes / joined.link + layer.beside_seconds if is_sent else 0.0
         return _Flow(index, owner, begin, seconds, self.wanted.copy())
 
-    def _ready(self, flow: "_Flow", layer: LayerPass) -> Times:
-        """When a flow that has just left its owner has come to a system, and has been passed on."""
+    def _ready(self, flow: "_Flow", layer: LayerPass, num_others: int) -> Times:
+        """When a flow that has just left its owner has come to a system, and has been passed on.
+
+        Its last chunk takes turns with one of each of the others that are on their way.
+        """
         end, joined, size = self.end, self.joined, self.joined.num_systems
         chunk = min(joined.chunk_bytes, layer.fetched_bytes) / joined.link
         if size == 1:
@@ -124,13 +183,16 @@ class Systems:
             way = joined.depth * joined.hop_seconds + (joined.depth - 1) * chunk
             return np.full(size, end + way)
         order, hop = way_from(flow.owner, size), joined.hop_seconds
-        lags = np.arange(size - 1) * (hop + chunk)
+        hops = np.arange(size - 1)
+        lags = hops * (hop + chunk) + sum(one.delays(end, hops) for one in self._sums)
         sent = np.maximum(end, flow.wanted[order[1:]] + hop - lags + flow.seconds)
         sent = np.maximum.accumulate(sent)
         ready = np.empty(size)
         ready[order[1:]] = sent + lags + hop
         ready[order[0]] = sent[0]
-        ready[order[1:-1]] = np.maximum(ready[order[1:-1]], sent[1:] + lags[1:])
+        ready[order[1:-1]] = np.maximum(
+            ready[order[1:-1]], sent[1:] + lags[1:] + min(num_others, 1) * chunk
+        )
         return ready
 
 
@@ -176,8 +238,8 @@ class _Links:
         self._queues.setdefault(flow.owner, deque()).append(flow)
         self._left[flow.index] = flow.seconds
 
-    def advance(self) -> tuple[_Flow, float]:
-        """The next flow that ends, and when."""
+    def advance(self) -> tuple[_Flow, float, int]:
+        """The next flow that ends, when, and how many others then share links with it."""
         while True:
             heads = [queue[0] for queue in self._queues.values() if queue]
             active = [flow for flow in heads if flow.begin <= self._now]
@@ -190,4 +252,4 @@ class _Links:
                 self._left[flow.index] -= passed / slower
             if first is not None and ends <= begins:
                 self._queues[first.owner].popleft()
-                return first, ends
+                return first, ends, slower - 1
