@@ -15,7 +15,13 @@ from math import ceil, inf
 import numpy as np
 
 from openwafer.planning.throughput.joined import Joined
-from openwafer.planning.throughput.weight_passes import LayerPass, Sum, Systems, Times, way_from
+from openwafer.planning.throughput.weight_passes import (
+    LayerPass,
+    PassingSum,
+    Systems,
+    Times,
+    way_from,
+)
 
 
 class Part(StrEnum):
@@ -152,13 +158,12 @@ def _backward(step: StreamedStep, joined: Joined) -> Sequence[LayerPass]:
     return found
 
 
-def _passing_sum(layer: LayerWork, step: StreamedStep, joined: Joined) -> Sum | None:
+def _passing_sum(layer: LayerWork, step: StreamedStep, joined: Joined) -> PassingSum | None:
     if not layer.gradient_bytes or joined.network_copies:
         return None
     chunk = min(joined.chunk_bytes, layer.gradient_bytes)
     send, add = chunk / joined.link, _share(step, joined) * chunk / joined.adding
-    seconds = layer.gradient_bytes / chunk * max(send, add)
-    return Sum(seconds, send / max(send, add), send, max(add, 1e-12)) if send else None
+    return PassingSum(layer.gradient_bytes / chunk, send, add)
 
 
 def _beside(num_bytes: float, layer: LayerWork, joined: Joined) -> float:

@@ -1,8 +1,9 @@
 """When weights come to several systems, and when these have computed with them.
 
-A chunk of weights leaves their owner and passes from system to system, each as far behind as it
-takes from the owner to there. Weights of one owner follow each other; those of several share the
-links that they have in common, which are all but one of a ring of three and more.
+A chunk of weights leaves their owner and passes from system to system in their order, each as far
+behind as it takes from the owner to there. Weights of one owner follow each other; those of several
+take turns, chunk by chunk, on the links of three and more systems. In a backward they overtake sums
+of gradients, whose chunks they wait for.
 """
 
 from collections import deque
@@ -19,50 +20,49 @@ from openwafer.planning.throughput.joined import Joined
 Times: TypeAlias = NDArray[np.float64]
 """Seconds, by system."""
 PAIR = 2
+ALMOST = 1 + 1e-9
+"""Times that a sum of seconds may be off by rounding."""
 
 
 @dataclass(frozen=True)
-class Sum:
-    """The sum of a layer's gradients over all systems.
+class PassingSum:
+    """The sum of a layer's gradients, which passes from system to system.
 
     Attributes:
-        seconds: in which a system adds and sends it, and no other.
-        link_share: of that time, in which it sends.
-        chunk_seconds: of a chunk on a link.
-        later: seconds by which its chunk passes through a system more slowly than one of weights.
+        num_chunks: of it.
+        send_seconds, add_seconds: of one on a link, and of its additions in a system.
     """
 
-    seconds: float
-    link_share: float
-    chunk_seconds: float
-    later: float
-
-
-@dataclass(frozen=True)
-class _Passing:
-    """A sum on its way.
-
-    Attributes:
-        total: the sum.
-        begin: when the first system begins to send it.
-    """
-
-    total: Sum
-    begin: float
+    num_chunks: float
+    send_seconds: float
+    add_seconds: float
 
     @property
-    def end(self) -> float:
-        """When the first system has sent it."""
-        return self.begin + self.total.seconds
+    def seconds(self) -> float:
+        """In which a system adds and sends it, and no other."""
+        return self.num_chunks * max(self.send_seconds, self.add_seconds)
 
-    def delays(self, end: float, hops: Times) -> Times:
-        """By how much weights whose last chunk the first system has sent come later, by hop.
+    def delays(self, begin: float, weights_end: float, hops: NDArray[np.int64]) -> Times:
+        """By how much weights that overtake it come later, by hop.
 
-        They overtake the sum, and wait for a chunk of it on each link where they are beside it.
+        On each link where they are beside it they wait for a chunk, if it sends just then. It falls
+        behind them by its additions.
+
+        Args:
+            begin: when the first system begins to send it.
+            weights_end: when that has sent the last chunk of the weights.
+            hops: numbers of links behind the first system.
         """
-        first, last = (max(end - t, 0.0) / self.total.later for t in (self.end, self.begin))
-        beside: Times = np.clip(hops, first, last) - first
-        return beside * self.total.link_share * self.total.chunk_seconds
+        if not self.add_seconds:
+            return np.zeros(len(hops))
+        until_met, until_past = (
+            max(weights_end - sent, 0.0) / self.add_seconds
+            for sent in (begin + self.seconds, begin)
+        )
+        beside = np.clip(hops.astype(np.float64), until_met, until_past) - until_met
+        share = self.send_seconds / max(self.send_seconds, self.add_seconds)
+        waits: Times = beside * share * self.send_seconds
+        return waits
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class LayerPass:
         beside_seconds: of gradients that links carry in turns with them.
         update_seconds: of the owner, before it reads them.
         compute_seconds: of each system.
-        total: of its gradients, which begins then.
+        total: of its gradients, which begins when it has been computed.
     """
 
     owner: int
@@ -85,7 +85,7 @@ class LayerPass:
     beside_seconds: float
     update_seconds: float
     compute_seconds: float
-    total: Sum | None = None
+    total: PassingSum | None = None
 
 
 class Systems:
@@ -103,7 +103,7 @@ class Systems:
         self.joined, self._room_bytes = joined, room_bytes
         self.read, self.updated, self.wanted, self.computed = np.zeros((4, joined.num_systems))
         self.begin = self.end = 0.0
-        self._sums: list[_Passing] = []
+        self._sums: list[tuple[float, PassingSum]] = []
 
     def walk(self, layers: Sequence[LayerPass]) -> Sequence[Times]:
         """Make a pass: when each layer has been computed."""
@@ -127,19 +127,20 @@ class Systems:
                 started = np.maximum(self.computed, ready.pop(next_one))
                 self.computed = started + layers[next_one].compute_seconds
                 found.append(self.computed)
-                self._begin_sum(layers[next_one].total)
+                if (total := layers[next_one].total) is not None:
+                    self._begin_sum(total)
             else:
-                flow, self.end, num_others = links.advance()
-                ready[flow.index] = self._ready(flow, layers[flow.index], num_others)
+                flow, self.end, is_beside = links.advance()
+                ready[flow.index] = self._ready(flow, layers[flow.index], is_beside=is_beside)
         return found
 
-    def _begin_sum(self, total: "Sum | None") -> None:
-        if total is None:
-            return
+    def _begin_sum(self, total: PassingSum) -> None:
+        """On the first system, when that has sent those before."""
         begin = float(self.computed[0])
         if self._sums:
-            begin = max(begin, self._sums[-1].end)
-        self._sums.append(_Passing(total, begin))
+            earlier, other = self._sums[-1]
+            begin = max(begin, earlier + other.seconds)
+        self._sums.append((begin, total))
 
     def _rooms(self, layers: Sequence[LayerPass]) -> list[int]:
         """The layer that has to have been computed before there is room for one; -1 is none."""
@@ -167,12 +168,13 @@ class Systems:
         begin = float(self.wanted.max() if joined.network_copies else self.wanted[owner])
         is_sent = joined.num_systems > 1
         seconds = num_bytes / joined.link + layer.beside_seconds if is_sent else 0.0
-        return _Flow(index, owner, begin, seconds, self.wanted.copy())
+        last = min(joined.chunk_bytes, num_bytes) / joined.link
+        return _Flow(index, owner, begin, seconds, last, self.wanted.copy())
 
-    def _ready(self, flow: "_Flow", layer: LayerPass, num_others: int) -> Times:
+    def _ready(self, flow: "_Flow", layer: LayerPass, *, is_beside: bool) -> Times:
         """When a flow that has just left its owner has come to a system, and has been passed on.
 
-        Its last chunk takes turns with one of each of the others that are on their way.
+        Its last chunk is passed on in turns with one of another flow that is beside it.
         """
         end, joined, size = self.end, self.joined, self.joined.num_systems
         chunk = min(joined.chunk_bytes, layer.fetched_bytes) / joined.link
@@ -184,20 +186,20 @@ class Systems:
             return np.full(size, end + way)
         order, hop = way_from(flow.owner, size), joined.hop_seconds
         hops = np.arange(size - 1)
-        lags = hops * (hop + chunk) + sum(one.delays(end, hops) for one in self._sums)
+        lags = hops * (hop + chunk) + sum(
+            total.delays(begin, end, hops) for begin, total in self._sums
+        )
         sent = np.maximum(end, flow.wanted[order[1:]] + hop - lags + flow.seconds)
         sent = np.maximum.accumulate(sent)
         ready = np.empty(size)
         ready[order[1:]] = sent + lags + hop
         ready[order[0]] = sent[0]
-        ready[order[1:-1]] = np.maximum(
-            ready[order[1:-1]], sent[1:] + lags[1:] + min(num_others, 1) * chunk
-        )
+        ready[order[1:-1]] = np.maximum(ready[order[1:-1]], sent[1:] + lags[1:] + is_beside * chunk)
         return ready
 
 
 def way_from(owner: int, num_systems: int) -> NDArray[np.int64]:
-    """Systems in the order in which a record passes from each to the next: theirs, behind the owner."""
+    """Systems in the order in which a record passes from each to the next."""
     others = np.delete(np.arange(num_systems), owner)
     return np.concatenate([[owner], others])
 
@@ -211,6 +213,7 @@ class _Flow:
         owner: where they come from.
         begin: when they leave it, if nothing else does.
         seconds: that a link takes for them alone.
+        last_seconds: of those, for the last chunk.
         wanted: when systems have asked for them.
     """
 
@@ -218,13 +221,15 @@ class _Flow:
     owner: int
     begin: float
     seconds: float
+    last_seconds: float
     wanted: Times
 
 
 class _Links:
-    """Carries flows: those of one owner one after the other, those of several at once.
+    """Carries flows: those of one owner one after the other, those of several in turns.
 
-    Two systems have a link for each of two owners; on more, the flows of all share links.
+    Two systems have a link for each of two owners; on more, the flows of all share links. Of flows
+    that take turns one has the last chunk first: the others wait for it.
     """
 
     def __init__(self, num_systems: int) -> None:
@@ -238,18 +243,28 @@ class _Links:
         self._queues.setdefault(flow.owner, deque()).append(flow)
         self._left[flow.index] = flow.seconds
 
-    def advance(self) -> tuple[_Flow, float, int]:
-        """The next flow that ends, when, and how many others then share links with it."""
+    def advance(self) -> tuple[_Flow, float, bool]:
+        """The next flow that ends, when, and whether another one is then beside it."""
         while True:
             heads = [queue[0] for queue in self._queues.values() if queue]
             active = [flow for flow in heads if flow.begin <= self._now]
             begins = min((flow.begin for flow in heads if flow.begin > self._now), default=inf)
-            slower = len(active) if self._has_shares else 1
-            first = min(active, key=lambda flow: self._left[flow.index], default=None)
-            ends = inf if first is None else self._now + self._left[first.index] * slower
+            served = self._served(active) if self._has_shares else active
+            slower = len(served) if self._has_shares else 1
+            first = min(served, key=self._left_of, default=None)
+            last = 0.0 if first is None or slower == 1 else first.last_seconds
+            ends = inf if first is None else self._now + (self._left_of(first) - last) * slower
             passed, self._now = min(begins, ends) - self._now, min(begins, ends)
-            for flow in active:
+            for flow in served:
                 self._left[flow.index] -= passed / slower
-            if first is not None and ends <= begins:
+            if first is not None and ends <= begins and not last:
                 self._queues[first.owner].popleft()
-                return first, ends, slower - 1
+                return first, ends, len(active) > 1
+
+    def _served(self, active: Sequence[_Flow]) -> Sequence[_Flow]:
+        """Those that take turns, or the one that has its last turn."""
+        at_last = [flow for flow in active if self._left_of(flow) <= flow.last_seconds * ALMOST]
+        return at_last[:1] or active
+
+    def _left_of(self, flow: _Flow) -> float:
+        return self._left[flow.index]

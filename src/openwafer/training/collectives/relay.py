@@ -27,7 +27,7 @@ from openwafer.training.collectives.chunks import (
     run_beside,
     wait_for,
 )
-from openwafer.training.collectives.group import Group, Pending
+from openwafer.training.collectives.group import Group
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,24 @@ class Relay:
     def _pass_on(self) -> None:
         arriving = self._arriving()
         self._agree()
-        sent: list[Pending] = []
-        for chunk in arriving:
-            if self._after is not None:
-                way = self._towards(self._after)
-                sent.append(way.send(chunk, self._after, self._tag, self._what))
+        after = self._after
+        sent = [
+            self._towards(after).send(chunk, after, self._tag, self._what)
+            for chunk in arriving
+            if after is not None
+        ]
         wait_for(sent)
 
     def _arriving(self) -> Iterable[Tensor]:
-        before, rank = self._before, self._group.rank
+        group, before, what = self._group, self._before, self._what
         if before is None:
             return self._chunks
-        passed_on = "" if before == self._owner else f", which come from {self._group.ranks[self._owner]}"
-        way, what = self._towards(rank), self._what + passed_on
-        return receive_chunks(way, self._chunks, before, self._tag, what)
+        if before != self._owner:
+            what += f", which come from {group.ranks[self._owner]}"
+        return receive_chunks(self._towards(group.rank), self._chunks, before, self._tag, what)
 
     def _towards(self, rank: int) -> Group:
-        """To the first rank a tensor goes against the stream."""
+        """What goes from its owner to the first rank goes against the stream."""
         return self._group if rank else self._group.returning
 
     def _end(self, failure: BaseException | None) -> None:

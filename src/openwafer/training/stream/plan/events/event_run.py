@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from simpy import AllOf, Environment, Event, Store
@@ -272,7 +271,7 @@ class _Step:
     def _relay(self, position: int, system: int) -> Process:
         """Pass chunks on as they come, to a system that has room for them."""
         owner, way = self._owners[position], self._ways[self._owners[position]]
-        to = next(islice(way, way.index(system) + 1, None), None)
+        to = [*way, None][way.index(system) + 1]
         if to is not None:
             yield self._is_wanted[position][to]
         for chunk in self._network.fragments(self._step.schedule.actions[position].num_bytes):
