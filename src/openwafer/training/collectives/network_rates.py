@@ -19,10 +19,11 @@ RECORDS: Final = tuple(f"made-up {number}" for number in range(8))
 OWNER: Final = 0
 FIRST_BYTES: Final = 1 << 18
 MAX_BYTES: Final = 1 << 28
-LEAST_SECONDS: Final = 0.25
+LEAST_SECONDS: Final = 0.1
 LEAST_BYTES: Final = 1 << 21
 """Many of the shortest chunks, so that what they take to begin is little of it."""
-MUCH_BYTES: Final = 1 << 26
+MUCH_BYTES: Final = 1 << 25
+NUM_TRIALS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,13 @@ class _Trial:
         num_bytes: of all records.
         ahead_bytes: chunks that passed over the links before the last one, which was idle.
         seconds: until the last rank had ended.
+        num_trials: of which these were chosen.
     """
 
     num_bytes: int
     ahead_bytes: int
     seconds: float
+    num_trials: int = 1
 
     @property
     def rate(self) -> float:
@@ -91,7 +94,7 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
     # What goes forth delays the words of what comes back, now and then: that is a turn, no rate.
     summed = _long_trial(sum_all, clock, gradients.size, min)
     all_in_turn = partial(sum_all, summed.num_bytes, chunk_bytes_at(summed.rate), RECORDS)
-    in_turn = median(_seconds(all_in_turn, clock) for _ in range(3))
+    in_turn = median(_seconds(all_in_turn, clock) for _ in range(summed.num_trials))
     turn_seconds = max(in_turn - summed.seconds, 0.0) / (len(RECORDS) - 1)
     return NetworkRates(sent.rate, summed.rate, turn_seconds)
 
@@ -118,11 +121,13 @@ def _long_trial(
         is_long = found.seconds >= LEAST_SECONDS and num_bytes >= LEAST_BYTES
         if is_long or num_bytes >= MAX_BYTES:
             break
-        num_bytes, rate = 2 * num_bytes, found.rate
+        rate = found.rate
+        long_enough = 1 << int(rate * LEAST_SECONDS).bit_length()
+        num_bytes = min(max(2 * num_bytes, long_enough), MAX_BYTES)
     if num_bytes > MUCH_BYTES:
         return found
-    seconds = (found.seconds, *(_seconds(again, clock) for _ in range(2)))
-    return replace(found, seconds=choose(seconds))
+    seconds = (found.seconds, *(_seconds(again, clock) for _ in range(NUM_TRIALS - 1)))
+    return replace(found, seconds=choose(seconds), num_trials=NUM_TRIALS)
 
 
 def _seconds(attempt: Callable[[], None], clock: Group) -> float:
