@@ -1,6 +1,5 @@
 """Runs whose systems have a stage of the model each equal the plain loop, bit for bit."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -49,13 +48,6 @@ from tests.training.session.tiny_runs import (
 COUNTING = UserModule("tests.training.session.tiny_model:CountingModel")
 BATCH = BatchConfig(size=8, sequence_length=12, micro_batches=4)
 PIPELINED = StreamingConfig(device="cpu", mode=Mode.PIPELINED)
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[FollowerPool]:
-    made = FollowerPool()
-    yield made
-    made.close()
 
 
 def pipelined_config(data: TinyData, folder: Path) -> RunConfig:
