@@ -42,6 +42,11 @@ class PassingSum:
         """In which a system adds and sends it, and no other."""
         return self.num_chunks * max(self.send_seconds, self.add_seconds)
 
+    def is_met_behind(self, num_systems: int, begin: float, weights_end: float) -> bool:
+        """Whether weights overtake it on no link between so many; see :meth:`delays`."""
+        ahead = weights_end - (begin + self.seconds)
+        return ahead >= (num_systems - 1) * self.add_seconds
+
     def delays(self, begin: float, weights_end: float, hops: NDArray[np.int64]) -> Times:
         """By how much weights that overtake it come later, by hop.
 
@@ -103,7 +108,7 @@ class Systems:
         self.joined, self._room_bytes = joined, room_bytes
         self.read, self.updated, self.wanted, self.computed = np.zeros((4, joined.num_systems))
         self.begin = self.end = 0.0
-        self._sums: list[tuple[float, PassingSum]] = []
+        self._sums: deque[tuple[float, PassingSum]] = deque()
 
     def walk(self, layers: Sequence[LayerPass]) -> Sequence[Times]:
         """Make a pass: when each layer has been computed."""
@@ -186,6 +191,9 @@ class Systems:
             return np.full(size, end + way)
         order, hop = way_from(flow.owner, size), joined.hop_seconds
         hops = np.arange(size - 1)
+        # Weights that come later meet those even later that these meet on no link.
+        while self._sums and self._sums[0][1].is_met_behind(size, self._sums[0][0], end):
+            self._sums.popleft()
         lags = hops * (hop + chunk) + sum(
             total.delays(begin, end, hops) for begin, total in self._sums
         )
