@@ -151,19 +151,18 @@ def _backward(step: StreamedStep, joined: Joined) -> Sequence[LayerPass]:
             num_bytes = layer.fetched_bytes[1]
         beside = _beside(num_bytes, layer, joined)
         seconds = _share(step, joined) * layer.backward_seconds
-        total = _passing_sum(layer, step, joined)
+        is_summed = layer.gradient_bytes and not joined.network_copies
+        total = _passing_sum(layer.gradient_bytes, step, joined) if is_summed else None
         found.append(
             LayerPass(layer.owner, layer.weight_bytes, num_bytes, beside, 0.0, seconds, total)
         )
     return found
 
 
-def _passing_sum(layer: LayerWork, step: StreamedStep, joined: Joined) -> PassingSum | None:
-    if not layer.gradient_bytes or joined.network_copies:
-        return None
-    chunk = min(joined.chunk_bytes, layer.gradient_bytes)
+def _passing_sum(num_bytes: float, step: StreamedStep, joined: Joined) -> PassingSum:
+    chunk = min(joined.chunk_bytes, num_bytes)
     send, add = chunk / joined.link, _share(step, joined) * chunk / joined.adding
-    return PassingSum(layer.gradient_bytes / chunk, send, add)
+    return PassingSum(num_bytes / chunk, send, add)
 
 
 def _beside(num_bytes: float, layer: LayerWork, joined: Joined) -> float:
@@ -266,9 +265,7 @@ def _sum(num_bytes: float, step: StreamedStep, joined: Joined, weights_share: fl
     it adds nothing. The last chunk goes on alone, and each system adds its parts to it. It
     shares the links with weights, while these pass.
     """
-    chunk = min(joined.chunk_bytes, num_bytes)
-    send, hop = chunk / joined.link, joined.hop_seconds
-    add = _share(step, joined) * chunk / joined.adding
-    turn = 2 * hop + send + add + (num_bytes / chunk - 1) * max(send, add)
-    way = send + hop + add
-    return _Sum(turn, way, 1 + send * weights_share / way)
+    one = _passing_sum(num_bytes, step, joined)
+    way = one.send_seconds + joined.hop_seconds + one.add_seconds
+    turn = joined.hop_seconds + way + (one.num_chunks - 1) * one.slower_seconds
+    return _Sum(turn, way, 1 + one.send_seconds * weights_share / way)

@@ -8,7 +8,7 @@ of gradients, whose chunks they wait for.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
@@ -31,41 +31,45 @@ class PassingSum:
     Attributes:
         num_chunks: of it.
         send_seconds, add_seconds: of one on a link, and of its additions in a system.
+        begin: when the first system begins to send it.
     """
 
     num_chunks: float
     send_seconds: float
     add_seconds: float
+    begin: float = 0.0
 
     @property
-    def seconds(self) -> float:
-        """In which a system adds and sends it, and no other."""
-        return self.num_chunks * max(self.send_seconds, self.add_seconds)
+    def slower_seconds(self) -> float:
+        """Of a chunk, as systems add and send at the same time, each another one."""
+        return max(self.send_seconds, self.add_seconds)
 
-    def is_met_behind(self, num_systems: int, begin: float, weights_end: float) -> bool:
+    @property
+    def end(self) -> float:
+        """When the first system has sent it."""
+        return self.begin + self.num_chunks * self.slower_seconds
+
+    def is_met_behind(self, num_systems: int, weights_end: float) -> bool:
         """Whether weights overtake it on no link between so many; see :meth:`delays`."""
-        ahead = weights_end - (begin + self.seconds)
-        return ahead >= (num_systems - 1) * self.add_seconds
+        return weights_end - self.end >= (num_systems - 1) * self.add_seconds
 
-    def delays(self, begin: float, weights_end: float, hops: NDArray[np.int64]) -> Times:
+    def delays(self, weights_end: float, hops: NDArray[np.int64]) -> Times:
         """By how much weights that overtake it come later, by hop.
 
         On each link where they are beside it they wait for a chunk, if it sends just then. It falls
         behind them by its additions.
 
         Args:
-            begin: when the first system begins to send it.
-            weights_end: when that has sent the last chunk of the weights.
+            weights_end: when the first system has sent the last chunk of the weights.
             hops: numbers of links behind the first system.
         """
         if not self.add_seconds:
             return np.zeros(len(hops))
         until_met, until_past = (
-            max(weights_end - sent, 0.0) / self.add_seconds
-            for sent in (begin + self.seconds, begin)
+            max(weights_end - sent, 0.0) / self.add_seconds for sent in (self.end, self.begin)
         )
         beside = np.clip(hops.astype(np.float64), until_met, until_past) - until_met
-        share = self.send_seconds / max(self.send_seconds, self.add_seconds)
+        share = self.send_seconds / self.slower_seconds
         waits: Times = beside * share * self.send_seconds
         return waits
 
@@ -108,7 +112,7 @@ class Systems:
         self.joined, self._room_bytes = joined, room_bytes
         self.read, self.updated, self.wanted, self.computed = np.zeros((4, joined.num_systems))
         self.begin = self.end = 0.0
-        self._sums: deque[tuple[float, PassingSum]] = deque()
+        self._sums: deque[PassingSum] = deque()
 
     def walk(self, layers: Sequence[LayerPass]) -> Sequence[Times]:
         """Make a pass: when each layer has been computed."""
@@ -143,9 +147,8 @@ class Systems:
         """On the first system, when that has sent those before."""
         begin = float(self.computed[0])
         if self._sums:
-            earlier, other = self._sums[-1]
-            begin = max(begin, earlier + other.seconds)
-        self._sums.append((begin, total))
+            begin = max(begin, self._sums[-1].end)
+        self._sums.append(replace(total, begin=begin))
 
     def _rooms(self, layers: Sequence[LayerPass]) -> list[int]:
         """The layer that has to have been computed before there is room for one; -1 is none."""
@@ -192,11 +195,9 @@ class Systems:
         order, hop = way_from(flow.owner, size), joined.hop_seconds
         hops = np.arange(size - 1)
         # Weights that come later meet those even later that these meet on no link.
-        while self._sums and self._sums[0][1].is_met_behind(size, self._sums[0][0], end):
+        while self._sums and self._sums[0].is_met_behind(size, end):
             self._sums.popleft()
-        lags = hops * (hop + chunk) + sum(
-            total.delays(begin, end, hops) for begin, total in self._sums
-        )
+        lags = hops * (hop + chunk) + sum(total.delays(end, hops) for total in self._sums)
         sent = np.maximum(end, flow.wanted[order[1:]] + hop - lags + flow.seconds)
         sent = np.maximum.accumulate(sent)
         ready = np.empty(size)

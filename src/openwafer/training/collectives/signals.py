@@ -12,6 +12,7 @@ from typing import Final
 import torch
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.chunks import wait_for
 from openwafer.training.collectives.group import Group
 
 LEADER: Final = 0
@@ -80,9 +81,7 @@ class Leading:
         others = [rank for rank in range(self._group.size) if rank != LEADER]
         what = f"the signal {signal.name}"
         # By messages of their own, of which each knows the rank that it goes to.
-        sent = [self._group.send(part, to, SIGNAL_TAG, what) for part in parts for to in others]
-        for message in sent:
-            message.wait()
+        wait_for([self._group.send(part, to, SIGNAL_TAG, what) for part in parts for to in others])
 
     def _tick(self) -> None:
         with self._changed:
