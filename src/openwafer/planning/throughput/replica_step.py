@@ -7,7 +7,7 @@ their order, one at a time. The page docs/guide/scale-out.md derives the terms a
 out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil, inf
@@ -84,40 +84,50 @@ class ReplicaStep:
     Attributes:
         forward_seconds: until the last layer has been computed.
         backward_seconds: from then until the last update.
-        without: seconds of the step if a part took no time.
     """
 
     forward_seconds: float
     backward_seconds: float
-    without: Mapping[Part, float]
+    _step: StreamedStep
+    _joined: Joined
 
     @property
     def seconds(self) -> float:
         """Of the step."""
         return self.forward_seconds + self.backward_seconds
 
+    def seconds_without(self, part: Part) -> float:
+        """Of the step if a part took no time."""
+        return sum(_passes(*_without(part, self._step, self._joined)))
+
     @property
     def limit(self) -> Part:
-        """The part that makes the step longest."""
-        return min(self.without, key=self.without.__getitem__)
+        """The part that makes the step longest; takes as long as a prediction for each part."""
+        return min(Part, key=self.seconds_without)
 
 
 def replica_step(step: StreamedStep, joined: Joined) -> ReplicaStep:
     """Predict a step on several systems."""
+    return ReplicaStep(*_passes(step, joined), step, joined)
+
+
+def _without(part: Part, step: StreamedStep, joined: Joined) -> tuple[StreamedStep, Joined]:
     layers = step.layers
-    idle = [replace(layer, forward_seconds=0.0, backward_seconds=0.0) for layer in layers]
-    never_updated = [replace(layer, update_seconds=0.0) for layer in layers]
-    without = {
-        Part.COMPUTE: _passes(replace(step, layers=idle), joined),
-        Part.STORE: _passes(step, replace(joined, store=inf)),
-        Part.LINK: _passes(step, replace(joined, link=inf)),
-        Part.HOP: _passes(step, replace(joined, hop_seconds=0.0)),
-        Part.ADDING: _passes(step, replace(joined, adding=inf)),
-        Part.UPDATES: _passes(replace(step, layers=never_updated), joined),
-    }
-    return ReplicaStep(
-        *_passes(step, joined), {part: sum(passes) for part, passes in without.items()}
-    )
+    match part:
+        case Part.COMPUTE:
+            idle = [replace(one, forward_seconds=0.0, backward_seconds=0.0) for one in layers]
+            return replace(step, layers=idle), joined
+        case Part.STORE:
+            return step, replace(joined, store=inf)
+        case Part.LINK:
+            return step, replace(joined, link=inf)
+        case Part.HOP:
+            return step, replace(joined, hop_seconds=0.0)
+        case Part.ADDING:
+            return step, replace(joined, adding=inf)
+        case Part.UPDATES:
+            never_updated = [replace(one, update_seconds=0.0) for one in layers]
+            return replace(step, layers=never_updated), joined
 
 
 def _passes(step: StreamedStep, joined: Joined) -> tuple[float, float]:

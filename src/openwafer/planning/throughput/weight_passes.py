@@ -209,8 +209,10 @@ class Systems:
 
 def way_from(owner: int, num_systems: int) -> NDArray[np.int64]:
     """Systems in the order in which a record passes from each to the next."""
-    others = np.delete(np.arange(num_systems), owner)
-    return np.concatenate([[owner], others])
+    order = np.arange(num_systems)
+    order[1 : owner + 1] -= 1
+    order[0] = owner
+    return order
 
 
 @dataclass(frozen=True)
