@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,19 @@ def test_a_first_that_nobody_reaches_is_missing(monkeypatch: pytest.MonkeyPatch)
         told = r"\[rank-missing\]: rank 1 of 2 waited 1 s for rank 0, which did not come"
         with pytest.raises(OpenwaferError, match=told):
             meet_launched(1.0)
+
+
+def test_who_meets_and_ends_before_it_connects_is_waited_for_no_longer_than_the_limit() -> None:
+    store = HashStore()
+    ended = Meeting(store, 1, 2, TIMEOUT_SECONDS)
+    with ThreadPoolExecutor(1) as threads:
+        # It says where it is, and rank 0 has not come by then.
+        meeting = threads.submit(replace(ended, timeout_seconds=0.1).groups, ["messages"])
+        with pytest.raises(OpenwaferError, match="rank-missing"):
+            meeting.result()
+    told = r"\[rank-lost\]: rank 0 on host '\S+' waited \d+\.\d s for the other ranks to connect\n"
+    with pytest.raises(OpenwaferError, match=told):
+        Meeting(store, 0, 2, 1.0).groups(["messages"])
 
 
 def leads_run(store: HashStore, folder: Path, other: Path) -> str:

@@ -251,4 +251,4 @@ def first_sentence(failure: RuntimeError) -> str:
     """What a connection says of its failure."""
     text = str(failure).partition(". ")[0]
     # The library's own place in its source says nothing to a user.
-    return text.partition("] ")[2] if text.startswith("[/") else text
+    return text.partition("] ")[2] if "[/" in text else text

@@ -11,7 +11,7 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.collectives.group import Group, Rank
+from openwafer.training.collectives.group import Group, Rank, Waiting
 from openwafer.training.collectives.leaving import leave_at_exit
 
 RANK: Final = "RANK"
@@ -49,16 +49,19 @@ class Meeting:
             members: their ranks, rising, this one's among them; ``None`` connects all.
 
         Raises:
-            OpenwaferError: ``rank-missing`` where one of them does not come.
+            OpenwaferError: ``rank-missing`` where one of them does not come, ``rank-lost`` where it
+                has come and does not connect.
         """
         members = range(self.size) if members is None else members
         ranks = self._meet(members)
         limit = timedelta(seconds=self.timeout_seconds)
+        index = members.index(self.rank)
+        waiting = Waiting(ranks[index], "the other ranks", "to connect", self.timeout_seconds)
         joined = []
         for name in names:
             store = PrefixStore(name, self.store)
-            index = members.index(self.rank)
-            processes = dist.ProcessGroupGloo(store, index, len(members), limit)
+            with waiting.naming_the_lost():
+                processes = dist.ProcessGroupGloo(store, index, len(members), limit)
             leave_at_exit(processes)
             as_group = cast("dist.ProcessGroup", processes)
             joined.append(Group(as_group, ranks, self.timeout_seconds))
