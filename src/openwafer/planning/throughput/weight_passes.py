@@ -152,13 +152,13 @@ class Systems:
 
     def _rooms(self, layers: Sequence[LayerPass]) -> list[int]:
         """The layer that has to have been computed before there is room for one; -1 is none."""
-        rooms = []
-        for last in range(len(layers)):
-            held, index = 0.0, last
-            while index >= 0 and held + layers[index].held_bytes <= self._room_bytes:
-                held += layers[index].held_bytes
-                index -= 1
-            rooms.append(min(index, last - 1))
+        rooms, held, first = [], 0.0, 0
+        for last, layer in enumerate(layers):
+            held += layer.held_bytes
+            while first <= last and held > self._room_bytes:
+                held -= layers[first].held_bytes
+                first += 1
+            rooms.append(min(first, last) - 1)
         return rooms
 
     def _flow(self, index: int, layer: LayerPass, room: Times) -> "_Flow | None":
