@@ -18,6 +18,7 @@ pytestmark = [
 SIZE = 4
 NUM_STEPS = 60
 TIMEOUT_SECONDS = 20
+LOST = f" s for rank {SIZE - 1} on host 'host-{SIZE - 1}' to "
 
 
 @pytest.fixture
@@ -62,6 +63,7 @@ def test_a_host_that_is_killed_is_named_at_once(
     seconds = break_and_resume(network, config, tmp_path, lambda systems: systems[-1].kill())
     assert seconds < TIMEOUT_SECONDS / 2
     assert "error[rank-lost]: rank 0 on host 'host-0' waited" in said(tmp_path, 0)
+    assert any(LOST in said(tmp_path, system) for system in range(SIZE - 1))
     assert differing_from_alone(config) == []
 
 
@@ -71,6 +73,7 @@ def test_a_host_that_is_cut_off_is_named_in_time(
     seconds = break_and_resume(network, config, tmp_path, lambda _: network[-1].cut_off())
     assert TIMEOUT_SECONDS / 2 < seconds < 2 * TIMEOUT_SECONDS
     assert "error[rank-lost]: rank 0 on host 'host-0' waited" in said(tmp_path, 0)
+    assert any(LOST in said(tmp_path, system) for system in range(SIZE - 1))
     assert differing_from_alone(config) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.broadcasts import Broadcasts
+from openwafer.training.collectives.broadcasts import LABEL_TAG, Broadcasts
 from openwafer.training.collectives.group import Group
 from openwafer.training.collectives.ordered_sums import OrderedSums
 from tests.training.collectives.ranks import TIMEOUT_SECONDS, on_ranks
@@ -68,7 +68,7 @@ def lost_mid_relay(here: int, lost: int, timeout: float) -> str:
     def run(group: Group) -> str:
         if group.rank == lost:
             label, half = torch.zeros(3, dtype=torch.int64), torch.empty(1 << 20).byte()
-            group.broadcast(label, 0, "a label").wait()
+            group.receive(label, 0, LABEL_TAG, "a label").wait()
             group.receive(half, lost - 1, 0, "half of it").wait()
             return "" if timeout == TIMEOUT_SECONDS else str(has_told.wait())
         told = told_of_a_record(group)
@@ -116,6 +116,21 @@ def test_a_rank_that_is_lost_before_it_gives_its_own_is_named() -> None:
     either = r"for rank 1 on host 'host-1' to (send|take) its losses\n"
     assert re.search(either, first)
     assert re.search(either, last)
+
+
+def test_a_rank_that_has_ended_before_a_record_is_named_by_its_owner_and_on_its_way() -> None:
+    have_told = threading.Barrier(3)
+
+    def run(group: Group) -> str:
+        if group.rank == 2:
+            return ""
+        told = "" if group.rank == 3 else told_of_a_record(group)
+        # None of them ends before the others have told.
+        have_told.wait()
+        return told
+
+    for told in on_ranks(4, run)[:2]:
+        assert "for rank 2 on host 'host-2' to take the weights of 'layers.0'" in told
 
 
 def test_a_relay_waits_no_longer_than_the_limit() -> None:

@@ -1,5 +1,7 @@
 """What one rank tells the others, and what they learn when it says nothing."""
 
+import re
+import threading
 import time
 
 import pytest
@@ -57,4 +59,28 @@ def test_a_rank_that_is_gone_between_steps_is_named() -> None:
         leading.end()
         return str(told.value)
 
-    assert "for rank 1 on host 'host-1' to take the signal STEP" in on_ranks(2, run)[LEADER]
+    told = on_ranks(2, run)[LEADER]
+    assert re.search(r"for rank 1 on host 'host-1' to take the signal (WAIT|STEP)\n", told)
+
+
+def test_a_rank_that_is_silent_between_steps_is_the_one_that_is_named() -> None:
+    has_told = threading.Event()
+
+    def run(group: Group) -> str:
+        if group.rank == 2:
+            has_told.wait()
+        elif group.rank == 1:
+            with pytest.raises(OpenwaferError):
+                heard(group)
+        else:
+            leading = Leading(group, tick_seconds=LIMIT_SECONDS / 5)
+            time.sleep(2.5 * LIMIT_SECONDS)
+            with pytest.raises(OpenwaferError) as told:
+                leading.tell(Signal.STEP)
+            leading.end()
+            has_told.set()
+            return str(told.value)
+        return ""
+
+    told = on_ranks(3, run, LIMIT_SECONDS)[LEADER]
+    assert "for rank 2 on host 'host-2' to take the signal WAIT" in told

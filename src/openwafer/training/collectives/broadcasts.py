@@ -5,7 +5,7 @@ was on the rank that sends comes with each record and is compared, since bytes a
 they are of: a rank that has gone another way would compute with the weights of another layer.
 
 Records go from rank to rank in chunks; see :mod:`openwafer.training.collectives.relay`. What takes
-no longer than a hop, as the number of a record does, goes by the library's tree of few hops.
+no longer than a hop, as the number of a record does, goes from its owner to each rank itself.
 """
 
 import time
@@ -19,16 +19,16 @@ import xxhash
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.collectives.chunks import CHUNK_BYTES
+from openwafer.training.collectives.chunks import CHUNK_BYTES, wait_for
 from openwafer.training.collectives.group import Group, Pending
 from openwafer.training.collectives.relay import Named, Relay
 
 UNKNOWN: Final = -1
 SMALL_BYTES: Final = 1 << 16
-"""The longest record that goes by a tree: 5 us at 12.5 GB/s, less than a hop."""
-PAIR: Final = 2
+"""The longest record that its owner sends to each rank: 5 us at 12.5 GB/s, less than a hop."""
 TAGS: Final = 1 << 30
 """Until they begin anew; far more than there are records under way."""
+LABEL_TAG: Final = TAGS
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,19 @@ class _Label:
     Attributes:
         expected: order, number of the record, bytes.
         found: the same, of the owner, when it has come.
+        messages: that bring it.
     """
 
     expected: tuple[int, ...]
     found: Tensor
-    message: Pending
+    messages: list[Pending]
 
 
 @dataclass(frozen=True)
 class _UnderWay:
     weights: Tensor
     label: _Label
-    message: Pending | Relay
+    way: list[Pending] | Relay
 
 
 class Broadcasts:
@@ -89,28 +90,31 @@ class Broadcasts:
             record: its name.
             weights: contiguous, in host memory, as long on all ranks; on the owner they are there.
         """
-        owner, what = self._owners[record], f"the weights of {record!r}"
+        owner = self._owners[record]
         expected = (self._num_begun, self._numbers[record], weights.nbytes)
         self._num_begun += 1
         found = torch.tensor(expected)
         if owner != self._group.rank:
             found.fill_(UNKNOWN)
             self._traffic.add(found.nbytes + weights.nbytes)
-        label = _Label(expected, found, self._way_of(owner).broadcast(found, owner, what))
-        self._under_way[record] = _UnderWay(weights, label, self._send_out(record, weights, label))
+        label = _Label(expected, found, self._from_owner(found, record, LABEL_TAG))
+        self._under_way[record] = _UnderWay(weights, label, self._begun(record, weights, label))
 
-    def _send_out(self, record: str, weights: Tensor, label: _Label) -> Pending | Relay:
-        owner, what = self._owners[record], f"the weights of {record!r}"
-        if weights.nbytes <= SMALL_BYTES:
-            return self._way_of(owner).broadcast(weights, owner, what)
+    def _begun(self, record: str, weights: Tensor, label: _Label) -> list[Pending] | Relay:
         order, number, _ = label.expected
-        named = Named((order * len(self._records) + number) % TAGS, what)
+        tag = (order * len(self._records) + number) % TAGS
+        if weights.nbytes <= SMALL_BYTES:
+            return self._from_owner(weights, record, tag)
         agree = partial(self._agree, record, label)
+        named = Named(tag, _what(record))
+        owner = self._owners[record]
         return Relay(self._group, owner, weights, named, agree, self._chunk_bytes)
 
-    def _way_of(self, owner: int) -> Group:
-        """Of two ranks each sends to the other one; of more, nobody to whom sends to it."""
-        return self._group.returning if owner and self._group.size == PAIR else self._group
+    def _from_owner(self, tensor: Tensor, record: str, tag: int) -> list[Pending]:
+        owner = self._owners[record]
+        if owner == self._group.rank:
+            return self._group.send_to_all(tensor, tag, _what(record))
+        return [self._group.receive(tensor, owner, tag, _what(record))]
 
     def wait(self, record: str) -> None:
         """Return when a record has come, or has left.
@@ -120,16 +124,20 @@ class Broadcasts:
                 also where this rank waits for one owner and others wait for another.
         """
         one, start = self._under_way.pop(record), time.perf_counter()
-        if isinstance(one.message, Pending):
+        is_own = self._owners[record] == self._group.rank
+        if is_own or not isinstance(one.way, Relay):
             self._agree(record, one.label)
-        one.message.wait()
+        if isinstance(one.way, Relay):
+            one.way.wait()
+        else:
+            wait_for(one.way)
         self._traffic.add(waited_seconds=time.perf_counter() - start)
         if self.digest is not None:
             own = xxhash.xxh3_64_intdigest(one.weights.numpy().data, one.label.expected[0])
             self.digest = (self.digest + own) % 2**64
 
     def _agree(self, record: str, label: _Label) -> None:
-        label.message.wait()
+        wait_for(label.messages)
         found = tuple(label.found.tolist())
         if found != label.expected:
             raise self._differ(record, label.expected, found)
@@ -146,3 +154,7 @@ class Broadcasts:
             help="see that all ranks run the same program with the same config: which layers a "
             "forward calls must not depend on the rank",
         )
+
+
+def _what(record: str) -> str:
+    return f"the weights of {record!r}"

@@ -65,6 +65,10 @@ class Group:
 
     Messages between two ranks that carry the same tag arrive in the order in which they were sent.
 
+    Tensors stream from each rank to the next. What goes to a rank before, against the stream, has
+    connections of its own, where there are some: a message waits for its receiver's word, which
+    has to wait for all that its connection carries the same way.
+
     Args:
         processes: the connections; a group of its own, since one failure ends all its messages.
         ranks: in rising order, this one among them; those of the run, or some of them, which are
@@ -75,6 +79,7 @@ class Group:
         rank, size: this rank's number in the group, and how many there are.
         ranks: all of them.
         traffic: of this rank in this group.
+        connections: the library's.
     """
 
     def __init__(
@@ -82,31 +87,20 @@ class Group:
     ) -> None:
         self.rank = processes.rank()
         self.size = len(ranks)
-        self._processes = processes
+        self.connections = processes
         self.ranks = tuple(ranks)
         self.traffic = Traffic()
-        self._returning: Group | None = None
+        self._returning = processes
         self._timeout_seconds = timeout_seconds
 
-    @property
-    def returning(self) -> "Group":
-        """The ranks as what goes against the stream passes between them.
-
-        By connections of its own, where there are some: a message waits for its receiver's word,
-        which has to wait for all that its connection carries the same way.
-        """
-        return self._returning or self
-
     def return_by(self, other: "Group") -> None:
-        """What goes against the stream goes by another group of the same ranks, counted here."""
-        self._returning, other.traffic = other, self.traffic
+        """What goes against the stream goes by the connections of another group of the ranks."""
+        self._returning = other.connections
 
     def apart(self) -> "Group":
         """The same ranks and connections, with a traffic of its own."""
         other = copy(self)
         other.traffic = Traffic()
-        if self._returning is not None:
-            other.return_by(copy(self._returning))
         return other
 
     def send(self, tensor: Tensor, to: int, tag: int, what: str) -> "Pending":
@@ -120,6 +114,11 @@ class Group:
         """
         return self._begin(tensor, to, tag, f"to take {what}", is_sent=True)
 
+    def send_to_all(self, tensor: Tensor, tag: int, what: str) -> list["Pending"]:
+        """Begin to send to all others, by messages that each know whom they wait for."""
+        others = (other for other in range(self.size) if other != self.rank)
+        return [self.send(tensor, other, tag, what) for other in others]
+
     def receive(self, tensor: Tensor, source: int, tag: int, what: str) -> "Pending":
         """Begin to receive a contiguous tensor; see :meth:`send`."""
         return self._begin(tensor, source, tag, f"to send {what}", is_sent=False)
@@ -131,12 +130,12 @@ class Group:
         """
         message = [tensor.view(-1).view(torch.uint8)]
         if source == self.rank:
-            waiting = self._waiting("the ranks that it sends to", f"to take {what}")
+            waiting = self._waiting("one of the other ranks", f"to take {what}")
         else:
             waiting = self._waiting(str(self.ranks[source]), f"to send {what}")
             self.traffic.add(tensor.nbytes)
         with waiting.naming_the_lost():
-            work = self._processes.broadcast(message[0], source)
+            work = self.connections.broadcast(message[0], source)
             return Pending(work, message, waiting, self.traffic)
 
     def reduce(self, tensor: Tensor, to: int, what: str) -> "Pending":
@@ -147,12 +146,12 @@ class Group:
         """
         if to == self.rank:
             self.traffic.add(tensor.nbytes)
-        return self._add(tensor, partial(self._processes.reduce, root=to), what)
+        return self._add(tensor, partial(self.connections.reduce, root=to), what)
 
     def add_up(self, tensor: Tensor, what: str) -> "Pending":
         """As :meth:`reduce`; all ranks have the sum."""
         self.traffic.add(tensor.nbytes)
-        return self._add(tensor, self._processes.allreduce, what)
+        return self._add(tensor, self.connections.allreduce, what)
 
     def _add(self, tensor: Tensor, call: Callable[..., dist.Work], what: str) -> "Pending":
         message = [torch.view_as_real(tensor) if tensor.is_complex() else tensor]
@@ -168,9 +167,8 @@ class Group:
         """
         gathered = [torch.empty_like(tensor) for _ in self.ranks]
         gathered[self.rank].copy_(tensor)
-        # By messages of their own, of which each knows the rank that it waits for.
-        others = [other for other in range(self.size) if other != self.rank]
-        sent = [self.send(tensor, other, GATHER_TAG, what) for other in others]
+        others = (other for other in range(self.size) if other != self.rank)
+        sent = self.send_to_all(tensor, GATHER_TAG, what)
         coming = [self.receive(gathered[other], other, GATHER_TAG, what) for other in others]
         for message in (*coming, *sent):
             message.wait()
@@ -184,7 +182,9 @@ class Group:
     ) -> "Pending":
         message = [tensor.view(-1).view(torch.uint8)]
         waiting = self._waiting(str(self.ranks[other]), what)
-        call = self._processes.send if is_sent else self._processes.recv
+        is_with_stream = (self.rank < other) == is_sent
+        processes = self.connections if is_with_stream else self._returning
+        call = processes.send if is_sent else processes.recv
         self.traffic.add(0 if is_sent else tensor.nbytes)
         with waiting.naming_the_lost():
             return Pending(call(message, other, tag), message, waiting, self.traffic)
@@ -221,7 +221,7 @@ class Waiting:
             raise error(
                 "rank-lost",
                 f"{self.here} waited {waited:.1f} s for {self.other} {self.what}",
-                notes=(f"the connection says: {first_sentence(failure)}",),
+                notes=(connection_says(failure),),
                 help=f"see what {self.other} said last, and resume the run from its last step",
             ) from failure
 
@@ -247,8 +247,9 @@ class Pending:
         self._traffic.add(waited_seconds=time.perf_counter() - start)
 
 
-def first_sentence(failure: RuntimeError) -> str:
-    """What a connection says of its failure."""
+def connection_says(failure: RuntimeError) -> str:
+    """A note of the first sentence of a connection's failure."""
     text = str(failure).partition(". ")[0]
     # The library's own place in its source says nothing to a user.
-    return text.partition("] ")[2] if "[/" in text else text
+    sentence = text.partition("] ")[2] if "[/" in text else text
+    return f"the connection says: {sentence}"

@@ -86,7 +86,7 @@ class OrderedSums:
             return SumWire(group, other, FOLD_TAGS, records)
 
         def whole(other: int) -> SumWire:
-            return SumWire(group.returning, other, SUM_TAGS, records)
+            return SumWire(group, other, SUM_TAGS, records)
 
         self._from_before = None if self._is_first else running(group.rank - 1)
         self._to_next = None if self._is_last else running(group.rank + 1)

@@ -56,8 +56,9 @@ class Relay:
         owner: the rank that has the tensor.
         tensor: contiguous, in host memory, as long on all ranks; in use until :meth:`wait` returns.
         named: see :class:`Named`.
-        agree: returns when the owner is known to send this tensor, or raises; called in the relay's
-            thread, when the chunks have been asked for: a link would be idle until they were.
+        agree: returns when the owner is known to send this tensor, or raises; called on the others
+            in the relay's thread, when the chunks have been asked for: a link would be idle until
+            they were.
         chunk_bytes: what a message carries at most.
     """
 
@@ -83,10 +84,11 @@ class Relay:
 
     def _pass_on(self) -> None:
         arriving = self._arriving()
-        self._agree()
+        if self._before is not None:
+            self._agree()
         after = self._after
         sent = [
-            self._towards(after).send(chunk, after, self._tag, self._what)
+            self._group.send(chunk, after, self._tag, self._what)
             for chunk in arriving
             if after is not None
         ]
@@ -98,11 +100,7 @@ class Relay:
             return self._chunks
         if before != self._owner:
             what += f", which come from {group.ranks[self._owner]}"
-        return receive_chunks(self._towards(group.rank), self._chunks, before, self._tag, what)
-
-    def _towards(self, rank: int) -> Group:
-        """What goes from its owner to the first rank goes against the stream."""
-        return self._group if rank else self._group.returning
+        return receive_chunks(group, self._chunks, before, self._tag, what)
 
     def _end(self, failure: BaseException | None) -> None:
         self._failure = failure

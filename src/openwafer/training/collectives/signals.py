@@ -44,6 +44,8 @@ class Leading:
         self._tick_seconds = tick_seconds
         self._changed = Condition()
         self._is_quiet = self._is_closed = False
+        # A rank that says nothing: its timeout ends the connections to all.
+        self._lost: OpenwaferError | None = None
         # A message to a lost rank cannot be called off: it must not keep the process.
         Thread(target=self._tick, name="signals", daemon=True).start()
 
@@ -59,6 +61,8 @@ class Leading:
         """
         with self._changed:
             self._is_quiet = True
+            if self._lost is not None:
+                raise self._lost
             self._send(signal, pickle.dumps(content))
 
     def go_on(self) -> None:
@@ -78,10 +82,8 @@ class Leading:
         parts = [torch.tensor([signal, len(content)])]
         if content:
             parts.append(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-        others = [rank for rank in range(self._group.size) if rank != LEADER]
         what = f"the signal {signal.name}"
-        # By messages of their own, of which each knows the rank that it goes to.
-        wait_for([self._group.send(part, to, SIGNAL_TAG, what) for part in parts for to in others])
+        wait_for([one for part in parts for one in self._group.send_to_all(part, SIGNAL_TAG, what)])
 
     def _tick(self) -> None:
         with self._changed:
@@ -93,8 +95,8 @@ class Leading:
     def _told(self) -> bool:
         try:
             self._send(Signal.WAIT, b"")
-        except OpenwaferError:
-            # Whoever tells the next signal meets the same failure, and can raise it.
+        except OpenwaferError as found:
+            self._lost = found
             return False
         return True
 
