@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,22 +96,49 @@ def test_a_first_that_nobody_reaches_is_missing(monkeypatch: pytest.MonkeyPatch)
         for name, value in ((RANK, 1), (WORLD_SIZE, 2), (MASTER_PORT, closed.getsockname()[1])):
             monkeypatch.setenv(name, str(value))
         monkeypatch.setenv(MASTER_ADDR, "localhost")
-        told = r"\[rank-missing\]: rank 1 of 2 waited 1 s for rank 0, which did not come"
+        told = r"\[rank-missing\]: rank 1 of 2 waited \d+\.\d s for rank 0, which is not there"
         with pytest.raises(OpenwaferError, match=told):
             meet_launched(1.0)
 
 
-def test_who_meets_and_ends_before_it_connects_is_waited_for_no_longer_than_the_limit() -> None:
+def test_a_port_that_somebody_has_is_told_with_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for name, value in ((RANK, 0), (WORLD_SIZE, 2), (MASTER_PORT, port)):
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv(MASTER_ADDR, "localhost")
+        told = rf"\[port-in-use\]: rank 0 cannot wait for the others at localhost:{port}\n.*failed to listen"
+        with pytest.raises(OpenwaferError, match=told):
+            meet_launched(5.0)
+
+
+def test_who_does_not_come_to_a_later_group_is_named() -> None:
     store = HashStore()
-    ended = Meeting(store, 1, 2, TIMEOUT_SECONDS)
+    first, second = (Meeting(store, rank, 2, 1.0) for rank in range(2))
     with ThreadPoolExecutor(1) as threads:
-        # It says where it is, and rank 0 has not come by then.
-        meeting = threads.submit(replace(ended, timeout_seconds=0.1).groups, ["messages"])
-        with pytest.raises(OpenwaferError, match="rank-missing"):
-            meeting.result()
-    told = r"\[rank-lost\]: rank 0 on host '\S+' waited \d+\.\d s for the other ranks to connect\n"
+        joined = threads.submit(second.groups, ["records"])
+        first.groups(["records"])
+        joined.result()
+    told = r"\[rank-missing\]: rank 0 of 2 waited \d+\.\d s for rank 1, which is not there\n"
     with pytest.raises(OpenwaferError, match=told):
-        Meeting(store, 0, 2, 1.0).groups(["messages"])
+        first.groups(["experts"])
+
+
+def test_who_has_come_and_does_not_connect_is_waited_for() -> None:
+    store = HashStore()
+    first, second = (Meeting(store, rank, 2, 1.0) for rank in range(2))
+    with ThreadPoolExecutor(1) as threads:
+        came = threads.submit(second.meet, "records", range(2))
+        told = (
+            r"\[rank-lost\]: rank 0 on host '\S+' waited \d+\.\d s for the other ranks to connect\n"
+        )
+        with pytest.raises(OpenwaferError, match=told):
+            first.groups(["records"])
+        came.result()
 
 
 def leads_run(store: HashStore, folder: Path, other: Path) -> str:

@@ -7,7 +7,7 @@ asks of a rank is done while that waits for what rank 0 tells all, and before it
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -163,7 +163,8 @@ class Agreement:
         except OpenwaferError as found:
             self.is_broken = True
             if self._group.rank == LEADER:
-                self._store.set(self._lost, pickle.dumps(found.diagnostics).hex())
+                with suppress(RuntimeError):
+                    self._store.set(self._lost, pickle.dumps(found.diagnostics).hex())
                 raise
             raise OpenwaferError(*self._told(found.diagnostics)) from found
 

@@ -2,7 +2,9 @@
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, cast
@@ -10,8 +12,8 @@ from typing import Final, cast
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.collectives.group import Group, Rank, Waiting
+from openwafer.diagnostics import error
+from openwafer.training.collectives.group import Group, Rank, Waiting, connection_says
 from openwafer.training.collectives.leaving import leave_at_exit
 
 RANK: Final = "RANK"
@@ -45,7 +47,7 @@ class Meeting:
         """Connect processes, once for each name; all of them call this with the same names.
 
         Args:
-            names: other ones for other members.
+            names: other ones in each call, and for other members.
             members: their ranks, rising, this one's among them; ``None`` connects all.
 
         Raises:
@@ -53,7 +55,7 @@ class Meeting:
                 has come and does not connect.
         """
         members = range(self.size) if members is None else members
-        ranks = self._meet(members)
+        ranks = self.meet("/".join(names), members)
         limit = timedelta(seconds=self.timeout_seconds)
         index = members.index(self.rank)
         waiting = Waiting(ranks[index], "the other ranks", "to connect", self.timeout_seconds)
@@ -82,30 +84,42 @@ class Meeting:
         """
         if self.rank == FIRST_RANK:
             self.store.set(TIMEOUT_KEY, repr(self.timeout_seconds))
-        return replace(self, timeout_seconds=float(self._given(TIMEOUT_KEY, FIRST_RANK)))
+        with _waiting_for(FIRST_RANK, self.rank, self.size):
+            return replace(self, timeout_seconds=float(self.store.get(TIMEOUT_KEY)))
 
-    def _meet(self, members: Sequence[int]) -> list[Rank]:
-        self.store.set_timeout(timedelta(seconds=self.timeout_seconds))
-        self.store.set(_host_key(self.rank), socket.gethostname())
-        return [Rank(rank, self._given(_host_key(rank), rank)) for rank in members]
+    def meet(self, name: str, members: Sequence[int]) -> list[Rank]:
+        """Wait until all of them are about to do something of that name; returns who they are.
 
-    def _given(self, key: str, by: int) -> str:
-        try:
-            return self.store.get(key).decode()
-        except RuntimeError as cause:
-            raise _missing(self.rank, self.size, self.timeout_seconds, by) from cause
+        Raises:
+            OpenwaferError: ``rank-missing``.
+        """
+        with _waiting_for(FIRST_RANK, self.rank, self.size):
+            self.store.set_timeout(timedelta(seconds=self.timeout_seconds))
+            self.store.set(_host_key(name, self.rank), socket.gethostname())
+        ranks = []
+        for rank in members:
+            with _waiting_for(rank, self.rank, self.size):
+                ranks.append(Rank(rank, self.store.get(_host_key(name, rank)).decode()))
+        return ranks
 
 
-def _host_key(rank: int) -> str:
-    return f"openwafer/host/{rank}"
+def _host_key(name: str, rank: int) -> str:
+    return f"openwafer/host/{name}/{rank}"
 
 
-def _missing(here: int, size: int, waited_seconds: float, rank: int) -> OpenwaferError:
-    return error(
-        "rank-missing",
-        f"rank {here} of {size} waited {waited_seconds:.0f} s for rank {rank}, which did not come",
-        help="see what that process said, and that it reaches this host",
-    )
+@contextmanager
+def _waiting_for(rank: int, here: int, size: int) -> Iterator[None]:
+    start = time.monotonic()
+    try:
+        yield
+    except RuntimeError as failure:
+        waited = time.monotonic() - start
+        raise error(
+            "rank-missing",
+            f"rank {here} of {size} waited {waited:.1f} s for rank {rank}, which is not there",
+            notes=(connection_says(failure),),
+            help="see what that process said, and that it reaches this host",
+        ) from failure
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
@@ -119,28 +133,39 @@ def meet_launched(timeout_seconds: float) -> Meeting:
     """Meet the other processes of a launcher, by torch's environment variables.
 
     Raises:
-        OpenwaferError: ``rank-missing`` where nobody is at the address of the first.
+        OpenwaferError: ``rank-missing`` where nobody is at the address of the first,
+            ``port-in-use`` where the first cannot be there.
     """
     launched = launched_rank()
     assert launched is not None
     rank, size = launched
-    has_agent = os.environ.get(AGENT_STORE) == "True"
-    try:
+    is_host = rank == FIRST_RANK and os.environ.get(AGENT_STORE) != "True"
+    with _opening() if is_host else _waiting_for(FIRST_RANK, rank, size):
         store = TCPStore(
             os.environ[MASTER_ADDR],
             int(os.environ[MASTER_PORT]),
             size,
-            is_master=rank == FIRST_RANK and not has_agent,
+            is_master=is_host,
             timeout=timedelta(seconds=timeout_seconds),
             wait_for_workers=False,
         )
-    except RuntimeError as cause:
-        if rank == FIRST_RANK:
-            raise
-        raise _missing(rank, size, timeout_seconds, FIRST_RANK) from cause
     # What an earlier attempt of the launcher left there is of other processes.
     attempt = PrefixStore(f"attempt-{os.environ.get(RESTARTS, '0')}", store)
     return Meeting(attempt, rank, size, timeout_seconds)
+
+
+@contextmanager
+def _opening() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as failure:
+        address = f"{os.environ[MASTER_ADDR]}:{os.environ[MASTER_PORT]}"
+        raise error(
+            "port-in-use",
+            f"rank {FIRST_RANK} cannot wait for the others at {address}",
+            notes=(connection_says(failure),),
+            help="give the launcher another port, which is MASTER_PORT",
+        ) from failure
 
 
 def meet_here(size: int, timeout_seconds: float) -> tuple[Meeting, dict[str, str]]:

@@ -8,6 +8,7 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from openwafer.diagnostics import error
+from openwafer.training.collectives.group import Waiting
 from openwafer.training.collectives.joining import Meeting
 
 
@@ -20,7 +21,8 @@ def default_group(meeting: Meeting, members: Sequence[int]) -> Iterator[None]:
         members: their ranks, rising, this one's among them; no process is in two such groups.
 
     Raises:
-        OpenwaferError: ``pipelined-group`` where the process has a default group already.
+        OpenwaferError: ``pipelined-group`` where the process has a default group already,
+            ``rank-missing``, ``rank-lost`` where one of them is gone.
     """
     if dist.is_initialized():
         raise error(
@@ -28,13 +30,18 @@ def default_group(meeting: Meeting, members: Sequence[int]) -> Iterator[None]:
             "this process has a default group of torch.distributed, and stages need it",
             help="begin the run before init_process_group, or leave streaming.mode out",
         )
-    dist.init_process_group(
-        "gloo",
-        store=PrefixStore(f"stages-from-{members[0]}", meeting.store),
-        rank=members.index(meeting.rank),
-        world_size=len(members),
-        timeout=timedelta(seconds=meeting.timeout_seconds),
-    )
+    name, index = f"stages-from-{members[0]}", members.index(meeting.rank)
+    ranks = meeting.meet(name, members)
+    with Waiting(
+        ranks[index], "the other stages", "to connect", meeting.timeout_seconds
+    ).naming_the_lost():
+        dist.init_process_group(
+            "gloo",
+            store=PrefixStore(name, meeting.store),
+            rank=index,
+            world_size=len(members),
+            timeout=timedelta(seconds=meeting.timeout_seconds),
+        )
     try:
         yield
     finally:
