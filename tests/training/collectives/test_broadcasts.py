@@ -41,6 +41,7 @@ def received(group: Group, num_steps: int) -> list[Tensor]:
             broadcasts.begin(record, found[-1])
         if place >= AHEAD:
             broadcasts.wait(turns[place - AHEAD][1])
+    broadcasts.end_pass()
     return found
 
 
@@ -76,6 +77,7 @@ def received_sizes(group: Group) -> list[bool]:
         broadcasts.begin(name, came[name])
     for name in reversed(names):
         broadcasts.wait(name)
+    broadcasts.end_pass()
     return [torch.equal(came[name], there[name]) for name in names]
 
 
@@ -102,6 +104,7 @@ def told_to(group: Group, record: str, first: threading.Event | None = None) -> 
         if first is not None:
             first.wait()
         broadcasts.wait(record)
+        broadcasts.end_pass()
     except OpenwaferError as told:
         return str(told)
     return ""
@@ -143,6 +146,7 @@ def digests(group: Group, changed: int | None) -> int | None:
         if place == 0 and group.rank == changed:
             weights.data = weights ^ 1
         broadcasts.wait(record)
+    broadcasts.end_pass()
     return broadcasts.digest
 
 

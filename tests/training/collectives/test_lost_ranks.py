@@ -84,6 +84,7 @@ def told_of_a_record(group: Group) -> str:
     try:
         broadcasts.begin("layers.0", torch.zeros(1 << 22, dtype=torch.uint8))
         broadcasts.wait("layers.0")
+        broadcasts.end_pass()
     except OpenwaferError as told:
         return str(told)
     return ""

@@ -38,19 +38,21 @@ class _Label:
     Attributes:
         expected: order, number of the record, bytes.
         found: the same, of the owner, when it has come.
-        messages: that bring it.
+        message: that brings it; ``None`` on the owner.
     """
 
     expected: tuple[int, ...]
     found: Tensor
-    messages: list[Pending]
+    message: Pending | None
 
 
 @dataclass(frozen=True)
 class _UnderWay:
+    """A record of which this rank waits for something: ``None`` if all has left."""
+
     weights: Tensor
     label: _Label
-    way: list[Pending] | Relay
+    way: Pending | Relay | None
 
 
 class Broadcasts:
@@ -82,6 +84,8 @@ class Broadcasts:
         self._num_begun = 0
         self.digest: int | None = None
         self._under_way: dict[str, _UnderWay] = {}
+        # Labels and short records of this rank, which ranks far down the way take late.
+        self._leaving: list[Pending] = []
 
     def begin(self, record: str, weights: Tensor) -> None:
         """Begin to bring a record; several may be under way.
@@ -100,7 +104,7 @@ class Broadcasts:
         label = _Label(expected, found, self._from_owner(found, record, LABEL_TAG))
         self._under_way[record] = _UnderWay(weights, label, self._begun(record, weights, label))
 
-    def _begun(self, record: str, weights: Tensor, label: _Label) -> list[Pending] | Relay:
+    def _begun(self, record: str, weights: Tensor, label: _Label) -> Pending | Relay | None:
         order, number, _ = label.expected
         tag = (order * len(self._records) + number) % TAGS
         if weights.nbytes <= SMALL_BYTES:
@@ -110,34 +114,41 @@ class Broadcasts:
         owner = self._owners[record]
         return Relay(self._group, owner, weights, named, agree, self._chunk_bytes)
 
-    def _from_owner(self, tensor: Tensor, record: str, tag: int) -> list[Pending]:
+    def _from_owner(self, tensor: Tensor, record: str, tag: int) -> Pending | None:
         owner = self._owners[record]
-        if owner == self._group.rank:
-            return self._group.send_to_all(tensor, tag, _what(record))
-        return [self._group.receive(tensor, owner, tag, _what(record))]
+        if owner != self._group.rank:
+            return self._group.receive(tensor, owner, tag, _what(record))
+        self._leaving += self._group.send_to_all(tensor.clone(), tag, _what(record))
+        return None
 
     def wait(self, record: str) -> None:
-        """Return when a record has come, or has left.
+        """Return when a record has come, or may change here.
 
         Raises:
             OpenwaferError: ``ranks-differ`` where the owner sends another record; ``rank-lost``,
                 also where this rank waits for one owner and others wait for another.
         """
         one, start = self._under_way.pop(record), time.perf_counter()
-        is_own = self._owners[record] == self._group.rank
-        if is_own or not isinstance(one.way, Relay):
+        if isinstance(one.way, Pending):
             self._agree(record, one.label)
-        if isinstance(one.way, Relay):
+        if one.way is not None:
             one.way.wait()
-        else:
-            wait_for(one.way)
         self._traffic.add(waited_seconds=time.perf_counter() - start)
         if self.digest is not None:
             own = xxhash.xxh3_64_intdigest(one.weights.numpy().data, one.label.expected[0])
             self.digest = (self.digest + own) % 2**64
 
+    def end_pass(self) -> None:
+        """Return when all ranks have begun all broadcasts of this rank.
+
+        Raises:
+            OpenwaferError: ``rank-lost``.
+        """
+        wait_for(self._leaving)
+
     def _agree(self, record: str, label: _Label) -> None:
-        wait_for(label.messages)
+        assert label.message is not None
+        label.message.wait()
         found = tuple(label.found.tolist())
         if found != label.expected:
             raise self._differ(record, label.expected, found)

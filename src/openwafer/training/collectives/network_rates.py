@@ -78,6 +78,7 @@ def measure_network(weights: Group, gradients: Group, clock: Group) -> NetworkRa
             broadcasts.begin(record, made_up.clone())
         for record in RECORDS:
             broadcasts.wait(record)
+        broadcasts.end_pass()
 
     def sum_all(num_bytes: int, chunk_bytes: int, names: Sequence[str] = RECORDS[:1]) -> None:
         made_up = torch.zeros(num_bytes // len(names) // 4)

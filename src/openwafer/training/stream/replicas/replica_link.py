@@ -311,6 +311,7 @@ class ReplicaLink:
             self._begin_sums()
             self._take_all(self._sums.finish())
             self._is_summing = False
+            self._broadcasts.end_pass()
             if self.experts is not None:
                 self.experts.end_pass()
         if self._broadcasts.digest is not None:

@@ -87,6 +87,7 @@ class StageReplicas:
             self._broadcasts.begin(record, self._loans[record].part_bytes_view(Part.WEIGHTS))
         for record in self._changed:
             self._broadcasts.wait(record)
+        self._broadcasts.end_pass()
         self._changed = tuple(self._trained)
 
     def close(self) -> None:
