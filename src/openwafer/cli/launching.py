@@ -5,6 +5,7 @@ is who. Without one, the process of the command is the first system, and starts 
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import torch
 import typer
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
+from openwafer.training.collectives.group import GOES_ON
 from openwafer.training.collectives.joining import (
     RANK,
     RESTARTS,
@@ -32,6 +34,7 @@ from openwafer.training.session.shared_stores import require_led_here
 from openwafer.training.session.systems import Systems
 
 NUM_LAST_LINES: Final = 12
+SILENT: Final = {-signal.SIGKILL: "it was killed; a host that lacks memory does that"}
 SECONDS_TO_END: Final = 30.0
 SECONDS_TO_FAIL: Final = 5.0
 """For those that an error ends: one is lost to the others a moment before its process has ended."""
@@ -171,7 +174,6 @@ def _last_words(other: _Other) -> Diagnostic:
         "system-ended",
         f"system {other.rank}, a process of this command, ended with code "
         f"{other.process.returncode}",
-        notes=tuple(lines) or ("it said nothing",),
-        help="mend what it says, or train on fewer systems; the run goes on from its last step "
-        "by openwafer resume",
+        notes=tuple(lines) or (SILENT.get(other.process.returncode, "it said nothing"),),
+        help=f"mend what it says, or train on fewer systems; {GOES_ON}",
     )

@@ -77,6 +77,7 @@ def test_the_time_on_several_systems_is_unknown_until_they_meet() -> None:
 def test_who_has_the_store_of_several_systems_is_shown(is_shared: bool, told: str) -> None:
     plan = replace(PLAN, systems=2, stores=StoreUse(is_shared, "why"))
     assert fact_of(plan, "store") == told
+    assert fact_of(plan, "a step moves").endswith(", of all systems together") is is_shared
 
 
 def test_a_step_that_computes_is_shown_without_the_rate_of_the_disk() -> None:

@@ -120,7 +120,10 @@ def test_a_run_that_saved_nothing_begins_again(
     result = train_halfway(config)
     assert result.checkpoint is not None
     (result.checkpoint / "index.json").unlink()
-    assert differing(saved_arrays(resume_quietly(config)), saved_arrays(unbroken)) == []
+    console = Console(file=io.StringIO(), record=True)
+    result = Session(config, console=console).resume()
+    assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
+    assert "no step of this run has been kept, so it begins anew\n" in console.export_text()
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -161,9 +164,11 @@ def test_a_damaged_checkpoint_leaves_no_store_open(data: TinyData, tmp_path: Pat
 def test_a_complete_run_has_nothing_left_to_do(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path)
     before = saved_arrays(train_quietly(config))
-    result = resume_quietly(config)
+    described = [(tmp_path / "tiny" / name).read_text() for name in ("plan.json", "config.yaml")]
+    result = resume_quietly(replace(config, streaming=StreamingConfig(device="cpu")))
     assert result.is_complete
     assert differing(saved_arrays(result), before) == []
+    assert described == [(result.folder / n).read_text() for n in ("plan.json", "config.yaml")]
 
 
 def test_metrics_of_a_resumed_run_have_each_step_once(data: TinyData, tmp_path: Path) -> None:
@@ -182,6 +187,7 @@ def test_damaged_metrics_do_not_keep_a_run_from_going_on(data: TinyData, tmp_pat
     assert Session(config, console=console).resume().is_complete
     assert "are left out; they are in " in (told := console.export_text())
     assert "damaged-metrics.jsonl" in told
+    assert f"goes on from step {NUM_STEPS // 2}\n" in told
     assert metrics.read_text().count("\n") == 5
 
 

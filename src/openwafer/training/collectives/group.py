@@ -20,6 +20,9 @@ from torch import distributed as dist
 
 from openwafer.diagnostics import error
 
+GOES_ON: Final = (
+    "openwafer resume goes on from the last step that is on disk, else from the last checkpoint"
+)
 GATHER_TAG: Final = (1 << 31) - 1
 """Of no other message."""
 
@@ -222,7 +225,7 @@ class Waiting:
                 "rank-lost",
                 f"{self.here} waited {waited:.1f} s for {self.other} {self.what}",
                 notes=(connection_says(failure),),
-                help=f"see what {self.other} said last, and resume the run from its last step",
+                help=f"see what {self.other} said last; {GOES_ON}",
             ) from failure
 
 

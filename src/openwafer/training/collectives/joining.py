@@ -118,7 +118,8 @@ def _waiting_for(rank: int, here: int, size: int) -> Iterator[None]:
             "rank-missing",
             f"rank {here} of {size} waited {waited:.1f} s for rank {rank}, which is not there",
             notes=(connection_says(failure),),
-            help="see what that process said, and that it reaches this host",
+            help="see what that process said, that it reaches this host, and that "
+            "systems_timeout is longer than it takes to start",
         ) from failure
 
 

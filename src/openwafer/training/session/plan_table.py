@@ -119,6 +119,10 @@ def _stores(use: StoreUse) -> str:
     return f"{where}: {use.reason}"
 
 
+def _of_all(use: StoreUse | None) -> str:
+    return ", of all systems together" if use is not None and use.is_shared else ""
+
+
 def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
     peak, budget = plan.predicted_peak_bytes, plan.device_budget_bytes
     held = f"{format_bytes(peak)} of {format_bytes(budget)} ({format_share(peak / budget)})"
@@ -129,12 +133,14 @@ def _facts(plan: PlanRecord) -> list[tuple[str, str]]:
         ("device peak", held),
         ("host peak", "not predicted" if host is None else _host_peak(host)),
         ("a step needs", f"{format_count(plan.step_flops)} floating-point operations"),
-        ("a step moves", _traffic(plan.step_bytes)),
+        ("a step moves", _traffic(plan.step_bytes) + _of_all(plan.stores)),
     ]
     if plan.pipeline is not None:
         facts.insert(1, ("stages", _bubble(plan.pipeline)))
     elif plan.systems > 1:
-        facts.insert(1, ("systems", f"{plan.systems}; what follows is of the first"))
+        facts.insert(
+            1, ("systems", f"{plan.systems}; figures are of the one with most micro-batches")
+        )
         if plan.stores is not None:
             facts.insert(2, ("store", _stores(plan.stores)))
     if plan.choice is not None:

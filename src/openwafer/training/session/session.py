@@ -274,11 +274,14 @@ class Session:
         """The step to go on from; where stores that hold a newer one are of no use, it is said."""
         finder = StoreFinder(self.folder, self._systems)
         saved = find_newest(self.folder, find=finder.find)
+        told = []
         if saved is None or saved.found is None:
-            for warning in finder.warnings:
-                text = render(warning)
-                RunLog(self.folder.log).write(text)
-                self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            told += [render(warning) for warning in finder.warnings]
+        if saved is None:
+            told.append("no step of this run has been kept, so it begins anew")
+        for text in told:
+            RunLog(self.folder.log).write(text)
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         return saved
 
     def _train(self, saved: SavedRun | None) -> TrainResult:

@@ -18,7 +18,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.chunks import chunk_bytes_at
-from openwafer.training.collectives.group import Group, Rank
+from openwafer.training.collectives.group import GOES_ON, Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.reduced_sums import Reduction
@@ -269,7 +269,7 @@ class Systems:
             raise error(
                 "ranks-differ",
                 f"systems are about to commit different steps: {steps}, in the order of ranks",
-                help="report this; the run goes on from its last step",
+                help=f"report this; {GOES_ON}",
             )
 
     def measure(self) -> MeasuredSystems:
@@ -402,7 +402,8 @@ def blocks_of(num_micro_batches: int, num_systems: int) -> list[range]:
     if num_micro_batches < num_systems:
         raise error(
             "systems-idle",
-            f"a step has {num_micro_batches} micro-batches, and there are {num_systems} systems",
+            f"a step has {num_micro_batches} micro-batch{'es' * (num_micro_batches != 1)}, and "
+            f"there are {num_systems} systems",
             help=f"set batch.micro_batches to {num_systems} or more, on one system too where the "
             "bits are to be the same, or use fewer systems",
         )

@@ -92,7 +92,10 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
     law = watch_by_law(run.config, run.dataset)
     for warning in () if law is None else law.warnings():
         console.print(render(warning), markup=False, highlight=False, soft_wrap=True)
-    _describe(run)
+    if run.steps_done:
+        console.print(f"goes on from step {run.steps_done}", highlight=False)
+    if run.steps_done < run.config.steps:
+        _describe(run)
     with ExitStack() as stack:
         stack.enter_context(returning_holes(run.planned.report.predicted_host_bytes))
         loop = _Loop(

@@ -433,8 +433,7 @@ def _for_systems(options: StreamOptions) -> StreamOptions:
     if options.mode is Mode.RESIDENT:
         raise error(
             "systems-resident",
-            f"streaming.mode is resident, and the weights of {options.systems} systems stream "
-            "from one store",
+            f"streaming.mode is resident, and the weights of {options.systems} systems stream",
             help="leave streaming.mode out",
         )
     return replace(options, mode=Mode.STREAMED, by_expert=False, may_speculate=False)

@@ -104,7 +104,7 @@ def draw_systems(systems: Sequence[SystemShare]) -> Figure:
     legend = (Key("computes", Color.FORWARD), Key("waits for others", Color.FAINT))
     caption = (
         "From the beginning of a step's forward to the end of its backward, medians of the steps. "
-        "The first system has the parameter store and also makes the updates."
+        "A system with records in its store also makes their updates."
     )
     height = 90 + 34 * len(systems)
     words = Words("Systems", caption, legend)

@@ -8,7 +8,7 @@ from torch import distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.group import Group, connection_says
+from openwafer.training.collectives.group import GOES_ON, Group, connection_says
 from openwafer.training.stream.execute.call_kinds import TensorForm
 from openwafer.training.stream.stages.flow import Flow
 from openwafer.training.stream.stages.stage_gradients import StageGradients
@@ -99,7 +99,7 @@ class StagePass:
             "rank-lost",
             f"{self._stage.here} waited for {self._stage.waits_for}",
             notes=(connection_says(failure),),
-            help="see what it said last, and resume the run from its last step",
+            help=f"see what it said last; {GOES_ON}",
         )
 
 
