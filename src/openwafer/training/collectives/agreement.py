@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import Group, wait_for
 from openwafer.training.collectives.joining import Meeting
 from openwafer.training.collectives.signals import LEADER
 
@@ -151,8 +151,7 @@ class Agreement:
         rows = torch.zeros(self._group.size, MESSAGE_BYTES, dtype=torch.uint8)
         others = range(1, self._group.size)
         coming = [self._group.receive(rows[rank], rank, MESSAGES, what) for rank in others]
-        for one in coming:
-            one.wait()
+        wait_for(coming)
         return [pickle.loads(rows[rank].numpy().tobytes()) for rank in others]
 
     @contextmanager
@@ -286,8 +285,7 @@ class Agreement:
         with self._naming_the_lost():
             sizes = [self._group.send(size, rank, SIZES, what) for rank in ranks]
             bodies = [self._group.send(body, rank, CONTENTS, what) for rank in ranks]
-            for one in (*sizes, *bodies):
-                one.wait()
+            wait_for([*sizes, *bodies])
 
     def _take(self, rank: int, what: str) -> Any:
         size = torch.zeros(1, dtype=torch.int64)

@@ -11,7 +11,7 @@ from typing import Final
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.group import Group, Pending
+from openwafer.training.collectives.group import Group
 
 CHUNK_BYTES: Final = 1 << 20
 """The longest one, and where nobody has measured how fast they pass."""
@@ -50,17 +50,6 @@ def receive_chunks(
             yield chunk
 
     return given()
-
-
-def wait_for(messages: list[Pending]) -> None:
-    """Return when all of them have been sent or received, and forget them.
-
-    Raises:
-        OpenwaferError: ``rank-lost``.
-    """
-    for message in messages:
-        message.wait()
-    messages.clear()
 
 
 def run_beside(

@@ -6,7 +6,7 @@ for it: which rank, on which host, and what was to come.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -173,8 +173,7 @@ class Group:
         others = (other for other in range(self.size) if other != self.rank)
         sent = self.send_to_all(tensor, GATHER_TAG, what)
         coming = [self.receive(gathered[other], other, GATHER_TAG, what) for other in others]
-        for message in (*coming, *sent):
-            message.wait()
+        wait_for([*coming, *sent])
         return gathered
 
     def _waiting(self, other: str, what: str) -> "Waiting":
@@ -209,24 +208,15 @@ class Waiting:
     what: str
     timeout_seconds: float
 
-    @contextmanager
-    def naming_the_lost(self) -> Iterator[None]:
+    def naming_the_lost(self) -> AbstractContextManager[None]:
         """Context in which a failure of the connection becomes an error with names.
 
         Raises:
             OpenwaferError: ``rank-lost``.
         """
-        start = time.monotonic()
-        try:
-            yield
-        except RuntimeError as failure:
-            waited = time.monotonic() - start
-            raise error(
-                "rank-lost",
-                f"{self.here} waited {waited:.1f} s for {self.other} {self.what}",
-                notes=(connection_says(failure),),
-                help=f"see what {self.other} said last; {GOES_ON}",
-            ) from failure
+        other = f"{self.other} {self.what}"
+        remedy = f"see what {self.other} said last; {GOES_ON}"
+        return telling("rank-lost", str(self.here), other, remedy)
 
 
 @dataclass(frozen=True)
@@ -248,6 +238,37 @@ class Pending:
         with self._waiting.naming_the_lost():
             self._work.wait(timedelta(seconds=self._waiting.timeout_seconds))
         self._traffic.add(waited_seconds=time.perf_counter() - start)
+
+
+def wait_for(messages: list[Pending]) -> None:
+    """Return when all of them have been sent or received, and forget them.
+
+    Raises:
+        OpenwaferError: ``rank-lost``.
+    """
+    for message in messages:
+        message.wait()
+    messages.clear()
+
+
+@contextmanager
+def telling(code: str, here: str, other: str, remedy: str) -> Iterator[None]:
+    """Context in which a failure of a connection becomes an error: who waited how long for whom.
+
+    Raises:
+        OpenwaferError: of that code.
+    """
+    start = time.monotonic()
+    try:
+        yield
+    except RuntimeError as failure:
+        waited = time.monotonic() - start
+        raise error(
+            code,
+            f"{here} waited {waited:.1f} s for {other}",
+            notes=(connection_says(failure),),
+            help=remedy,
+        ) from failure
 
 
 def connection_says(failure: RuntimeError) -> str:

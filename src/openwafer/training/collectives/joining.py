@@ -2,9 +2,8 @@
 
 import os
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, cast
@@ -13,7 +12,7 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.group import Group, Rank, Waiting, connection_says
+from openwafer.training.collectives.group import Group, Rank, Waiting, connection_says, telling
 from openwafer.training.collectives.leaving import leave_at_exit
 
 RANK: Final = "RANK"
@@ -107,20 +106,14 @@ def _host_key(name: str, rank: int) -> str:
     return f"openwafer/host/{name}/{rank}"
 
 
-@contextmanager
-def _waiting_for(rank: int, here: int, size: int) -> Iterator[None]:
-    start = time.monotonic()
-    try:
-        yield
-    except RuntimeError as failure:
-        waited = time.monotonic() - start
-        raise error(
-            "rank-missing",
-            f"rank {here} of {size} waited {waited:.1f} s for rank {rank}, which is not there",
-            notes=(connection_says(failure),),
-            help="see what that process said, that it reaches this host, and that "
-            "systems_timeout is longer than it takes to start",
-        ) from failure
+def _waiting_for(rank: int, here: int, size: int) -> AbstractContextManager[None]:
+    return telling(
+        "rank-missing",
+        f"rank {here} of {size}",
+        f"rank {rank}, which is not there",
+        "see what that process said, that it reaches this host, and that systems_timeout is longer "
+        "than it takes to start",
+    )
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:

@@ -25,9 +25,8 @@ from openwafer.training.collectives.chunks import (
     chunks_of,
     receive_chunks,
     run_beside,
-    wait_for,
 )
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import Group, wait_for
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,8 @@ class Relay:
         owner: the rank that has the tensor.
         tensor: contiguous, in host memory, as long on all ranks; in use until :meth:`wait` returns.
         named: see :class:`Named`.
-        agree: returns when the owner is known to send this tensor, or raises; called on the others
-            in the relay's thread, when the chunks have been asked for: a link would be idle until
-            they were.
+        agree: returns when the owner is known to send this tensor, or raises; called in the relay's
+            thread, when the chunks have been asked for: a link would be idle until they were.
         chunk_bytes: what a message carries at most.
     """
 
@@ -84,8 +82,7 @@ class Relay:
 
     def _pass_on(self) -> None:
         arriving = self._arriving()
-        if self._before is not None:
-            self._agree()
+        self._agree()
         after = self._after
         sent = [
             self._group.send(chunk, after, self._tag, self._what)

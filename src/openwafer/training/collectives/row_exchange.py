@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.chunks import run_beside, wait_for
-from openwafer.training.collectives.group import Group, Pending
+from openwafer.training.collectives.chunks import run_beside
+from openwafer.training.collectives.group import Group, Pending, wait_for
 
 HEADERS, ROWS, ANSWERS, SHARES = range(4)
 """Tags of messages; of the last kind are those of :meth:`RowExchange.collect`."""

@@ -12,8 +12,7 @@ from typing import Final
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.chunks import wait_for
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import Group, wait_for
 
 LEADER: Final = 0
 TICK_SECONDS: Final = 5.0

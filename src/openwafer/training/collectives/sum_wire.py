@@ -7,8 +7,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from openwafer.training.collectives.chunks import receive_chunks, wait_for
-from openwafer.training.collectives.group import Group, Pending
+from openwafer.training.collectives.chunks import receive_chunks
+from openwafer.training.collectives.group import Group, Pending, wait_for
 
 END: Final = -1
 """In the place of a record's number: there are no more."""
