@@ -193,6 +193,17 @@ def test_noise_needs_two_samples_in_every_step(data: TinyData, tmp_path: Path) -
         replace(growing(data, tmp_path), batch=batch, noise_scale=Watched.NORMS)
 
 
+def test_a_smaller_batch_keeps_to_the_memory_of_a_larger_one(
+    data: TinyData, tmp_path: Path
+) -> None:
+    # Of few tokens, so that gradients are a large part of what a device holds.
+    batch = BatchConfig(size=1, sequence_length=2, micro_batch_size=1, schedule=(SizeChange(2, 3),))
+    tied = replace(GPT, has_tied_embeddings=True)
+    config = replace(growing(data, tmp_path), model=tied, batch=batch)
+    peak_bytes = Session(config, console=quiet()).plan().predicted_peak_bytes
+    assert train_quietly(replace(config, device_memory=peak_bytes)).is_complete
+
+
 def test_a_run_tells_its_sizes(data: TinyData, tmp_path: Path) -> None:
     told = io.StringIO()
     Session(growing(data, tmp_path), console=Console(file=told, width=200)).train()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.ordered_sums import OrderedSums
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule
@@ -202,10 +203,24 @@ def test_a_run_of_several_systems_is_read_by_one(
     assert first.generate("2 squared") == second.generate("2 squared")
 
 
+def begin_sums_when_all_gradients_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network so slow that all of them wait for it."""
+    turns = OrderedSums._turns_of_pass  # noqa: SLF001 - no public name
+    monkeypatch.setattr(OrderedSums, "_turns_of_pass", lambda sums: iter(list(turns(sums))))
+
+
+@pytest.mark.parametrize("micro_batches", [3, 5])
 def test_systems_keep_to_the_memory_that_their_plan_foretells(
-    data: TinyData, tmp_path: Path, pool: FollowerPool
+    micro_batches: int,
+    data: TinyData,
+    tmp_path: Path,
+    pool: FollowerPool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = tied_config(data, tmp_path)
+    begin_sums_when_all_gradients_are_there(monkeypatch)
+    # Of few tokens, so that gradients are a large part of what a device holds.
+    batch = BatchConfig(size=micro_batches, sequence_length=2, micro_batches=micro_batches)
+    config = replace(tied_config(data, tmp_path), batch=batch)
     peak_bytes = Session(replace(config, systems=3), console=quiet()).plan().predicted_peak_bytes
     # Above its budget a device of a run refuses to hold anything.
     assert pool.train(replace(config, device_memory=peak_bytes), 3).is_complete

@@ -24,7 +24,7 @@ from tests.training.stream.small_gpt import gpt_run
 def test_without_a_budget_it_is_the_memory_of_the_device(budget: int | None, shown: int) -> None:
     calls = StepCalls({})
     dry = DryRun(0, (), (), (), (), calls)
-    planned = StreamPlan(Mode.RESIDENT, Partition((), {}), {}, None, {}, 0, (), 0, dry, calls)
+    planned = StreamPlan(Mode.RESIDENT, Partition((), {}), {}, None, {}, 0, (), 1, 0, dry, calls)
     device = CpuDevice(budget)
     device.memory_bytes = 12345
     idle = StepBytes(0, 0, 0, 0)

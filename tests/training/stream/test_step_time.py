@@ -49,6 +49,7 @@ def make_plan(timing: UpdateTiming) -> StreamPlan:
         policies={},
         nested_capacity_bytes=0,
         received=NAMES,
+        micro_batches=1,
         dry=DryRun(0, visits, NAMES, (), (), calls),
         calls=calls,
     )

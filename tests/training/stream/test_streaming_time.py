@@ -27,7 +27,9 @@ def plan_of(policies: Sequence[Activations], num_micro_batches: int = 1) -> Stre
     visits = tuple(Visit(name, (name,)) for name in by_layer)
     split, kinds = Partition((), {}), (ROOT_CALL,) * num_micro_batches
     dry = DryRun(0, visits, (), (), (), CALLS, kinds)
-    return StreamPlan(Mode.STREAMED, split, {}, None, by_layer, 0, (), 0, dry, CALLS)
+    return StreamPlan(
+        Mode.STREAMED, split, {}, None, by_layer, 0, (), num_micro_batches, 0, dry, CALLS
+    )
 
 
 def seconds_of(*policies: Activations) -> PassSeconds:

@@ -22,6 +22,7 @@ class StepPlan:
         policies: activations by layer.
         nested_capacity_bytes: device bytes for layers nested in others.
         received: parameters that get a gradient.
+        micro_batches: how many it has; passes of fewer keep to its room, too.
     """
 
     mode: Mode
@@ -31,6 +32,7 @@ class StepPlan:
     policies: Mapping[str, Activations]
     nested_capacity_bytes: int
     received: tuple[str, ...]
+    micro_batches: int
 
     def timed(self, timing: UpdateTiming) -> Self:
         """The plan with updates at that time; those on push can be made to wait for a fetch."""

@@ -187,6 +187,12 @@ class CudaDevice:
         self._last_download = HostTransfer(self._lane_out.download(source, destination, after))
         return self._last_download
 
+    def give_to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See :class:`~openwafer.training.stream.device.device.Device`."""
+        on_host = torch.empty(tensor.shape, dtype=tensor.dtype)
+        self.download(tensor, on_host, self.submitted()).wait()
+        return on_host
+
     @property
     def used_bytes(self) -> int:
         """See ``Device``. Those of all the process."""

@@ -104,6 +104,12 @@ class Device(Protocol):
             after: comes behind the compute that makes ``source``.
         """
 
+    def give_to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor in host memory with the values of one that nobody on the device uses any more.
+
+        Where the device is host memory, it is the same one, which counts as the device's no more.
+        """
+
     @property
     def used_bytes(self) -> int:
         """Bytes held now."""
@@ -233,6 +239,15 @@ class CpuDevice:
         self._last_download.wait()
         self._last_download = self._copy("out", destination, source)
         return self._last_download
+
+    def give_to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See :class:`Device`."""
+        if tensor.untyped_storage().nbytes() == tensor.nbytes:
+            self.meter.give_up(tensor)
+            return tensor
+        # The rest of its storage may be in use.
+        with torch.no_grad(), self.meter.paused():
+            return tensor.clone(memory_format=torch.contiguous_format)
 
     def _copy(self, direction: str, destination: torch.Tensor, source: torch.Tensor) -> Transfer:
         rate = self.link_bytes_per_second

@@ -92,6 +92,13 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
             self.used_bytes += tensor.nbytes
         self._see_peak(tensor)
 
+    def give_up(self, tensor: torch.Tensor) -> None:
+        """Count a tensor's storage no more, though it lives on."""
+        reference = weakref.ref(tensor.untyped_storage())
+        num_bytes = self._num_bytes.pop(reference, 0)
+        with self._lock:
+            self.used_bytes -= num_bytes
+
     def counts(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is among those that count."""
         return weakref.ref(tensor.untyped_storage()) in self._num_bytes

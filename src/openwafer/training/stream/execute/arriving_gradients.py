@@ -35,6 +35,7 @@ class ArrivingGradients:
         slices_wait: whether gradients of slices are complete only when their layer is passed, where
             there are several micro-batches.
         keeps_parts: whether the micro-batches' gradients are not to be added here.
+        planned_micro_batches: of the step; a pass that has fewer of them has no more room.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ArrivingGradients:
         self.watchers = GradientWatchers(parameters)
         self.slices_wait = False
         self.keeps_parts = False
+        self.planned_micro_batches = 1
         self.watchers.passes_over = lambda name: split.record_of[name] in self._apart
         self._split = split
         self._parameters = parameters
@@ -76,12 +78,18 @@ class ArrivingGradients:
         """A pass of so many micro-batches begins; their forwards run in falling order or rising."""
         self._num_micro_batches = num_micro_batches
         self._unforeseen.clear()
-        apart = self._split.records if is_rising or self.keeps_parts else self._often_used
-        self._apart = set(apart) if num_micro_batches > 1 else set()
+        has_parts = self.keeps_parts and num_micro_batches > 1
+        apart = self._split.records if is_rising or has_parts else self._often_used
+        self._apart = set(apart) if self.are_of_several else set()
+
+    @property
+    def are_of_several(self) -> bool:
+        """Whether the pass, or the step that it has the room of, has several micro-batches."""
+        return max(self._num_micro_batches, self.planned_micro_batches) > 1
 
     def keep_apart(self, records: Iterable[str]) -> None:
         """Another layer call of the pass uses these records."""
-        if self._num_micro_batches > 1:
+        if self.are_of_several:
             self._apart.update(records)
 
     def note(self, name: str) -> str | None:
@@ -138,7 +146,8 @@ class ArrivingGradients:
         """As :meth:`take`, of each micro-batch by itself, in rising order and in host memory."""
         if record not in self._apart:
             gradients = self.take(record)
-            return [gradients] if gradients else []
+            give = self._device.give_to_host
+            return [{name: give(one) for name, one in gradients.items()}] if gradients else []
         self._num_arrived.pop(record, None)
         by_index: dict[int, dict[str, torch.Tensor]] = {}
         for name in self._split.records[record]:

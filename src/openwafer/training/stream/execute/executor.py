@@ -123,7 +123,6 @@ class Executor:
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
         self._modules = {layer.name: modules[layer.name] for layer in split.modules}
-        self._num_micro_batches = 1
         self.micro_batch = 0
         self._marked: list[object] = []
         self._backward_visit: tuple[PassLog, int] | None = None
@@ -146,6 +145,7 @@ class Executor:
         self.nested.capacity_bytes = plan.nested_capacity_bytes
         self.weights.capacity_bytes = plan.schedule.capacity_bytes
         self.gradients.expect(plan.received)
+        self.gradients.planned_micro_batches = plan.micro_batches
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
@@ -173,7 +173,6 @@ class Executor:
             self.end_pass()
         self.on_begin_pass()
         self.log = PassLog()
-        self._num_micro_batches = num_micro_batches
         self.micro_batch = 0
         self.gradients.begin(num_micro_batches, is_rising=self.order.is_rising)
         self.experts.begin_pass()
@@ -296,7 +295,7 @@ class Executor:
         Each has its own gradients of what it uses on its way.
         """
         self.micro_batch = index
-        if self._num_micro_batches == 1:
+        if not self.gradients.are_of_several:
             return
         used = self._records_in(layer) if layer else set()
         self._renew(used - {PINNED})

@@ -468,6 +468,7 @@ class _Search:
             policies=policies,
             nested_capacity_bytes=self.nested_capacity_bytes,
             received=run.received,
+            micro_batches=len(self.request.workload.batches),
             dry=run,
             calls=run.calls,
             is_changed=self.is_changed,

@@ -131,6 +131,7 @@ class _SmallStep:
             self._policies,
             0,
             self.dry.received,
+            len(self._workload.batches),
         )
         context = StepContext(UpdateTiming.ON_PUSH, nullcontext)
         with _store_in_memory(self._layouts) as store:
