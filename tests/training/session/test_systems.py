@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.ordered_sums import OrderedSums
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule
@@ -203,21 +202,10 @@ def test_a_run_of_several_systems_is_read_by_one(
     assert first.generate("2 squared") == second.generate("2 squared")
 
 
-def begin_sums_when_all_gradients_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a network so slow that all of them wait for it."""
-    turns = OrderedSums._turns_of_pass  # noqa: SLF001 - no public name
-    monkeypatch.setattr(OrderedSums, "_turns_of_pass", lambda sums: iter(list(turns(sums))))
-
-
 @pytest.mark.parametrize("micro_batches", [3, 5])
 def test_systems_keep_to_the_memory_that_their_plan_foretells(
-    micro_batches: int,
-    data: TinyData,
-    tmp_path: Path,
-    pool: FollowerPool,
-    monkeypatch: pytest.MonkeyPatch,
+    micro_batches: int, data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
-    begin_sums_when_all_gradients_are_there(monkeypatch)
     # Of few tokens, so that gradients are a large part of what a device holds.
     batch = BatchConfig(size=micro_batches, sequence_length=2, micro_batches=micro_batches)
     config = replace(tied_config(data, tmp_path), batch=batch)

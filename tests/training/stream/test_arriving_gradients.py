@@ -77,3 +77,45 @@ def test_parts_of_micro_batches_are_added_in_their_order(
         (parameters["scale"] * value).sum().backward()
         gradients.note("scale")
     assert gradients.take(PINNED)["scale"].tolist() == [0, 0]
+
+
+def test_parts_that_were_taken_are_in_host_memory(parameters: dict[str, nn.Parameter]) -> None:
+    device = CpuDevice()
+    gradients = ArrivingGradients(SPLIT, parameters, device)
+    with device.active(is_watched=True):
+        (parameters["weight"] * 3).sum().backward()
+        assert device.used_bytes > 0
+        gradients.note("weight")
+        [part] = gradients.take_parts("layer")
+        assert device.used_bytes == 0
+    assert part["weight"].tolist() == [3, 3]
+
+
+def test_a_part_leaves_the_rest_of_its_storage_on_the_device(
+    parameters: dict[str, nn.Parameter],
+) -> None:
+    device = CpuDevice()
+    gradients = ArrivingGradients(SPLIT, parameters, device)
+    with device.active(is_watched=True):
+        whole = torch.arange(4.0)
+        parameters["weight"].grad = whole[2:]
+        gradients.note("weight")
+        [part] = gradients.take_parts("layer")
+        assert device.used_bytes == whole.nbytes
+    whole.zero_()
+    assert part["weight"].tolist() == [2, 3]
+
+
+def test_one_micro_batch_of_a_step_of_several_keeps_to_its_room(
+    parameters: dict[str, nn.Parameter],
+) -> None:
+    device = CpuDevice()
+    gradients = ArrivingGradients(SPLIT, parameters, device)
+    gradients.planned_micro_batches = 2
+    gradients.begin(1)
+    with device.active(is_watched=True):
+        parameters["scale"].sum().backward()
+        gradients.note("scale")
+        # Others are used once, and leave when their record is complete.
+        assert device.used_bytes == 0
+        assert gradients.take(PINNED)["scale"].tolist() == [1, 1]
