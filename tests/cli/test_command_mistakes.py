@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from openwafer.training.collectives.joining import MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 from tests.cli.command import run_command, settings
 
 
@@ -31,6 +32,31 @@ def test_a_mistake_on_the_command_line_is_shown_where_it_stands(config_file: Pat
     done = run_command("plan", config_file, *settings(["clip_norm=-1"]))
     assert (done.code, done.out) == (2, "")
     assert "1 | clip_norm=-1\n  |           ^^\n" in done.err
+
+
+class InterruptedFile(io.StringIO):
+    """Ctrl-C comes when something is to be written."""
+
+    def write(self, text: str) -> int:
+        """Write nothing."""
+        raise KeyboardInterrupt
+
+
+def test_a_command_that_is_interrupted_says_so(config_file: Path) -> None:
+    done = run_command("plan", config_file, out=InterruptedFile())
+    assert (done.code, done.err) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("asked", [("--systems", "3"), ("--set", "systems=3")])
+def test_a_number_of_systems_that_the_launcher_does_not_have_is_refused(
+    asked: tuple[str, str], config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = {RANK: "0", WORLD_SIZE: "2", MASTER_ADDR: "localhost", MASTER_PORT: "1"}
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
+    done = run_command("train", config_file, *asked)
+    assert done.code == 2
+    assert "asks for 3 systems, and the launcher has started 2 processes" in done.err
 
 
 def test_a_plan_that_cannot_fit_is_refused_with_numbers(config_file: Path) -> None:

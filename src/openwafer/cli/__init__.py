@@ -47,10 +47,10 @@ def _end_at_once_if_others_wait(code: int) -> None:
 
 def run() -> None:
     """Run the command of ``sys.argv``; a mistake ends with its diagnostics and exit code 2."""
-    # Behind cslc and cs_python, whose start is short without a command line's library.
-    from openwafer.cli.app import app
-
     try:
+        # Behind cslc and cs_python, whose start is short without a command line's library.
+        from openwafer.cli.app import app
+
         app()
     except OpenwaferError as found:
         color = wants_color(sys.stderr)
@@ -63,6 +63,7 @@ def run() -> None:
         tell((_told(refusal),))
         sys.exit(EXIT_MISTAKE)
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
 
 

@@ -14,6 +14,7 @@ from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.arguments import ConfigFile, NumSystems, Overrides, Run, TrustCode
 from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.environment import restart_with_defaults
+from openwafer.cli.interrupted import TellingGroup
 from openwafer.loss_laws import LawKind
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="openwafer",
+    cls=TellingGroup,
     help=openwafer.__doc__,
     no_args_is_help=True,
     add_completion=False,
@@ -88,7 +90,7 @@ def train(
 
     overrides = _with_systems(overrides, systems)
     read = load_config(config, tuple(overrides))
-    with systems_of(read.path, read, systems) as others:
+    with systems_of(read.path, read, overrides) as others:
         session = Session(config, overrides, systems=others)
         goes_on = is_restart() and session.folder.config.exists()
         result = session.resume() if goes_on else session.train()
@@ -167,7 +169,7 @@ def resume(
 
     overrides = _with_systems(overrides, systems)
     config = config_on_this_host(run, overrides, trusts_code=trust_code)
-    with systems_of(run, config, systems) as others:
+    with systems_of(run, config, overrides) as others:
         session = Session(run, overrides, trusts_code=trust_code, systems=others)
         result = session.resume(checkpoint)
     _tell_result(session, result)

@@ -41,7 +41,9 @@ SECONDS_TO_FAIL: Final = 5.0
 
 
 @contextmanager
-def systems_of(run: Path, config: RunConfig | None, asked: int | None) -> Iterator[Systems | None]:
+def systems_of(
+    run: Path, config: RunConfig | None, overrides: Sequence[str]
+) -> Iterator[Systems | None]:
     """Context in which all systems of a run are there; ``None`` for one that is alone.
 
     A system that does not lead computes its share of the run in here, and leaves the command.
@@ -49,14 +51,14 @@ def systems_of(run: Path, config: RunConfig | None, asked: int | None) -> Iterat
     Args:
         run: its folder.
         config: see :func:`config_on_this_host`.
-        asked: number of systems that the command names.
+        overrides: of the config, in the command.
 
     Raises:
         OpenwaferError: ``systems-launched``, ``rank-missing``, ``run-elsewhere``.
     """
     launched = launched_rank()
     if launched is not None:
-        _check_launched(launched[1], asked)
+        _check_launched(launched[1], overrides)
         seconds = RunConfig.systems_timeout if config is None else config.systems_timeout
         systems = Systems.launched(seconds)
         if not systems.is_leader:
@@ -99,12 +101,15 @@ def is_restart() -> bool:
     return int(os.environ.get(RESTARTS, "0")) > 0
 
 
-def _check_launched(size: int, asked: int | None) -> None:
-    if asked is not None and asked != size:
+def _check_launched(size: int, overrides: Sequence[str]) -> None:
+    settings = (override.partition("=") for override in overrides)
+    asked = [value.strip() for key, _, value in settings if key.strip() == "systems"]
+    if asked and asked[-1] != str(size):
         raise error(
             "systems-launched",
-            f"--systems is {asked}, and the launcher has started {size} processes",
-            help="leave --systems out: the launcher's number counts",
+            f"the command asks for {asked[-1]} systems, and the launcher has started {size} "
+            "processes",
+            help="leave --systems out, and systems of --set: the launcher's number counts",
         )
 
 

@@ -255,8 +255,11 @@ def test_more_systems_than_micro_batches_are_refused(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
     config = replace(tied_config(data, tmp_path), batch=replace(BATCH, micro_batches=2))
+    config = replace(config, data=replace(config.data, folder=tmp_path / "data"))
     with pytest.raises(OpenwaferError, match="2 micro-batches, and there are 3 systems"):
         pool.train(config, 3)
+    # Of what it takes to find out, no data are prepared.
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_config_of_several_systems_does_not_run_alone(data: TinyData, tmp_path: Path) -> None:

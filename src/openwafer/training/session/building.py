@@ -45,7 +45,11 @@ from openwafer.training.session.parameter_groups import build_optimizers, freeze
 from openwafer.training.session.precision import Weights
 from openwafer.training.session.sparse_model import make_sparse, sparse_parameters
 from openwafer.training.session.sparse_products import computes_on
-from openwafer.training.session.systems import MeasuredSystems, blocks_of
+from openwafer.training.session.systems import (
+    MeasuredSystems,
+    blocks_of,
+    require_work_for_all,
+)
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.link.updates import Updater
@@ -248,7 +252,7 @@ def largest_block(config: RunConfig) -> range:
     Raises:
         OpenwaferError: ``systems-idle`` where a system has none in some step.
     """
-    blocks_of(config.batch.fewest_micro_batches, config.systems)
+    require_work_for_all(config)
     return max(blocks_of(config.batch.most_micro_batches, config.systems), key=len)
 
 

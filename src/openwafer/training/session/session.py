@@ -41,7 +41,7 @@ from openwafer.training.session.saved_run import (
 )
 from openwafer.training.session.shared_stores import StoreFinder
 from openwafer.training.session.sparse_products import with_kept_products
-from openwafer.training.session.systems import Systems, require_alone
+from openwafer.training.session.systems import Systems, require_alone, require_work_for_all
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
@@ -285,6 +285,8 @@ class Session:
         return saved
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
+        # Known before data and weights are made.
+        require_work_for_all(self.config)
         with self._opened(saved) as run:
             if self._step_hooks and isinstance(run.planned, PlannedStages):
                 raise not_in_stages("a hook between steps", "it would see one stage's weights")

@@ -417,6 +417,15 @@ def even_blocks(num: int, num_blocks: int) -> list[range]:
     return [range(start, end) for start, end in pairwise(ends)]
 
 
+def require_work_for_all(config: RunConfig) -> None:
+    """Refuse a run some step of which has fewer micro-batches than there are systems.
+
+    Raises:
+        OpenwaferError: ``systems-idle``.
+    """
+    blocks_of(config.batch.fewest_micro_batches, config.systems)
+
+
 def require_alone(config: RunConfig) -> None:
     """Raise ``systems-missing`` for a run of several systems in a process that has met no other."""
     if config.systems > 1:
