@@ -187,6 +187,17 @@ def test_bytes_moved_stand_beside_the_plan(page: str) -> None:
     assert "8.00 (plan 8.00)" in text_of(figure(page, "traffic"))
 
 
+def test_the_share_that_the_first_system_moves_is_not_held_against_the_plan_of_all(
+    tmp_path: Path,
+) -> None:
+    folder = write_run(tmp_path / "shared", num_layers=3, num_steps=5)
+    change_plan(folder, stores={"is_shared": True, "reason": "store_systems is all"})
+    words = text_of(figure(write_report(folder).read_text(encoding="utf-8"), "traffic"))
+    assert "the first system's store" in words
+    assert "8.00" in words
+    assert "plan" not in words
+
+
 def test_the_plan_has_a_row_for_every_layer(page: str) -> None:
     table = page[page.index('<table class="plan">') :]
     rows = table[table.index("<tbody>") : table.index("</tbody>")].split("</tr>")[:-1]
