@@ -262,11 +262,11 @@ class ReplicaLink:
     # Gradients.
 
     def push(self, record: str, gradients: Mapping[str, Tensor]) -> None:
-        """See :class:`HostLink`: the sum over this rank's micro-batches, of the first rank."""
+        """See :class:`HostLink`. They wait for their turn, so they had better be in host memory."""
         self.push_parts(record, [gradients])
 
     def push_parts(self, record: str, parts: Sequence[Mapping[str, Tensor]]) -> None:
-        """Take the gradients of a record from the device, those of each micro-batch by itself.
+        """Take the gradients of a record, in host memory, those of each micro-batch by itself.
 
         Raises:
             OpenwaferError: ``gradient-twice``.
