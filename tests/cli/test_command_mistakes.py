@@ -47,7 +47,9 @@ def test_a_command_that_is_interrupted_says_so(config_file: Path) -> None:
     assert (done.code, done.err) == (130, "interrupted\n")
 
 
-@pytest.mark.parametrize("asked", [("--systems", "3"), ("--set", "systems=3")])
+@pytest.mark.parametrize(
+    "asked", [("--systems", "3"), ("--set", "systems=3"), ("--set", "systems= 0x3")]
+)
 def test_a_number_of_systems_that_the_launcher_does_not_have_is_refused(
     asked: tuple[str, str], config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

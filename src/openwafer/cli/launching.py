@@ -19,7 +19,9 @@ from typing import Final
 import torch
 import typer
 
+from openwafer.config import parse
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
+from openwafer.source import SourceText
 from openwafer.training.collectives.group import GOES_ON
 from openwafer.training.collectives.joining import (
     RANK,
@@ -101,14 +103,21 @@ def is_restart() -> bool:
     return int(os.environ.get(RESTARTS, "0")) > 0
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What of a config a launcher decides, too."""
+
+    systems: int | None = None
+
+
 def _check_launched(size: int, overrides: Sequence[str]) -> None:
-    settings = (override.partition("=") for override in overrides)
-    asked = [value.strip() for key, _, value in settings if key.strip() == "systems"]
-    if asked and asked[-1] != str(size):
+    # The config itself may be on another host.
+    own = [override for override in overrides if override.startswith("systems=")]
+    asked = parse(SourceText("--set", ""), _Asked, own).systems
+    if asked is not None and asked != size:
         raise error(
             "systems-launched",
-            f"the command asks for {asked[-1]} systems, and the launcher has started {size} "
-            "processes",
+            f"the command asks for {asked} systems, and the launcher has started {size} processes",
             help="leave --systems out, and systems of --set: the launcher's number counts",
         )
 

@@ -258,7 +258,7 @@ def test_more_systems_than_micro_batches_are_refused(
     config = replace(config, data=replace(config.data, folder=tmp_path / "data"))
     with pytest.raises(OpenwaferError, match="2 micro-batches, and there are 3 systems"):
         pool.train(config, 3)
-    # Of what it takes to find out, no data are prepared.
+    # It is known before data are prepared.
     assert not (tmp_path / "data").exists()
 
 
