@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -67,7 +67,6 @@ from openwafer.training.stream.assemble import (
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.replica_link import Replicas
-from openwafer.training.stream.step_plan import StepPlan
 
 DATA_STAYS = (
     "batch, seed and data of a run stay as they are, but for changes of batch.schedule that are "
@@ -316,8 +315,7 @@ def _begun(
         config,
         dataset.folder.parent.absolute(),
         dataset.fingerprint,
-        # Without what was predicted, which is large.
-        StepPlan(**{each.name: getattr(plan, each.name) for each in fields(StepPlan)}),
+        plan.without_predictions(),
         plan.dry.kinds,
         plan.predicted_peak_bytes,
         plan.dry.depends_on_values,

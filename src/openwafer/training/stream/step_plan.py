@@ -1,7 +1,7 @@
 """What the executor is given: a step as it was planned."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from openwafer.training.plan_record import Activations, Mode
@@ -40,6 +40,10 @@ class StepPlan:
             return self
         assert timing is UpdateTiming.ON_FETCH
         return replace(self, schedule=schedules.keeping_gradients(self.schedule))
+
+    def without_predictions(self) -> "StepPlan":
+        """The plan without what was predicted of it, which is large."""
+        return StepPlan(**{each.name: getattr(self, each.name) for each in fields(StepPlan)})
 
     @property
     def forward_schedule(self) -> Schedule | None:

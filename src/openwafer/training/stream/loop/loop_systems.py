@@ -8,7 +8,7 @@ rank 0 alone, or all systems, which do what rank 0 asks while they wait for what
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
@@ -83,13 +83,13 @@ class ToldPlan:
     def of(cls, plan: StepPlan, watch: PassWatch) -> Self:
         """The plan under way, and what its calls are held to."""
         held_to = watch.planned, watch.planned_peak_bytes, watch.depends_on_values
-        return cls(_without_predictions(plan), *held_to)
+        return cls(plan.without_predictions(), *held_to)
 
     @classmethod
     def begun(cls, plan: StreamPlan) -> Self:
         """The first plan."""
         held_to = plan.dry.kinds, plan.predicted_peak_bytes, plan.dry.depends_on_values
-        return cls(_without_predictions(plan), *held_to)
+        return cls(plan.without_predictions(), *held_to)
 
     def follow(self, executor: Executor) -> None:
         """Let an executor go by the plan."""
@@ -97,11 +97,6 @@ class ToldPlan:
         watch = executor.watch
         watch.planned, watch.planned_peak_bytes = self.kinds, self.predicted_peak_bytes
         watch.depends_on_values = self.depends_on_values
-
-
-def _without_predictions(plan: StepPlan) -> StepPlan:
-    """A plan without what was predicted, which is large."""
-    return StepPlan(**{each.name: getattr(plan, each.name) for each in fields(StepPlan)})
 
 
 class _Call(NamedTuple):
