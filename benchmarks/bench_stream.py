@@ -1,8 +1,8 @@
 """Streamed training against the plain PyTorch loop and the disk, in alternating turns.
 
-Four ratios, each the median over rounds in which everybody has one turn:
+Five ratios, each the median over rounds in which everybody has one turn:
 
-- streamed from host memory / plain loop;
+- streamed from host memory / plain loop, and from disk / plain loop, both clipped and not;
 - clipped by the exact global norm / not clipped, both streamed from host memory, and both from
   disk, where the bytes planned and moved stand beside each other;
 - disk tier / the larger of the plain loop and the time that raw direct I/O takes for the same
@@ -33,8 +33,9 @@ sys.path.insert(0, str(Path(__file__).parent / "compare"))
 
 from adapter_openwafer import OpenWafer
 from adapter_resident import Resident
+from run_tokens import make_tokens
 from system import Setup, System, disk_bytes
-from workload import Workload, batch_of
+from workload import Workload
 
 from openwafer.atomic_file import write_text
 from openwafer.cli.environment import restart_with_defaults
@@ -76,7 +77,10 @@ LONG_STEPS = Case(
         tokens_per_sequence=1024,
     ),
     256 << 20,
-    ("plain loop", "streamed", "streamed, clipped", "disk tier", "disk tier, clipped"),
+    (
+        *("plain loop", "plain loop, clipped", "streamed", "streamed, clipped"),
+        *("disk tier", "disk tier, clipped"),
+    ),
 )
 SHORT_STEPS = Case(
     "short steps",
@@ -90,7 +94,7 @@ SHORT_STEPS = Case(
         tokens_per_sequence=32,
     ),
     512 << 20,
-    ("plain loop", "disk tier", "disk tier, clipped"),
+    ("plain loop", "plain loop, clipped", "disk tier", "disk tier, clipped"),
 )
 
 
@@ -101,6 +105,7 @@ class Contender:
     Attributes:
         system: what runs.
         workload: its steps.
+        batches: of all steps, [steps, sequences, tokens].
         seconds: a step, by turn.
         disk_bytes: read and written a step, by turn.
         losses: of all steps.
@@ -108,6 +113,7 @@ class Contender:
 
     system: System
     workload: Workload
+    batches: torch.Tensor
     seconds: list[float] = field(default_factory=list)
     disk_bytes: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -123,8 +129,7 @@ class Contender:
     def train(self, num_steps: int) -> None:
         """Run steps; their last updates may be under way still."""
         for _ in range(num_steps):
-            tokens = batch_of(self.workload, len(self.losses))
-            self.losses.append(self.system.step(tokens))
+            self.losses.append(self.system.step(self.batches[len(self.losses)]))
 
     def forget_first_turn(self) -> None:
         """Drop the turn that warmed up."""
@@ -276,22 +281,27 @@ def show_bytes(contenders: Mapping[str, Contender]) -> None:
 def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
     """Run a case in its own folder."""
     plain, clipped = case.workload, replace(case.workload, clip_norm=CLIP_NORM)
+    tokens = scratch / "tokens"
+    # The plain loop has a second turn in each round, beside the raw disk.
+    make_tokens(plain, tokens, 2 * turns.steps * (turns.rounds + 1))
     setups = {
-        "plain loop": Setup(plain, "dram", scratch, 0),
-        "streamed": Setup(plain, "dram", scratch, 0),
-        "streamed, clipped": Setup(clipped, "dram", scratch, 0),
-        "disk tier": Setup(plain, "disk", scratch, case.host_bytes),
-        "disk tier, clipped": Setup(clipped, "disk", scratch / "clipped", case.host_bytes),
+        name: Setup(
+            clipped if "clipped" in name else plain,
+            tokens,
+            "disk" if "disk" in name else "dram",
+            scratch / name,
+            case.host_bytes if "disk" in name else 0,
+        )
+        for name in case.names
     }
-    (scratch / "clipped").mkdir()
     with ExitStack() as stack:
         probe = RawProbe(scratch / "raw.bin", PROBE_BYTES, StoreOptions().num_readers)
         stack.callback(probe.close)
         contenders = {}
         for name in case.names:
-            system = (Resident if name == "plain loop" else OpenWafer)(setups[name])
+            system = (Resident if "plain" in name else OpenWafer)(setups[name])
             stack.callback(system.close)
-            contenders[name] = Contender(system, setups[name].workload)
+            contenders[name] = Contender(system, setups[name].workload, setups[name].batches())
         raw = alternate(contenders, turns, probe)
         check_losses(contenders)
         shape = str(plain)
@@ -300,6 +310,9 @@ def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
             Ratio(f"{name} / {other}", shape, over(contenders, name, other), 1.03)
             for name, other in (
                 ("streamed", "plain loop"),
+                ("streamed, clipped", "plain loop, clipped"),
+                ("disk tier", "plain loop"),
+                ("disk tier, clipped", "plain loop, clipped"),
                 ("streamed, clipped", "streamed"),
                 ("disk tier, clipped", "disk tier"),
             )

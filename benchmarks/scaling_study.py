@@ -24,7 +24,6 @@ from openwafer.training.session import count_step, load_config
 
 WIDTHS = (32, 48, 64, 96, 128)
 HEAD_SIZE, MLP_RATIO, VOCAB_SIZE, BATCH, LENGTH = 16, 3, 512, 16, 64
-TOKENS_A_PARAMETER = 20
 RATES = "2e-3,4e-3,8e-3,1.6e-2,3.2e-2"
 SEEDS = 3
 
@@ -36,10 +35,12 @@ class Study:
     Attributes:
         folder: of the study.
         widths: of the models, rising; the last one is predicted.
+        tokens_a_parameter: that each is trained on.
     """
 
     folder: Path
     widths: tuple[int, ...]
+    tokens_a_parameter: float
 
     @property
     def transferred(self) -> Path:
@@ -64,11 +65,11 @@ def shape(width: int) -> dict[str, int]:
     return {"hidden_size": width, "num_heads": heads, "mlp_size": MLP_RATIO * width}
 
 
-def sized(path: Path, width: int) -> tuple[list[str], float]:
+def sized(study: Study, path: Path, width: int) -> tuple[list[str], float]:
     """What a config changes for a model of this width and its tokens, and the FLOPs of that run."""
     sets = [f"model.{key}={value}" for key, value in shape(width).items()]
     count = count_step(load_config(path, tuple(sets)))
-    steps = max(round(TOKENS_A_PARAMETER * count.parameters / (BATCH * LENGTH)), 1)
+    steps = max(round(study.tokens_a_parameter * count.parameters / (BATCH * LENGTH)), 1)
     flops = (count.forward_flops + count.backward_flops) * steps * BATCH * LENGTH
     return [*sets, f"steps={steps}"], flops
 
@@ -93,7 +94,7 @@ def proxy(study: Study) -> Path:
         "trace_steps": [],
     }
     path.write_text(yaml.safe_dump(made))
-    steps = sized(path, study.widths[0])[0][-1]
+    steps = sized(study, path, study.widths[0])[0][-1]
     made["steps"] = int(steps.removeprefix("steps="))
     path.write_text(yaml.safe_dump(made))
     return path
@@ -113,7 +114,7 @@ def tune(study: Study) -> None:
 
 def train(study: Study, width: int, *more: str) -> None:
     """Train the runs of a width that have not ended, by the config that the sweep wrote."""
-    sets, flops = sized(study.transferred, width)
+    sets, flops = sized(study, study.transferred, width)
     for seed, run in enumerate(study.runs(width)):
         if not losses(run):
             own = [*sets, f"seed={seed}", f"name={run.name}", f"folder={run.parent}", *more]
@@ -131,7 +132,7 @@ def predict(study: Study) -> dict[str, float]:
     """What the law of all widths but the last says of the last, with the bounds of its interval."""
     path = study.folder / "fit.json"
     runs = [run for width in study.widths[:-1] for run in study.runs(width)]
-    _, flops = sized(study.transferred, study.widths[-1])
+    _, flops = sized(study, study.transferred, study.widths[-1])
     print(command("fit", *runs, "--flops", flops, "--json", path))
     found = json.loads(path.read_text())["fit"]["expectations"][0]["figures"][0]
     return {key: found[key] for key in ("value", "low", "high")}
@@ -141,9 +142,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)))
+    parser.add_argument("--tokens-a-parameter", type=float, default=20)
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
-    study = Study(asked.folder.absolute(), tuple(map(int, asked.widths.split(","))))
+    widths = tuple(map(int, asked.widths.split(",")))
+    study = Study(asked.folder.absolute(), widths, asked.tokens_a_parameter)
     study.folder.mkdir(parents=True, exist_ok=True)
     tune(study)
     for width in study.widths[:-1]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from process import AdapterProcess
+from run_tokens import make_tokens
 from table import SystemResult, ratios_to_markdown, to_json, to_markdown
 from workload import Workload, build_model
 
@@ -105,6 +106,7 @@ def entries(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch)))
             setup = {
                 "workload": asdict(workload),
+                "tokens": str(scratch / "tokens"),
                 "tier": contestant.tier,
                 "folder": str(folder),
                 "host_bytes": HOST_BYTES,
@@ -180,9 +182,11 @@ def main() -> None:
     rounds = Rounds(number, options.steps or (2 if options.quick else 3))
     pythons = {False: Path(sys.executable), True: options.deepspeed_python}
     options.out.mkdir(parents=True, exist_ok=True)
-    with entries(chosen, workload, pythons, options.out) as running:
-        compare(running, rounds, options.out)
-        results = [entry.result for entry in running]
+    with tempfile.TemporaryDirectory(dir=options.out) as scratch:
+        make_tokens(workload, Path(scratch) / "tokens", rounds.steps * (rounds.number + 1))
+        with entries(chosen, workload, pythons, Path(scratch)) as running:
+            compare(running, rounds, Path(scratch))
+            results = [entry.result for entry in running]
     report(workload, results, options.out)
 
 

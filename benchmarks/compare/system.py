@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 import torch
-from workload import Workload, batch_of
+from workload import Workload
+
+BATCHES_FILE = "batches.pt"
 
 
 class System(Protocol):
@@ -41,15 +43,22 @@ class Setup:
 
     Attributes:
         workload: the job.
+        tokens: the folder that `run_tokens` made: the batches of all systems.
         tier: home of weights and optimizer state, "dram" or "disk".
         folder: its own.
         host_bytes: host memory for that home on the tier "disk", where a system lets one choose.
     """
 
     workload: Workload
+    tokens: Path
     tier: str
     folder: Path
     host_bytes: int
+
+    def batches(self) -> torch.Tensor:
+        """Tokens of all steps, [steps, sequences, tokens]; read from disk when they are used."""
+        batches: torch.Tensor = torch.load(self.tokens / BATCHES_FILE, mmap=True)
+        return batches
 
 
 def serve(build: Callable[[Setup], System]) -> None:
@@ -60,7 +69,9 @@ def serve(build: Callable[[Setup], System]) -> None:
     start = time.perf_counter()
     told = json.loads(sys.stdin.readline())
     workload = Workload(**told["workload"])
-    setup = Setup(workload, told["tier"], Path(told["folder"]), told["host_bytes"])
+    folders = Path(told["tokens"]), told["tier"], Path(told["folder"])
+    setup = Setup(workload, *folders, told["host_bytes"])
+    batches = setup.batches()
     torch.set_num_threads(workload.num_threads)
     system = build(setup)
     gc.collect()
@@ -70,7 +81,7 @@ def serve(build: Callable[[Setup], System]) -> None:
         command = json.loads(line)
         match command["do"]:
             case "steps":
-                _steps(system, workload, command, answers)
+                _steps(system, batches, command, answers)
             case "forget peak":
                 Path("/proc/self/clear_refs").write_text("5")
                 _answer(answers)
@@ -90,13 +101,13 @@ def _answer(answers: TextIO, **values: object) -> None:
     answers.write(json.dumps(values) + "\n")
 
 
-def _steps(system: System, workload: Workload, command: dict[str, int], answers: TextIO) -> None:
+def _steps(system: System, batches: torch.Tensor, command: dict[str, int], answers: TextIO) -> None:
     """Run consecutive steps; the time of the turn ends when nothing is under way any more."""
     losses, marks = [], [time.perf_counter()]
     processor_before = time.process_time()
     disk_before = disk_bytes()
     for step in range(command["first"], command["first"] + command["count"]):
-        losses.append(system.step(batch_of(workload, step)))
+        losses.append(system.step(batches[step]))
         marks.append(time.perf_counter())
     system.settle()
     seconds = time.perf_counter() - marks[0]

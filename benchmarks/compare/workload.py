@@ -72,15 +72,13 @@ def build_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), fused=True, **ADAMW)
 
 
-def batch_of(workload: Workload, step: int) -> torch.Tensor:
-    """Token numbers of a step, (sequences, tokens_per_sequence), small ones more frequent."""
-    generator = torch.Generator().manual_seed(workload.seed * 1_000_003 + step)
-    size = (workload.sequences, workload.tokens_per_sequence)
-    return (torch.rand(size, generator=generator) ** 4 * workload.vocabulary).long()
+def model_of(**workload: Any) -> torch.nn.Module:
+    """The model of a workload, given by its fields: the factory that a run's config names."""
+    return build_model(Workload(**workload))
 
 
 def loss_of(model: torch.nn.Module, tokens: object) -> torch.Tensor:
-    """Mean cross-entropy of the next token in a batch of :func:`batch_of`."""
+    """Mean cross-entropy of the next token in a batch."""
     loss: torch.Tensor = model(input_ids=tokens, labels=tokens).loss
     return loss
 

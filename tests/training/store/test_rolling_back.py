@@ -94,3 +94,13 @@ def test_a_store_without_a_folder_has_nothing_to_roll_back_to() -> None:
     store = make_store(None, tier=Tier.DRAM)
     with store, pytest.raises(OpenwaferError, match="no folder"):
         store.roll_back()
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_a_store_that_was_never_committed_keeps_its_changes(tmp_path: Path, tier: Tier) -> None:
+    with make_store(tmp_path / "store", tier=tier) as store:
+        write_step(store, 1)
+        with pytest.raises(OpenwaferError, match="holds no committed step") as found:
+            store.roll_back()
+        assert found.value.diagnostics[0].help == "commit once before changes that may be undone"
+        assert differing_parts(store, 1) == []

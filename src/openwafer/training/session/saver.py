@@ -57,23 +57,24 @@ class Saver:
         Returns:
             The checkpoint, or ``None`` where the store's commit is enough.
         """
-        self._flush()
-        if self.commits:
-            self._store.commit_wait()
-            return None
-        return self._write()
+        self.settle()
+        return None if self.commits else self._write()
 
     def finish(self, *, is_complete: bool) -> Path | None:
         """Make the last step durable; returns its checkpoint where there is to be one."""
-        self._flush()
-        if self.commits:
-            self._store.commit_wait()
+        self.settle()
         # Stores of several systems are of use to as many alone.
         may_move = self._owners is not None and not is_complete
         is_wanted = may_move or (is_complete and self._run.config.checkpoint.at_end)
         if self.commits and not is_wanted:
             return None
         return self.checkpoint()
+
+    def settle(self) -> None:
+        """Apply the updates of the last step, and wait until its commit is on disk."""
+        self._flush()
+        if self.commits:
+            self._store.commit_wait()
 
     def _flush(self) -> None:
         """Bring the stores of all systems up to date."""

@@ -59,7 +59,7 @@ class Trainer:
         systems: those of the run; ``None`` where there is one.
         noise: measures the gradient noise scale; ``None`` where nobody asks for it.
         scaler: the loss scale of an fp16 run.
-        num_tokens: of the last step, over all systems.
+        loss, num_tokens: of the last step, over all systems.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Trainer:
         self.num_tokens = 0
         self._pass: Callable[[], Outcome] = lambda: Outcome((), None)
         self._outcome = Outcome((), None)
-        self._loss = math.nan
+        self.loss = math.nan
         self._total: torch.Tensor | None = None
         names = [name for name, _ in model.named_parameters()]
         self._norm = GradientNorm(names, execution.updater.norm_dtype)
@@ -91,8 +91,8 @@ class Trainer:
         """Learning rate of the first group at a step."""
         return self._rates.at(step)
 
-    def forward_backward(self, step: int, batches: Sequence[Batch]) -> float:
-        """Run the micro-batches of a step, or this system's, and return the step's loss.
+    def forward_backward(self, step: int, batches: Sequence[Batch]) -> None:
+        """Run the micro-batches of a step, or this system's.
 
         Raises:
             NotFiniteError: a loss is; the store is as it was before the step.
@@ -102,7 +102,6 @@ class Trainer:
             self._speculation.begin_step()
         self._pass = partial(self._run, step, batches)
         self._outcome = self._pass()
-        return self._loss
 
     def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
         device = self._execution.device
@@ -121,7 +120,7 @@ class Trainer:
             self._execution.run(forwards, root, seed)
             self._take_reports()
         self.num_tokens = sum(report.num_tokens for report in root.reports)
-        self._loss = root.loss
+        self.loss = root.loss
         self._total = None if self._config.clip_norm is None else self._norm.total()
         norm = None if self._total is None else self._total.item()
         return Outcome(root.losses, norm)

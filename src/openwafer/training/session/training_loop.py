@@ -1,6 +1,5 @@
 """Runs the steps of an open run, records them, saves them, and ends in good order."""
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ from openwafer.training.session.saver import Saver
 from openwafer.training.session.sparse_products import describe_products
 from openwafer.training.session.step_meter import StepMeter
 from openwafer.training.session.systems import NotFiniteError
+from openwafer.training.session.trainer import Decision
 from openwafer.training.store import list_checkpoints
 from openwafer.training.store.checkpoint import NOT_WRITTEN
 from openwafer.training.stream.plan.report import to_json
@@ -117,6 +117,23 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
         console.print(line, markup=False, highlight=False)
     log.write(f"ended at step {result.steps_done}, checkpoint {result.checkpoint}")
     return result
+
+
+def run_step(run: OpenedRun, saver: Saver) -> Decision:
+    """Run the next step and save it; its last updates and their commit may be under way still.
+
+    Raises:
+        NotFiniteError: see :class:`Trainer`; nothing of the step was applied.
+    """
+    trainer = run.trainer
+    trainer.forward_backward(run.steps_done, run.batches(run.steps_done))
+    decision = trainer.decide()
+    run.steps_done += 1
+    saver.note_step()
+    trainer.apply(decision)
+    if decision.coefficient is None:
+        saver.note_no_updates()
+    return decision
 
 
 def _describe(run: OpenedRun) -> None:
@@ -208,7 +225,6 @@ class _Loop:
         self._held_out = validation_data
         self._meter = StepMeter(run.execution, run.trainer.noise)
         self._trace = Trace()
-        self._loss = math.nan
         self._law: LawWatch | None = None
 
     def judge_by(self, law: LawWatch | None, log: RunLog) -> None:
@@ -226,7 +242,7 @@ class _Loop:
             folder=run.folder.path,
             steps_done=run.steps_done,
             is_complete=is_complete,
-            loss=self._loss,
+            loss=run.trainer.loss,
             checkpoint=self._saver.finish(is_complete=is_complete),
             interrupted_by="" if is_complete else interruption.signal_name,
         )
@@ -234,21 +250,14 @@ class _Loop:
     def _step(self, step: int) -> None:
         run = self._run
         self._meter.start()
-        batches = run.batches(step)
         with self._traced(step):
             try:
-                self._loss = run.trainer.forward_backward(step, batches)
-                decision = run.trainer.decide()
+                decision = run_step(run, self._saver)
             except NotFiniteError as found:
                 self._end_in_error(step, found)
-            run.steps_done = step + 1
-            self._saver.note_step()
-            run.trainer.apply(decision)
-            if decision.coefficient is None:
-                self._saver.note_no_updates()
         metrics = self._meter.stop(
             step,
-            loss=self._loss,
+            loss=run.trainer.loss,
             learning_rate=run.trainer.learning_rate(step),
             grad_norm=decision.grad_norm,
             num_tokens=run.trainer.num_tokens,

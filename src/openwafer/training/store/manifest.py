@@ -142,15 +142,20 @@ def read_manifest(folder: Path, name: str = MANIFEST_NAME) -> Manifest:
 
 def _no_manifest(folder: Path) -> OpenwaferError:
     if (folder / FILE_NAME).exists():
-        return error(
-            "store-never-committed",
-            f"the parameter store {folder} was made but holds no committed step",
-            help="make it anew; nothing was promised to be in it",
-        )
+        return never_committed(folder, "make it anew; nothing was promised to be in it")
     return error(
         "store-missing",
         f"there is no parameter store in {folder}: no {MANIFEST_NAME}, no {FILE_NAME}",
         help="give the folder that holds both",
+    )
+
+
+def never_committed(folder: Path, remedy: str) -> OpenwaferError:
+    """The error for whoever asks for the last committed step of a store that has none."""
+    return error(
+        "store-never-committed",
+        f"the parameter store {folder} was made but holds no committed step",
+        help=remedy,
     )
 
 

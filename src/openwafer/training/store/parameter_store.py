@@ -17,7 +17,7 @@ from openwafer.training.store.json_state import Json, json_copy
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.lending import Lending, Request
 from openwafer.training.store.loan import Loan
-from openwafer.training.store.manifest import Manifest
+from openwafer.training.store.manifest import Manifest, never_committed
 from openwafer.training.store.monitor import Monitor
 from openwafer.training.store.options import StoreOptions, Traffic
 from openwafer.training.store.part_state import Tier
@@ -277,11 +277,13 @@ class ParameterStore:
 
         No loan may be out. What is changed on disk stays in the slots that no manifest names; parts
         in DRAM are read again from those that one does. Gradients are none of it. Raises
-        `store-no-folder`, `store-loan-misuse`, or the error of a read.
+        `store-no-folder`, `store-never-committed`, `store-loan-misuse`, or the error of a read.
         """
-        self._require_folder()
+        folder = self._require_folder()
         with self._monitor.changed:
             self._wait_for_commit()
+            if self.step is None:
+                raise never_committed(folder.path, "commit once before changes that may be undone")
             self._lending.foresee(())
             for part in self._parts.values():
                 self._lending.write_behind.forget(part)

@@ -84,7 +84,7 @@ class StageTrainer(Trainer):
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss of micro-batch {index} is {loss}")
         pairs = zip(losses, begun.shares, strict=True)
-        self._loss = math.fsum(loss * share for loss, share in pairs)
+        self.loss = math.fsum(loss * share for loss, share in pairs)
         self._total = None if self._config.clip_norm is None else self._norm.total()
         return Outcome(tuple(losses), None if self._total is None else self._total.item())
 
