@@ -98,7 +98,7 @@ def forward(
     Values are in the order of the pattern. Tokens are tiled some at a time, in little memory.
     """
     output = torch.empty(len(inputs), walk.shape[0])
-    begun = torch.zeros(walk.shape[0]) if bias is None else floats(bias)
+    begun = zeros(walk.shape[0]) if bias is None else floats(bias)
     ordered = in_order_of_walk(walk, floats(values))
     for some in _tokens_at_a_time(len(inputs), walk.shape[1]):
         multiply(walk, ordered, tiled(floats(inputs[some]), lanes), output[some], begun, lanes)
@@ -115,12 +115,12 @@ def backward(
     """Gradients of the inputs, if the values are given, and of the values, if the inputs are."""
     walk, transposed = walks
     of_inputs = torch.empty(len(gradient) if values is not None else 0, walk.shape[1])
-    totals, zeros = torch.zeros(walk.columns.size), torch.zeros(walk.shape[1])
+    totals, begun = zeros(walk.columns.size), zeros(walk.shape[1])
     ordered = None if values is None else in_order_of_walk(transposed, floats(values))
     for some in _tokens_at_a_time(len(gradient), sum(walk.shape)):
         tiles = tiled(floats(gradient[some]), lanes)
         if ordered is not None:
-            multiply(transposed, ordered, tiles, of_inputs[some], zeros, lanes)
+            multiply(transposed, ordered, tiles, of_inputs[some], begun, lanes)
         if inputs is not None:
             sample(walk, tiled(floats(inputs[some]), lanes), tiles, totals, lanes)
     gradients = [] if values is None else [of_inputs]
@@ -130,6 +130,11 @@ def backward(
 def floats(tensor: Tensor) -> Tensor:
     """The numbers in the format and layout that the products take."""
     return tensor.detach().float().contiguous()
+
+
+def zeros(count: int) -> Tensor:
+    """So many; `torch.zeros` sets them by all threads, and waits for those that share a core."""
+    return torch.from_numpy(np.zeros(count, np.float32))
 
 
 def _tokens_at_a_time(num_tokens: int, features: int) -> list[slice]:

@@ -15,12 +15,17 @@ from numba.extending import intrinsic
 
 from openwafer.training.sparsity.kernels.emission import WORD
 
-COUNTERS: Final = ("next_item", "next_thread", "num_items")
+COUNTERS: Final = ("next_item", "next_thread")
+HEAD: Final = ("counters", "taken", "num_items")
 
 
 def record_of(names: Sequence[str]) -> "np.dtype[np.void]":
-    """What an entry is told: the counters of its items, and 64-bit sizes and addresses."""
-    return np.dtype([(name, np.int64) for name in (*COUNTERS, *names)])
+    """What an entry is told: items, and 64-bit sizes and addresses.
+
+    `counters` is the address of what all threads count together, `taken` counts items (and once
+    that none was left) for those threads only that are told this record.
+    """
+    return np.dtype([(name, np.int64) for name in (*HEAD, *names)])
 
 
 def entry(record: "np.dtype[np.void]") -> Callable[[Callable[[Any], None]], Any]:
@@ -33,11 +38,19 @@ def part(function: Callable[..., Any]) -> Any:
     return njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
-def _counter(number: int) -> Any:
+def _count(builder: Any, cells: Any, number: int) -> Any:
+    cell = builder.gep(cells, [WORD(number)])
+    return builder.atomic_rmw("add", cell, WORD(1), "monotonic")
+
+
+def _counter(name: str) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        cells = builder.bitcast(args[0], WORD.as_pointer())
-        cell = builder.gep(cells, [WORD(number)])
-        return builder.atomic_rmw("add", cell, WORD(1), "monotonic")
+        told = builder.bitcast(args[0], WORD.as_pointer())
+        if name == "next_item":
+            _count(builder, told, HEAD.index("taken"))
+        address = builder.load(builder.gep(told, [WORD(HEAD.index("counters"))]))
+        counters = builder.inttoptr(address, WORD.as_pointer())
+        return _count(builder, counters, COUNTERS.index(name))
 
     return generate
 
@@ -45,13 +58,13 @@ def _counter(number: int) -> Any:
 @intrinsic
 def take_item(_typing: Any, told: Any) -> Any:
     """The number of an item that no other thread gets."""
-    return types.int64(told), _counter(COUNTERS.index("next_item"))
+    return types.int64(told), _counter("next_item")
 
 
 @intrinsic
 def take_number(_typing: Any, told: Any) -> Any:
     """A number that no other thread gets, from 0 on."""
-    return types.int64(told), _counter(COUNTERS.index("next_thread"))
+    return types.int64(told), _counter("next_thread")
 
 
 def _digest() -> str:

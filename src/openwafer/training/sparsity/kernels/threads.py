@@ -3,8 +3,10 @@
 import ctypes
 import functools
 import os
+import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +14,52 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from openwafer.training.sparsity.kernels.entry import COUNTERS
+
 GRAIN: Final = 1 << 15
 """Least work that is worth a thread; torch's own."""
 
-Enter = Callable[[int, int, int], None]
-"""Lets so many threads (the third) enter code at an address (the first) with one argument."""
+MOST_SAVED: Final = 0.01
+MOST_LOST: Final = 0.1
+ALONE_FOR: Final = 20
+"""Times as long as several threads lost one computes alone, before several are tried again."""
 
-_team_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+_start_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+_end_type = ctypes.CFUNCTYPE(None)
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+Start = Callable[[int, int, int], object]
+"""Lets threads enter code at an address (the first) with one argument: so many (the third), of
+which the caller is one."""
+End = Callable[[], object]
+"""Waits for them."""
+
+
+class Gains:
+    """Whether several threads are worth it: what they gained on one, in seconds.
+
+    A thread that has to share its core with another program lets all wait where they meet, for as
+    long as a turn of that program. So several threads compute as long as they save time, and one
+    for a while where they lost some: at most a part in `ALONE_FOR` is lost to trials.
+    """
+
+    def __init__(self) -> None:
+        self._saved = 0.0
+        self._alone_until = 0.0
+
+    def has_several(self, now: float) -> bool:
+        """Whether several threads compute at this time."""
+        return now >= self._alone_until
+
+    def note(self, gained: float, now: float) -> None:
+        """Several threads have just ended, with so many seconds less than one would have taken."""
+        self._saved = min(self._saved + max(gained, -MOST_LOST), MOST_SAVED)
+        if self._saved < 0:
+            self._alone_until = now - ALONE_FOR * self._saved
+            self._saved = 0.0
+
+
+_GAINS: Final = Gains()
 
 
 class _Process:
@@ -36,13 +76,32 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 def run(entry: Any, record: NDArray[np.void], num_items: int, num_threads: int) -> None:
-    """Let so many threads take the items of an entry. What comes out is the same for any number."""
-    record["next_item"] = record["next_thread"] = 0
-    record["num_items"] = num_items
-    if num_threads == 1:
-        _entry_type(entry.address)(record.ctypes.data)
-    else:
-        _team()(entry.address, record.ctypes.data, num_threads)
+    """Let up to so many threads take the items of an entry, whose number changes no result."""
+    counters, told = np.zeros(len(COUNTERS), np.int64), np.repeat(record, 2)
+    told["counters"], told["num_items"] = counters.ctypes.data, num_items
+    own, others = (told[n:].ctypes.data for n in range(2))
+    if num_threads == 1 or not _GAINS.has_several(time.perf_counter()):
+        _entry_type(entry.address)(own)
+        return
+    started = time.perf_counter()
+    seconds = enter_together(_team(), entry.address, (own, others), num_threads)
+    now, taken = time.perf_counter(), int(told["taken"][0]) - 1
+    if taken:
+        _GAINS.note(seconds * num_items / taken - (now - started), now)
+
+
+def enter_together(
+    team: tuple[Start, End], address: int, arguments: tuple[int, int], num_threads: int
+) -> float:
+    """Seconds that this thread computed: it has the first argument, the others the second one."""
+    (start, end), (own, others), entry = team, arguments, _entry_type(address)
+    before = time.thread_time()
+    try:
+        start(address, others, num_threads)
+        entry(own)
+        return time.thread_time() - before
+    finally:
+        end()
 
 
 def num_threads_of(num_items: int, work: int) -> int:
@@ -56,24 +115,35 @@ def num_threads_of(num_items: int, work: int) -> int:
 
 
 @functools.cache
-def _team() -> Enter:
+def _team() -> tuple[Start, End]:
     """The pool of torch's own OpenMP, or one of ours where torch was built on another."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
-        begin = ctypes.cast(ctypes.CDLL(str(library)).GOMP_parallel, ctypes.c_void_p).value
+        openmp = ctypes.CDLL(str(library))
+        return _start_type(("GOMP_parallel_start", openmp)), _end_type(
+            ("GOMP_parallel_end", openmp)
+        )
     except (OSError, AttributeError):
-        return pool_of_our_own
-    team = _team_type(begin or 0)
-    return lambda address, argument, num_threads: team(address, argument, num_threads, 0)
+        pool = PoolOfOurOwn()
+        return pool.start, pool.end
 
 
-def pool_of_our_own(address: int, argument: int, num_threads: int) -> None:
-    """Enter by threads of Python, which leave its lock while they are in compiled code."""
-    entry = _entry_type(address)
-    others = [_pool().submit(entry, argument) for _ in range(num_threads - 1)]
-    entry(argument)
-    for other in others:
-        other.result()
+class PoolOfOurOwn(threading.local):
+    """Threads of Python, which leave its lock while they are in compiled code."""
+
+    def __init__(self) -> None:
+        self._entered: list[Future[None]] = []
+
+    def start(self, address: int, argument: int, num_threads: int) -> None:
+        """Let all threads but the caller enter."""
+        entry = _entry_type(address)
+        self._entered = [_pool().submit(entry, argument) for _ in range(num_threads - 1)]
+
+    def end(self) -> None:
+        """Wait for those that have entered; others find nothing left to do."""
+        for entered in self._entered:
+            if not entered.cancel():
+                entered.result()
 
 
 @functools.cache
