@@ -15,6 +15,8 @@ from openwafer.sdk.ir.function import Constant, Instruction, Type
 from openwafer.sdk.program import descriptor, mailbox
 from openwafer.sdk.program.mailbox import Finding, Trap, finding_of
 
+_WAYS: Final = ("read", "write", "begin", "copy")
+"""Words of the kind ``written``, as the function `note` numbers them."""
 _NUM_WIDTHS: Final = 3
 """The sum of both widths of elements, in words."""
 
@@ -58,8 +60,67 @@ wrong:
 good:
   ret i1 false
 }}
+define internal i1 @note(ptr %mailbox, i64 %target, i64 %source, i64 %length, i64 %way) {{
+entry:
+  %field = getelementptr i64, ptr %mailbox, i64 {mailbox.UNWRITTEN}
+  %bits_at = load i64, ptr %field
+  %bits = inttoptr i64 %bits_at to ptr
+  %begin = lshr i64 %target, 1
+  %from = lshr i64 %source, 1
+  %odd = and i64 %target, 1
+  %bytes = add i64 %odd, %length
+  %rounded = add i64 %bytes, 1
+  %num = lshr i64 %rounded, 1
+  %further = call i64 @llvm.umax.i64(i64 %begin, i64 %from)
+  %end = add i64 %further, %num
+  %is_none = icmp eq i64 %length, 0
+  %is_outside = icmp ugt i64 %end, {MEMORY_WORDS}
+  %skips = or i1 %is_none, %is_outside
+  br i1 %skips, label %nothing, label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %step ]
+  %found = phi i1 [ false, %entry ], [ %some, %step ]
+  %word = add i64 %begin, %k
+  %of = add i64 %from, %k
+  %own_at = lshr i64 %word, 3
+  %own_byte = getelementptr i8, ptr %bits, i64 %own_at
+  %own_low = and i64 %word, 7
+  %own_shift = trunc i64 %own_low to i8
+  %own_mask = shl i8 1, %own_shift
+  %of_at = lshr i64 %of, 3
+  %of_byte = getelementptr i8, ptr %bits, i64 %of_at
+  %of_low = and i64 %of, 7
+  %of_shift = trunc i64 %of_low to i8
+  %of_bits = load i8, ptr %of_byte
+  %of_moved = lshr i8 %of_bits, %of_shift
+  %of_bit = trunc i8 %of_moved to i1
+  %some = or i1 %found, %of_bit
+  switch i64 %way, label %step [ i64 1, label %write i64 2, label %begin_new i64 3, label %copy ]
+copy:
+  br i1 %of_bit, label %begin_new, label %write
+write:
+  %kept = load i8, ptr %own_byte
+  %others = xor i8 %own_mask, -1
+  %cleared = and i8 %kept, %others
+  store i8 %cleared, ptr %own_byte
+  br label %step
+begin_new:
+  %old = load i8, ptr %own_byte
+  %set = or i8 %old, %own_mask
+  store i8 %set, ptr %own_byte
+  br label %step
+step:
+  %next = add i64 %k, 1
+  %is_last = icmp eq i64 %next, %num
+  br i1 %is_last, label %done, label %loop
+done:
+  ret i1 %some
+nothing:
+  ret i1 false
+}}
 """
-"""What tells the host; of an access outside of its variable, whether it traps, too."""
+"""What tells the host; of an access outside of its variable, whether it traps, too;
+what notes which words are written, and says whether some of the source are not."""
 
 
 def check(writer: FunctionWriter, instruction: Instruction) -> str:
@@ -165,6 +226,21 @@ def _flight(writer: FunctionWriter, instruction: Instruction) -> None:
     _tell(writer, instruction, is_some, finding, *_wide(writer, instruction))
 
 
+def _written(writer: FunctionWriter, instruction: Instruction) -> None:
+    way, (*addresses, length) = instruction.names[1], _wide(writer, instruction)
+    values = (addresses[0], addresses[-1], length, _WAYS.index(way))
+    arguments = ", ".join(f"i64 {value}" for value in values)
+    is_unwritten = writer.body.value(f"call i1 @note(ptr %mailbox, {arguments})")
+    if way == "read":
+        finding = finding_of(Finding.READ_UNWRITTEN)
+        _tell(writer, instruction, is_unwritten, finding, addresses[0], length)
+
+
+def _unset(writer: FunctionWriter, instruction: Instruction) -> None:
+    has_none = writer.body.value(f"xor i1 {writer.spell(instruction.args[0])}, true")
+    _tell(writer, instruction, has_none, finding_of(Finding.LOCAL_UNSET), "0", "0")
+
+
 def _divisor(writer: FunctionWriter, instruction: Instruction) -> None:
     is_zero = writer.body.value(f"icmp eq i64 {_wide(writer, instruction)[0]}, 0")
     _tell(writer, instruction, is_zero, finding_of(Finding.DIVISION_BY_ZERO), "0", "0")
@@ -206,6 +282,8 @@ _CHECKS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
     "inside": _inside,
     "same": _same,
     "flight": _flight,
+    "written": _written,
+    "unset": _unset,
     "divisor": _divisor,
     "stream": _stream,
     "width": _width,

@@ -25,6 +25,7 @@ from openwafer.sdk.fabric.rows import (
     operand_row,
     processor_row,
     thread_row,
+    unwritten_row,
     vector_row,
 )
 from openwafer.sdk.fabric.state import State
@@ -37,6 +38,8 @@ WRITE_IN_FLIGHT: Final = mb.finding_of(mb.Finding.WRITE_IN_FLIGHT)
 OPERAND_IN_FLIGHT: Final = mb.finding_of(mb.Finding.OPERAND_IN_FLIGHT)
 CONTROL_AS_DATA: Final = mb.finding_of(mb.Finding.CONTROL_AS_DATA)
 NO_SWITCH: Final = mb.finding_of(mb.Finding.NO_SWITCH)
+READ_UNWRITTEN: Final = mb.finding_of(mb.Finding.READ_UNWRITTEN)
+OPERAND_UNWRITTEN: Final = mb.finding_of(mb.Finding.OPERAND_UNWRITTEN)
 MOST_ELEMENTS: Final = 1 << 16
 SLOT_SHIFT: Final = 32
 """An event's second word: the two numbers of a finding, the microthread in flight, its place."""
@@ -137,9 +140,9 @@ def adds_to(s: State, thread: int, place: int) -> bool:
 
 
 @compiled
-def in_flight(s: State, pe: int, address: int, num_words: int, is_write: bool) -> int:
-    """The microthread whose operation an access of memory meets, or -1."""
-    active = s[core_row(pe) + w.C_THREADS] & w.MICROTHREADS
+def in_flight(s: State, pe: int, address: int, num_words: int, is_write: bool, own: int) -> int:
+    """The microthread but its own whose operation an access of memory meets, or -1."""
+    active = s[core_row(pe) + w.C_THREADS] & w.MICROTHREADS & ~(1 << own)
     while active:
         slot: int = lowest_bit(active)
         active &= active - 1
@@ -159,13 +162,21 @@ def look_from_code(
     pe = overrun.pe_of(s, mailbox)
     detail = first | second << SLOT_SHIFT
     if finding in (READ_IN_FLIGHT, WRITE_IN_FLIGHT):
-        begin, last = first >> 1, (first + second - 1) >> 1
-        slot = in_flight(s, pe, begin, last - begin + 1, finding == WRITE_IN_FLIGHT)
+        slot = in_flight_at(s, pe, first, second, finding == WRITE_IN_FLIGHT)
         if slot < 0:
             return
         detail = first | slot << SLOT_SHIFT
         detail |= s[job_row(thread_row(pe, slot)) + w.J_PLACE] << OTHER_PLACE_SHIFT
+    elif finding == READ_UNWRITTEN and in_flight_at(s, pe, first, second, False) >= 0:
+        return
     tell(s, pe, place << WHO_SHIFT | w.MAIN_SLOT, finding, detail, s[mailbox_row(pe) + mb.CYCLE])
+
+
+@compiled
+def in_flight_at(s: State, pe: int, address: int, num_bytes: int, is_write: bool) -> int:
+    """The microthread that an access of bytes by code meets, or -1."""
+    begin, last = address >> 1, (address + num_bytes - 1) >> 1
+    return in_flight(s, pe, begin, last - begin + 1, is_write, w.MAIN_SLOT)
 
 
 @compiled
@@ -284,6 +295,56 @@ def check_widths(s: State, pe: int, slot: int) -> None:
             detail = s[thread + w.T_OP] | base << mb.OTHER_SHIFT | own << SLOT_SHIFT
             who = who_runs(s, thread, slot)
             tell(s, pe, who, ELEMENT_WIDTH | place, detail, s[w.G_NOW])
+
+
+@compiled
+def touched(s: State, thread: int, row: int, number: int) -> int:
+    """First word of an element that an operation has moved which ends now."""
+    if s[row + w.O_KIND] == w.MEMORY and s[row + w.O_DIMS] == 1:
+        left = s[thread + w.T_DONE] - number
+        return (s[row + w.O_ADDRESS] - left * s[row + w.O_STRIDES]) & ADDRESS_MASK
+    return address_of(s, thread, row, number) & ADDRESS_MASK
+
+
+@compiled
+def check_written(s: State, pe: int, slot: int) -> None:
+    """Note what an operation that ends has written; tell of what it read that nothing wrote."""
+    thread = thread_row(pe, slot)
+    last = s[vector_row(s[thread + w.T_OP]) + w.V_SOURCES] if s[w.G_IS_CHECKED] else -1
+    for number in range(s[thread + w.T_DONE] if last >= 0 else 0):
+        for place in range(last, -1, -1):
+            if not is_in_memory(s, thread, place):
+                continue
+            address = touched(s, thread, operand_row(thread, place), number)
+            if place and adds_at(s, thread, address, number):
+                continue
+            for word in range(address, address + vector.words_of(s, s[thread + w.T_OP], place)):
+                look_at_word(s, pe, slot, place, word)
+
+
+@compiled
+def adds_at(s: State, thread: int, address: int, number: int) -> bool:
+    """Whether an operation writes an element where it read it.
+
+    Published programs add to variables that the loader has filled with zeros.
+    """
+    if s[operand_row(thread, 0) + w.O_KIND] != w.MEMORY:
+        return False
+    return touched(s, thread, operand_row(thread, 0), number) == address
+
+
+@compiled
+def look_at_word(s: State, pe: int, slot: int, place: int, word: int) -> None:
+    """The same for a word of an element."""
+    at, bit = unwritten_row(pe) + (word >> 6), 1 << (word & 63)
+    if word >= MEMORY_WORDS or s[at] & bit == 0:
+        return
+    if place == 0:
+        s[at] &= ~bit
+    elif in_flight(s, pe, word, 1, False, slot) < 0:
+        thread = thread_row(pe, slot)
+        detail = s[thread + w.T_OP] | word << mb.OTHER_SHIFT
+        tell(s, pe, who_runs(s, thread, slot), OPERAND_UNWRITTEN | place, detail, s[w.G_NOW])
 
 
 @compiled

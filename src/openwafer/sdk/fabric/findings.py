@@ -28,9 +28,16 @@ _CODES: Final = {
     Finding.OPERAND_IN_FLIGHT: "fabric-in-flight",
     Finding.CONTROL_AS_DATA: "fabric-control-as-data",
     Finding.NO_SWITCH: "fabric-no-switch",
+    Finding.READ_UNWRITTEN: "fabric-unwritten",
+    Finding.LOCAL_UNSET: "fabric-unwritten",
+    Finding.OPERAND_UNWRITTEN: "fabric-unwritten",
 }
 _WAIT: Final = (
     "wait for the operation's end before: let it activate or unblock a task, and go on there"
+)
+_VALUE: Final = (
+    "give it a value where it is declared, such as @zeros([4]f32), copy one from the host, or write"
+    " to it before: the simulator's memory begins with zeros, the machine's with anything"
 )
 _HELP: Final = {
     Finding.READ_OUTSIDE: "compare the index with the array's length before the access",
@@ -46,6 +53,9 @@ _HELP: Final = {
     Finding.WRITE_IN_FLIGHT: _WAIT,
     Finding.OPERAND_IN_FLIGHT: _WAIT,
     Finding.CONTROL_AS_DATA: "give the operation .on_control, or bind a control task to the queue",
+    Finding.READ_UNWRITTEN: _VALUE,
+    Finding.LOCAL_UNSET: "give it a value on every way that leads here",
+    Finding.OPERAND_UNWRITTEN: _VALUE,
     Finding.NO_SWITCH: "give the color .switches where its way is to change, or send NOP",
 }
 
@@ -214,6 +224,19 @@ def _no_switch(one: Found, _known: _Known) -> str:
     return f"{way}, and no PE has switch positions for that color"
 
 
+def _unwritten(one: Found, known: _Known) -> str:
+    name = _name(known, one.address // WORD_BYTES)
+    return f"read {'a local array' if name == 'the stack' else name}, which nothing has written"
+
+
+def _local_unset(_one: Found, _known: _Known) -> str:
+    return "read a local variable that has no value"
+
+
+def _operand_unwritten(one: Found, known: _Known) -> str:
+    return f"ran {_operation(one)} on {_name(known, one.word)}, which nothing has written"
+
+
 _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
     Finding.READ_OUTSIDE: _outside,
     Finding.WRITE_OUTSIDE: _outside,
@@ -226,4 +249,7 @@ _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
     Finding.OPERAND_IN_FLIGHT: _operand_in_flight,
     Finding.CONTROL_AS_DATA: _control,
     Finding.NO_SWITCH: _no_switch,
+    Finding.READ_UNWRITTEN: _unwritten,
+    Finding.LOCAL_UNSET: _local_unset,
+    Finding.OPERAND_UNWRITTEN: _operand_unwritten,
 }

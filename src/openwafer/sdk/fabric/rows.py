@@ -35,6 +35,12 @@ def mailbox_row(pe: int) -> int:
 
 
 @inlined
+def unwritten_row(pe: int) -> int:
+    """The bits of the PE's memory that say what nothing has written yet."""
+    return w.UNWRITTEN + pe * w.UNWRITTEN_WORDS
+
+
+@inlined
 def memory_row(pe: int) -> int:
     """The PE's memory."""
     return w.MEMORY_ROWS + pe * w.MEMORY_WORDS

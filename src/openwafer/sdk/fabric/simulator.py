@@ -18,6 +18,7 @@ from openwafer.sdk.fabric.overruns import Overrun, by_place, diagnostic, distinc
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.state import Array, events_of
+from openwafer.sdk.fabric.variables import bits_of_words, fill_unwritten
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.mailbox import Finding
 from openwafer.sdk.program.program import Program
@@ -109,6 +110,8 @@ class Simulator:
         self._state[w.G_LOG] = options.landing_log
         self._state[w.G_STOPS_AT_OVERRUN] = options.stops_at_overrun
         self._state[w.G_IS_CHECKED] = options.is_checked
+        if options.is_checked:
+            fill_unwritten(self._engine.states, program)
         self._state[w.G_HAS_PLANS] = options.has_plans
         self._collected: dict[tuple[int, int], deque[int]] = {}
         self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
@@ -141,7 +144,9 @@ class Simulator:
 
     def write(self, x: int, y: int, address: int, words: NDArray[np.uint16]) -> None:
         """Put 16-bit words into a PE's memory, in no time."""
-        self._engine.write(self._pe_with(x, y, address, words.size), address, words)
+        pe = self._pe_with(x, y, address, words.size)
+        self._engine.write(pe, address, words)
+        self._note_written(np.array([pe]), address, words.size)
 
     def read(self, x: int, y: int, address: int, num_words: int) -> NDArray[np.uint16]:
         """A copy of 16-bit words of a PE's memory."""
@@ -157,6 +162,22 @@ class Simulator:
         for address in np.unique(addresses):
             own = addresses == address
             self._tables.memory[pes[own], address : address + words.shape[1]] = words[own]
+            self._note_written(pes[own], int(address), words.shape[1])
+
+    def _note_written(self, pes: NDArray[np.int64], address: int, num_words: int) -> None:
+        if self._options.is_checked:
+            self._tables.unwritten[pes] &= ~bits_of_words(address, num_words)
+
+    def num_unwritten(
+        self, pes: NDArray[np.int64], addresses: NDArray[np.int64], num_words: int
+    ) -> NDArray[np.int64]:
+        """How many words of each of many PEs nothing has written; a checked run knows them."""
+        found = np.zeros(pes.size, np.int64)
+        for address in np.unique(addresses) if self._options.is_checked else ():
+            own = addresses == address
+            bits = self._tables.unwritten[pes[own]] & bits_of_words(int(address), num_words)
+            found[own] = np.bitwise_count(bits).sum(axis=1)
+        return found
 
     def read_all(
         self, pes: NDArray[np.int64], addresses: NDArray[np.int64], num_words: int

@@ -111,6 +111,7 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
     thread = thread_row(pe, slot)
     planned.end_plan(s, thread)
     overrun.look_at(s, pe, slot)
+    check.check_written(s, pe, slot)
     if result:
         vector.store_accumulator(s, pe, thread)
     vector.save_addresses(s, pe, thread)

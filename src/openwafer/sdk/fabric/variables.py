@@ -1,5 +1,6 @@
 """What a PE's memory consists of, for the compiled core and for reports."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Image, Symbol
 from openwafer.sdk.program.program import Program
 
+_UNSET: Final = re.compile(r'^global @(?:[^\s"]+|"[^"]*") (\d+) (\d+)$', re.MULTILINE)
+"""A variable without words at start-up, in an image's code: its address and words."""
 _MOST_VARIABLES: Final = mb.NO_VARIABLE >> mb.WIDTH_BITS
 
 
@@ -89,6 +92,27 @@ def _fill_mailboxes(state: Array, image_of: NDArray[np.int32]) -> None:
     addresses = state.ctypes.data + 8 * (w.MAP + (maps[pes] - 1) * w.MAP_WORDS)
     tables.mailbox[first + pes, mb.MAP] = addresses
     tables.mailbox[first + pes, mb.MAP_STATE] = state.ctypes.data
+
+
+def fill_unwritten(states: Sequence[Array], program: Program) -> None:
+    """Note which words of PEs' memory begin without a value, and tell their code where that is."""
+    rows = Tables(states[0]).unwritten
+    for number, image in enumerate(program.images):
+        pes = np.flatnonzero(program.images_by_number == number)
+        for found in _UNSET.finditer(image.code):
+            address, num_words = map(int, found.groups())
+            rows[pes] |= bits_of_words(address, num_words)
+    for state in states:
+        pes = np.arange(state[w.G_FIRST], state[w.G_END])
+        addresses = state.ctypes.data + 8 * (w.UNWRITTEN + pes * w.UNWRITTEN_WORDS)
+        Tables(state).mailbox[pes, mb.UNWRITTEN] = addresses
+
+
+def bits_of_words(address: int, num_words: int) -> Array:
+    """A row of bits, one a word of a PE's memory, with those of some words set."""
+    bits = np.zeros(MEMORY_WORDS, np.bool_)
+    bits[address : address + num_words] = True
+    return np.packbits(bits, bitorder="little").view(np.int64)
 
 
 def _variables_of_words(known: Sequence[Stretch]) -> NDArray[np.uint16]:

@@ -445,6 +445,7 @@ SEEN_WORDS: Final = 2
 MAX_SOURCES: Final = 1 << 21
 MAX_SOURCE_WORDS: Final = 1 << 28
 REGISTERS: Final = 4096
+UNWRITTEN_WORDS: Final = 384
 MEMORY_WORDS: Final = 6144 + 8
 """Four 16-bit words of a PE's memory in one of the array. The cache line that is left over spreads
 equal addresses of many PEs over the processor's caches."""
@@ -546,6 +547,7 @@ SHARED: Final = _placed(
         "map": _table(MAX_MAPS, MAP_WORDS),
         "source": _table(MAX_SOURCES, SOURCE_WORDS),
         "source_data": _table(MAX_SOURCE_WORDS),
+        "unwritten": Shape(UNWRITTEN_WORDS),
         "memory": Shape(MEMORY_WORDS),
     },
 )
@@ -573,4 +575,6 @@ IMAGE: Final = SHARED["image"].start
 MAP: Final = SHARED["map"].start
 SOURCE: Final = SHARED["source"].start
 SOURCE_DATA: Final = SHARED["source_data"].start
+UNWRITTEN: Final = SHARED["unwritten"].start
+"""A bit for each word of memory, in checked runs alone: nothing has written it yet."""
 MEMORY_ROWS: Final = SHARED["memory"].start

@@ -82,6 +82,31 @@ def _flight(
         yield finding_of(MET_IN_FLIGHT[words[0]]), args[0], args[1]
 
 
+def _written(
+    machine: Machine, words: Sequence[str], args: Sequence[int]
+) -> Iterator[tuple[int, int, int]]:
+    *addresses, length = args
+    begins = [address // WORD_BYTES for address in addresses]
+    num_words = (addresses[0] % WORD_BYTES + length + 1) // WORD_BYTES
+    # What lies outside of all memory ends the program by itself.
+    if length == 0 or max(begins) + num_words > MEMORY_WORDS:
+        return
+    source = machine.unwritten(begins[-1], num_words)
+    if words[0] != "read":
+        machine.note(
+            begins[0], source if words[0] == "copy" else source * 0 + (words[0] == "begin")
+        )
+    elif source.any():
+        yield finding_of(Finding.READ_UNWRITTEN), addresses[0], length
+
+
+def _unset(
+    _machine: Machine, _words: Sequence[str], args: Sequence[int]
+) -> Iterator[tuple[int, int, int]]:
+    if not args[0]:
+        yield finding_of(Finding.LOCAL_UNSET), 0, 0
+
+
 def _divisor(
     _machine: Machine, _words: Sequence[str], args: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
@@ -100,6 +125,8 @@ _FINDERS = {
     "inside": _inside,
     "same": _same,
     "flight": _flight,
+    "written": _written,
+    "unset": _unset,
     "divisor": _divisor,
     "stream": _stream,
     "extent": _extent,

@@ -1,7 +1,8 @@
 """Code that tells of mistakes of its program: instructions of the kind ``check`` before others.
 
-They take no time and change nothing but what the host is told. Those of the kinds ``same`` and
-``flight`` are only in code of checked runs; the others cost next to nothing and are in all.
+They take no time and change nothing but what the host is told. Those of the kinds ``same``,
+``flight``, ``written`` and ``unset`` (:mod:`openwafer.sdk.ir.unwritten`) are only in code of
+checked runs; the others cost next to nothing and are in all.
 
 =========  ===================================================  ===================================
 kind       operands                                             tells when
@@ -9,6 +10,9 @@ kind       operands                                             tells when
 inside     address, a variable's begin and bytes, bytes taken   the access leaves the variable
 same       address, the pointer it was made of, bytes taken     they lie in different variables
 flight     address, bytes taken                                 an operation in flight uses them
+written    address, bytes taken; of a copy: target, source,     nothing has written them
+           bytes
+unset      whether a register slot has a value                  it has none
 divisor    a number                                             it is zero
 stream     none                                                 the command stream is open
 width      descriptor; words: operation, operand's place        the variable's elements are wider,
@@ -16,8 +20,9 @@ width      descriptor; words: operation, operand's place        the variable's e
 extent     base, extent, length; words: operation, place        always
 =========  ===================================================  ===================================
 
-The first three have ``read`` or ``write`` as another word. A variable is a global, or an array of a
-function; where a pointer comes from elsewhere, it leads into the variable that it points at.
+The first three have ``read`` or ``write`` as another word; those of ``written`` are told of there.
+A variable is a global, or an array of a function; where a pointer comes from elsewhere, it leads
+into the variable that it points at.
 """
 
 from collections.abc import Iterator
@@ -41,6 +46,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.numbers import INTEGERS, WIDTHS
 from openwafer.sdk.ir.operations import FABRIC
+from openwafer.sdk.ir.unwritten import noted
 from openwafer.sdk.program.descriptor import (
     KIND_MASK,
     WORD_BASE,
@@ -90,7 +96,8 @@ def checked(module: Module, accesses: Accesses = Accesses()) -> Module:
         name: _checked_function(function, sizes, accesses)
         for name, function in module.functions.items()
     }
-    return replace(module, functions=functions)
+    whole = replace(module, functions=functions)
+    return noted(whole) if accesses.are_checked else whole
 
 
 def _checked_function(function: Function, sizes: dict[str, int], accesses: Accesses) -> Function:

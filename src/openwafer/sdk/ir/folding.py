@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.sdk.arch.generation import WORD_BYTES, WSE3
+from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES, WSE3
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -91,8 +91,9 @@ class _UnknownError(Exception):
 
 @dataclass(frozen=True)
 class _Constants(Machine):
-    """A PE of which only the stack and constants are known."""
+    """A PE of which only the stack and constants are known; it computes nothing of a mistake."""
 
+    is_unwritten: NDArray[np.uint8] = field(kw_only=True)
     is_known: NDArray[np.bool_] = field(kw_only=True)
     stack_base: int = field(kw_only=True)
 
@@ -108,6 +109,17 @@ class _Constants(Machine):
         self._check(source, length)
         self._check(target, length, is_written=True)
         super().copy(target, source, length)
+
+    def show(self, operand: int, first: int, last: int) -> None:
+        if operand & mailbox.FINDING:
+            raise _UnknownError
+        super().show(operand, first, last)
+
+    def unwritten(self, begin: int, length: int) -> NDArray[np.uint8]:
+        return self.is_unwritten[begin : begin + length]
+
+    def note(self, begin: int, unwritten: NDArray[np.uint8]) -> None:
+        self.is_unwritten[begin : begin + unwritten.size] = unwritten
 
     def _check(self, address: int, length: int, *, is_written: bool = False) -> None:
         begin, end = address // WORD_BYTES, -(-(address + length) // WORD_BYTES)
@@ -131,7 +143,9 @@ class _Folder:
     def __init__(self, module: Module, closed: frozenset[str]) -> None:
         self._closed = closed
         only = {name: one for name, one in module.functions.items() if name in closed}
-        self._interpreter = Interpreter(replace(module, functions=only, entries=[]), (), WSE3)
+        self._interpreter = Interpreter(
+            replace(module, functions=only, entries=[]), (), WSE3, is_checked=True
+        )
         self._memory = np.zeros(module.memory_words, np.uint16)
         self._is_known = np.zeros(module.memory_words, bool)
         self._stack_base = module.stack_base
@@ -185,7 +199,11 @@ class _Folder:
         box = np.zeros(mailbox.MAILBOX_WORDS, np.int64)
         box[mailbox.LIMIT] = mailbox.MOST_CYCLES
         machine = _Constants(
-            box, self._memory.copy(), is_known=self._is_known, stack_base=self._stack_base
+            box,
+            self._memory.copy(),
+            is_unwritten=np.zeros(MEMORY_WORDS, np.uint8),
+            is_known=self._is_known,
+            stack_base=self._stack_base,
         )
         frame = _BoundedFrame(self._interpreter, machine, function, [], self._stack_base)
         try:

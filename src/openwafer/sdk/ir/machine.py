@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.ir.function import DSDS, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.program import mailbox
@@ -150,6 +151,23 @@ class Machine:
         if not memory_map:
             return mailbox.NO_VARIABLE
         return ctypes.c_uint16.from_address(memory_map + 8 + 2 * word).value
+
+    def unwritten(self, begin: int, length: int) -> NDArray[np.uint8]:
+        """1 for each of some words that nothing has written; 0 where nobody keeps book."""
+        return np.unpackbits(self._unwritten_bits(), bitorder="little")[begin : begin + length]
+
+    def note(self, begin: int, unwritten: NDArray[np.uint8]) -> None:
+        """Keep book of words from `begin` on."""
+        bits = self._unwritten_bits()
+        every = np.unpackbits(bits, bitorder="little")
+        every[begin : begin + unwritten.size] = unwritten
+        bits[:] = np.packbits(every, bitorder="little")
+
+    def _unwritten_bits(self) -> NDArray[np.uint8]:
+        address, num_bytes = int(self.box[mailbox.UNWRITTEN]), MEMORY_WORDS // 8
+        if not address:
+            return np.zeros(num_bytes, np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(address))
 
     def parameter(self, number: int) -> int:
         """Raw bits of the PE's own value of a parameter."""

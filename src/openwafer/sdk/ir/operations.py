@@ -148,7 +148,7 @@ cast              S   N  -     -             conversion; floats truncate and sat
 bitcast           S   N  -     -             the same bits as another type of that width
 math              T*  T  -     function      a function of the real numbers
 get               .   T  v     slot          value of a register slot
-set               T   .  v     slot          a register slot takes a value
+set               T   .  v     slot,*        a register slot takes a value; "unset": it has none yet
 slot_address      .   P  v     slot          address of a memory slot
 ptr_add           PI  P  -     -             pointer moved by a signed number of words
 byte_add          PI  P  -     -             pointer moved by a signed number of bytes

@@ -64,7 +64,7 @@ def _test(head: Block) -> tuple[str, int | None]:
 def _constant_set(instructions: Sequence[Instruction], slot: str) -> int | None:
     """What a block leaves in a slot, where that is a constant."""
     for one in reversed(instructions):
-        if one.op == "set" and one.names == (slot,):
+        if one.op == "set" and one.names[0] == slot:
             value = one.args[0]
             known = value.value if isinstance(value, Constant) else None
             return known if isinstance(known, int) else None

@@ -119,6 +119,8 @@ RANDOM_STEPS: Final = 128
 """Shifts after each draw, which takes the low 16 bits."""
 MAP_STATE: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
 """First argument of the map's ``look``."""
+UNWRITTEN: Final = MAP_STATE + 1
+"""Native address of a bit for each word of memory that nothing has written yet; 0 is none."""
 MAILBOX_WORDS: Final = 72
 
 
@@ -156,6 +158,11 @@ class Finding(IntEnum):
     """The operation's code with the color behind it."""
     NO_SWITCH = 11
     """The operation's code with the color behind it."""
+    READ_UNWRITTEN = 12
+    """The address, and how many bytes."""
+    LOCAL_UNSET = 13
+    OPERAND_UNWRITTEN = 14
+    """The operation's code with an address's word behind it."""
 
 
 def finding_of(kind: Finding, place: int = 0) -> int:

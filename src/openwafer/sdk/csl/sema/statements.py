@@ -10,6 +10,7 @@ from openwafer.sdk.csl.sema.dropped import warn_of_dropped_value
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.image_state import UnsetLocal
 from openwafer.sdk.csl.sema.join import NEVER
+from openwafer.sdk.csl.sema.lowering import lower
 from openwafer.sdk.csl.sema.places import store
 from openwafer.sdk.csl.types import Array, Enum, Struct, Type
 from openwafer.sdk.csl.values import (
@@ -25,6 +26,7 @@ from openwafer.sdk.csl.values import (
     SlotPlace,
     thaw,
 )
+from openwafer.sdk.ir.unwritten import UNSET
 from openwafer.source import Span
 
 
@@ -158,11 +160,12 @@ def _runtime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Oper
     kind = _declared(sema, node, kind) if value is None else value.type
     check_runtime_type(sema, kind, node.span)
     place = _local(sema, node, kind)
-    if value is not None:
+    is_unset = value is None or (isinstance(value, Comptime) and value.value is UNDEFINED)
+    if value is not None and not is_unset:
         store(sema, place, value, node.span)
     elif isinstance(place, SlotPlace):
-        store(sema, place, Comptime(kind, zero(kind)), node.span)
-    is_unset = value is None or (isinstance(value, Comptime) and value.value is UNDEFINED)
+        nothing = lower(sema, Comptime(kind, zero(kind)), node.span)
+        sema.emit("set", nothing, names=(place.slot, UNSET))
     if is_unset and isinstance(place, SlotPlace) and sema.is_live:
         function, name = sema.builder.function.name, node.name
         sema.unrecorded().unset_locals.append(
