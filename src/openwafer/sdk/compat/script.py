@@ -16,7 +16,7 @@ import openwafer
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
 from openwafer.sdk.compat import finder, numpy1
 from openwafer.sdk.compat.numpy1.modules import run_as_main
-from openwafer.sdk.host.checks import has_told_of_mistakes
+from openwafer.sdk.host.ending import judge_all, tell_of_all
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 
@@ -50,11 +50,16 @@ def run_script(arguments: Sequence[str], commands: Path | None) -> bool:
         run_as_main(script)
     except SystemExit as end:
         if end.code:
+            tell_of_all()
             raise
     except OpenwaferError as found:
+        tell_of_all()
         place = _line_of_script(found, script)
         raise OpenwaferError(*(_at(one, place) for one in found.diagnostics)) from found
-    return has_told_of_mistakes()
+    except Exception:
+        tell_of_all()
+        raise
+    return judge_all()
 
 
 def show_mistake(

@@ -51,6 +51,8 @@ class Run:
     ) -> None:
         if kind is None:
             self.close()
+        else:
+            self._runtime.tell()
 
     def close(self) -> None:
         """End the run.

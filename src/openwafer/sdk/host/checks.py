@@ -1,21 +1,16 @@
 """Whether a run looks for all mistakes, and what becomes of those it finds."""
 
-import sys
-import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, tell
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host.copies import RegionMemory, short_copy, width_of_copy
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType
 from openwafer.sdk.program.environment import CHECK_VARIABLE, choice
 from openwafer.sdk.program.program import HostName
-
-MAX_TOLD: Final = 10
 
 
 class Check(StrEnum):
@@ -81,27 +76,6 @@ class Warnings:
         )
 
 
-_Finalizer: TypeAlias = "weakref.finalize[..., Any]"
-_FINALIZERS: list[_Finalizer] = []
-_TOLD: list[Diagnostic] = []
-"""What checked runs of this process have told."""
-
-
-def tell_at_end(owner: object, simulator: Simulator, own: Warnings, check: Check) -> _Finalizer:
-    """What tells of a run's warnings, once: when it is called, or its owner is gone."""
-    made = weakref.finalize(owner, _tell, simulator, own, check)
-    if check is Check.WARNING:
-        _FINALIZERS.append(made)
-    return made
-
-
-def has_told_of_mistakes() -> bool:
-    """Whether checked runs of this process have found mistakes; they are over."""
-    for finalizer in _FINALIZERS:
-        finalizer()
-    return bool(_TOLD)
-
-
 def mistakes(found: Iterable[Diagnostic]) -> list[Diagnostic]:
     """What is more than a note."""
     return [one for one in found if one.severity is not Severity.NOTE]
@@ -111,14 +85,3 @@ def as_errors(found: Iterable[Diagnostic]) -> OpenwaferError | None:
     """The error that a run ends with where mistakes are errors; None where there are none."""
     errors = [replace(one, severity=Severity.ERROR) for one in mistakes(found)]
     return OpenwaferError(*errors) if errors else None
-
-
-def _tell(simulator: Simulator, own: Warnings, check: Check) -> None:
-    """Write the warnings of a run to the standard error."""
-    warnings = own.all_with(simulator, check)
-    if check is Check.WARNING:
-        _TOLD.extend(mistakes(warnings))
-    tell(warnings[:MAX_TOLD])
-    if len(warnings) > MAX_TOLD:
-        more = f"and {len(warnings) - MAX_TOLD} more warnings; sim.log has all of them"
-        sys.stderr.write(f"{more}\n")

@@ -27,9 +27,9 @@ from openwafer.sdk.host.checks import (
     Warnings,
     as_errors,
     check_of_environment,
-    tell_at_end,
 )
 from openwafer.sdk.host.copies import RegionMemory, overrun_of_copy, region_memory
+from openwafer.sdk.host.ending import SETTLE_CYCLES, Ending, judged_at_end
 from openwafer.sdk.host.engine import (
     MAX_THREADS,
     EngineKind,
@@ -47,8 +47,6 @@ from openwafer.sdk.host.tensors import DataType, Order
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import HostName, Program
 
-_SETTLE_CYCLES: Final = 100_000
-"""How long a copy, or the end of a run, waits for the fabric to come to rest."""
 _MAX_ARGUMENT: Final = 0xFFFFFFFF
 
 
@@ -159,8 +157,15 @@ class Runtime:
                 is_checked=is_checked,
             ),
         )
-        # It is called once: by `stop`, or where a script ends without it.
-        self._tell = tell_at_end(self, self._simulator, self._warnings, self._check)
+        options = self._options
+        self._ending = Ending(
+            self._simulator,
+            self._warnings,
+            self._check,
+            options.can_idle,
+            options.can_stop_unfinished,
+        )
+        self._judged = judged_at_end(self, self._ending)
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)
 
@@ -177,18 +182,21 @@ class Runtime:
         """
         simulator = self._loaded()
         self._watch(self._drain)
-        self._watch(self._end_command)
-        limit = None if self._options.can_idle else _SETTLE_CYCLES
-        self._watch(lambda: self._come_to_rest(limit))
+        self._watch(self._ending.come_to_rest)
         self._is_running = False
         self._is_stopped = True
         self._write_log()
         write_if_asked(self.program, simulator)
         errors = as_errors(self.findings()) if self._check is Check.ERROR else None
         if errors is not None:
-            self._tell.detach()
+            self._judged.detach()
             raise errors
-        self._tell()
+        self.tell()
+
+    def tell(self) -> None:
+        """Write to the standard error what was found up to now, once, and at the run's end."""
+        if self._judged.detach() is not None:
+            self._ending.tell()
 
     def overruns(self) -> tuple[Diagnostic, ...]:
         """A warning for each copy, and each vector operation, over the end of a variable."""
@@ -196,7 +204,8 @@ class Runtime:
 
     def findings(self) -> tuple[Diagnostic, ...]:
         """A warning for each mistake that was found; in checked runs also notes of short copies."""
-        return self._warnings.all_with(self._loaded(), self._check)
+        self._loaded()
+        return self._ending.findings()
 
     def warn_of_copy(self, found: Diagnostic | None) -> None:
         """Tell of a copy that hardly means what it does, once for each message."""
@@ -306,7 +315,7 @@ class Runtime:
             simulator = self._started()
             for row, column, x, y in region.pes():
                 simulator.inject(color, x, y, np.ascontiguousarray(src[row, column]))
-            simulator.run_until_idle(_SETTLE_CYCLES)
+            simulator.run_until_idle(SETTLE_CYCLES)
 
         return self._submit(Task(_Kind.SEND, inject), nonblock)
 
@@ -439,6 +448,8 @@ class Runtime:
     def _submit(self, task: Task, nonblock: bool) -> Task:
         self._started()
         self._pending.append(task)
+        # Where the script ends first, they are carried out before the run is judged.
+        self._ending.queued[:] = [self._drain]
         if not nonblock:
             self._watch(self._drain)
         return task
@@ -446,6 +457,7 @@ class Runtime:
     def _drain(self) -> None:
         receives: list[Task] = []
         pending, self._pending = self._pending, []
+        self._ending.queued.clear()
         for task in pending:
             if task.is_receive:
                 receives.append(task)
@@ -461,30 +473,17 @@ class Runtime:
             action()
         except (OpenwaferError, KeyboardInterrupt):
             self._write_log()
-            self._tell()
+            self.tell()
             raise
 
     def _write_log(self) -> None:
         if self._log is not None:
             self._log.write()
 
-    def _end_command(self) -> None:
-        simulator = self._loaded()
-        try:
-            simulator.run_until_command_done()
-        except OpenwaferError as error:
-            if not (self._options.can_stop_unfinished and simulator.lacks_open_streams_only()):
-                raise
-            self._warnings.unfinished = tuple(map(_unfinished, error.diagnostics))
-
-    def _come_to_rest(self, limit: int | None) -> None:
-        is_at_rest = self._loaded().run_until_idle(limit)
-        self._warnings.left_over = self._loaded().left_over(is_at_rest=is_at_rest)
-
     def _settle(self) -> Simulator:
         simulator = self._started()
         simulator.run_until_command_done()
-        simulator.run_until_idle(_SETTLE_CYCLES)
+        simulator.run_until_idle(SETTLE_CYCLES)
         return simulator
 
     def _transport(self, region: Region) -> None:
@@ -517,12 +516,6 @@ class Runtime:
         if not self._is_running:
             raise error("runtime-not-running", "the program does not run", help="call run() first")
         return self._loaded()
-
-
-def _unfinished(found: Diagnostic) -> Diagnostic:
-    """The warning that takes the place of an error about a command without an end."""
-    note = "a launch or a copy behind this one would wait for ever"
-    return replace(found, severity=Severity.WARNING, notes=(*found.notes, note))
 
 
 def _run_all(tasks: list[Task]) -> None:
