@@ -41,7 +41,7 @@ def writes_while_autograd_records(loop: Loop) -> None:
 
 def swaps_tensors(loop: Loop) -> None:
     torch.utils.swap_tensors(first(loop), nn.Parameter(torch.ones(SIZE, SIZE)))
-    loop.model.state_dict()
+    loop.loss(1)
 
 
 def waits_for_gradients(loop: Loop) -> None:
@@ -115,7 +115,7 @@ LINES: dict[Lines, str] = {
     lambda loop: copy.deepcopy(loop.optimizer): r"copy or save optimizer.state_dict\(\)",
     lambda loop: pickle.dumps(loop.model): r"cannot be copied or pickled with it",
     lambda loop: first(loop).data_ptr(): r"has no memory of its own.*\n.*take a copy with .clone",
-    lambda loop: first(loop).data.untyped_storage(): r"no memory of its own to point to",
+    lambda loop: first(loop).data.share_memory_(): r"no memory of its own to point to",
 }
 
 

@@ -210,8 +210,9 @@ class Executor:
             case Phase.FORWARD:
                 self._phase = Phase.BACKWARD
                 self.weights.show()
-        self.on_backward()
+        # Whoever is told of the backward may want to be called behind its end.
         torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
+        self.on_backward()
 
     @property
     def _updates_on_push(self) -> bool:

@@ -124,17 +124,14 @@ class FollowedGradients:
         if gradient is None:
             self.leave({name})
 
-    def leave(self, names: set[str], *, as_zeros: bool = False) -> None:
-        """``zero_grad``: who holds a gradient keeps it, or finds zeros in it."""
+    def leave(self, names: set[str]) -> None:
+        """``zero_grad``: who holds a gradient keeps it."""
         for name in sorted(names & self.names):
             backing = self._held.get(name)
             if backing is not None:
-                backing.leave(
-                    torch.zeros_like(backing.geometry(), device="cpu") if as_zeros else None
-                )
+                backing.leave()
                 del self._held[name]
-        if not as_zeros:
-            self.names -= names
+        self.names -= names
 
 
 class FollowedHooks:
@@ -249,7 +246,6 @@ class FollowedHooks:
             self._gradients.get,
             self._gradients.put,
             lambda name: None,
-            lambda: False,
             partial(copied, self._model),
         )
 
@@ -303,8 +299,9 @@ class FollowedHooks:
         optimizer.state = StatesElsewhere(asked)
 
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
-        names = self._gradients.names if optimizer is None else self._names[optimizer]
-        self._gradients.leave(set(names), as_zeros=not set_to_none)
+        if set_to_none:
+            names = self._gradients.names if optimizer is None else self._names[optimizer]
+            self._gradients.leave(set(names))
 
     def begin_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain
@@ -19,7 +19,8 @@ from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.loop.loop_systems import LoopSystems, refuse_other_gradient
 from openwafer.training.stream.loop.model_checks import check_in_place, check_transforms
 from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
-from openwafer.training.stream.loop.stored_states import StoredStates
+from openwafer.training.stream.loop.stored_states import StoredState, StoredStates
+from openwafer.training.stream.loop.stored_tensor import StoredTensor
 from openwafer.training.stream.loop.stored_values import StoredValues
 from openwafer.training.stream.records import weights_of
 
@@ -39,6 +40,7 @@ class LoopHooks:
     Attributes:
         records: of the model, in the store of this system or of several.
         ledger: follows the gradients.
+        values: what the loop finds in parameters.
     """
 
     def __init__(
@@ -50,7 +52,6 @@ class LoopHooks:
         self._parameters = dict(model.named_parameters())
         self._name_of = {id(parameter): name for name, parameter in self._parameters.items()}
         self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
-        self._saving: nn.Module | None = None
         self._undo = ExitStack()
         self._names = {
             optimizer: [self._name_of[id(parameter)] for parameter in parameters_of(optimizer)]
@@ -59,9 +60,9 @@ class LoopHooks:
         others = None if systems is None else systems.others(execution.records.layouts)
         self.records = LoopRecords(execution, others)
         self.ledger = GradientLedger(execution, self.records, self._names)
-        self._values = StoredValues(execution, self.records, self._parameters, self.ledger)
+        self.values = StoredValues(execution, self.records, self._parameters, self.ledger)
         if systems is not None:
-            self._values.shown = systems.shown
+            self.values.shown = systems.shown
         self._states = {optimizer: self._states_of(held) for optimizer, held in self._names.items()}
 
     def _states_of(self, names: Iterable[str]) -> StoredStates:
@@ -81,14 +82,27 @@ class LoopHooks:
         self._attach_model()
         self._release_parameters()
         self._execution.executor.on_begin_pass = self._begin_pass
-        self._execution.executor.on_backward = self.ledger.begin_backward
+        self._execution.executor.on_backward = self._begin_backward
         if self._systems is not None:
             self._systems.lead(self._execution, self.ledger)
             # In a pass of all systems none of them waits for what rank 0 may want of it.
-            self._systems.on_forward = self._values.take_weights
+            self._systems.on_forward = self.values.take_weights
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise copied(self._model)
+
+    def settle(self) -> None:
+        """Bring the store up to date between two steps, with what the loop has written to."""
+        self.records.settle()
+        self.values.take_weights()
+        self.values.take_gradients()
+
+    def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and gradients: what the loop gave for them, or copies."""
+        self.values.take_gradients()
+        for name, gradient in self.ledger.gradients():
+            held = self.values.held_gradient(name)
+            yield name, gradient if held is None else held
 
     def detach(self) -> None:
         """Take every hook off; the parameters are ordinary ones, without weights."""
@@ -107,14 +121,14 @@ class LoopHooks:
             gradients: those of a step that was not taken.
         """
         for name, weight in weights_of(self.records):
-            self._parameters[name].data = self._values.given_memory(name, weight)
+            self._parameters[name].data = self.values.given_memory(name, weight)
         for name, gradient in gradients.items():
             self._parameters[name].grad = gradient
         for optimizer, states in self._states.items():
             for name, state in states.given():
                 optimizer.state[self._parameters[name]] = state
             states.end(optimizer.state)
-        self._values.end()
+        self.values.end()
 
     # Parameters.
 
@@ -128,19 +142,23 @@ class LoopHooks:
         check_transforms()
         self._check_in_place()
         if self._systems is None:
-            self._values.take_weights()
+            self.values.take_weights()
+
+    def _begin_backward(self) -> None:
+        self.values.take_gradients()
+        self.ledger.begin_backward()
+        torch.autograd.Variable._execution_engine.queue_callback(self.values.give_gradients)
 
     def _release_parameters(self) -> None:
         for name, parameter in self._parameters.items():
             home = Home(
                 name,
-                self._values.weights,
-                self._values.write_weights,
-                self._values.replace_weights,
-                self._values.gradient,
-                self._values.set_gradient if self._systems is None else self._set_gradient,
+                self.values.weights,
+                self.values.write_weights,
+                self.values.replace_weights,
+                self.values.gradient,
+                self.values.set_gradient if self._systems is None else self._set_gradient,
                 self._note_differentiated,
-                lambda: self._saving is not None,
                 partial(copied, self._model),
             )
             home_of(parameter, home)
@@ -148,7 +166,7 @@ class LoopHooks:
 
     def _set_gradient(self, name: str, gradient: torch.Tensor | None) -> None:
         refuse_other_gradient(name, gradient)
-        self._values.set_gradient(name, gradient)
+        self.values.set_gradient(name, gradient)
 
     # The model.
 
@@ -157,13 +175,20 @@ class LoopHooks:
         self._replace(self._model, "zero_grad", partial(self._zero_grad, None))
         self._replace(self._model, "_apply", self._apply)
         for module in self._model.modules():
-            for handle in (
-                module.register_state_dict_pre_hook(self._begin_saving),
-                # torch marks this hook with an attribute, which a bound method does not take.
-                module.register_state_dict_post_hook(partial(self._fill_state_dict)),
-                module.register_load_state_dict_pre_hook(refuse_assignment),
-            ):
+            self._undo.callback(module.register_load_state_dict_pre_hook(refuse_assignment).remove)
+            if self._execution.device.torch_device.type != "cpu":
+                # What saves a state_dict asks for the memory of all weights, which is the host's.
+                handle = module.register_state_dict_post_hook(partial(self._save_on_host))
                 self._undo.callback(handle.remove)
+
+    def _save_on_host(
+        self, module: nn.Module, state: dict[str, Any], prefix: str, _metadata: object
+    ) -> None:
+        for alias, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            saved = state.get(prefix + alias)
+            if isinstance(saved, StoredTensor) and id(parameter) in self._name_of:
+                host = self.values.weights(self._name_of[id(parameter)], torch.device("cpu"))
+                state[prefix + alias] = host.whole()
 
     def _check_frozen(self, _model: nn.Module, _args: object) -> None:
         check_frozen(self._frozen)
@@ -172,34 +197,13 @@ class LoopHooks:
         """``model.to(...)`` and the like; refused before it has changed anything."""
         return apply_in_place(self._model, function, recurse=recurse)
 
-    def _begin_saving(self, module: nn.Module, _prefix: str, _keeps_vars: bool) -> None:
-        if self._saving is None or module is self._model:
-            # What is collected until the end must not hold the memory of weights on the device.
-            self.records.settle()
-            self._saving = module
-
-    def _fill_state_dict(
-        self, module: nn.Module, state: dict[str, Any], prefix: str, _metadata: object
-    ) -> None:
-        if module is not self._saving:
-            return
-        self.records.settle()
-        self._check_in_place()
-        names: dict[int, list[str]] = {}
-        for alias, parameter in module.named_parameters(remove_duplicate=False):
-            names.setdefault(id(parameter), []).append(prefix + alias)
-        for name, weight in weights_of(self.records):
-            wanted = [key for key in names.get(id(self._parameters[name]), ()) if key in state]
-            state.update(dict.fromkeys(wanted, weight.clone()) if wanted else {})
-        self._saving = None
-
     # Optimizers.
 
     def _attach_optimizer(self, optimizer: Optimizer) -> None:
         for handle in (
             optimizer.register_step_post_hook(self._end_step),
             optimizer.register_state_dict_pre_hook(self._begin_saving_states),
-            optimizer.register_state_dict_post_hook(self._fill_optimizer_state),
+            optimizer.register_state_dict_post_hook(_fill_optimizer_state),
             optimizer.register_load_state_dict_post_hook(self._take_states),
         ):
             self._undo.callback(handle.remove)
@@ -213,7 +217,10 @@ class LoopHooks:
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
         self.ledger.collect()
         names = self.ledger.zeroed_by(optimizer)
-        self._values.leave_gradients(names, as_zeros=not set_to_none)
+        if set_to_none:
+            self.values.leave_gradients(names)
+        else:
+            self.values.zero_gradients(names)
         self.ledger.zero(names, leaves_zeros=not set_to_none)
         owner = self._model if optimizer is None else optimizer
         self.ledger.looks_empty = True
@@ -237,12 +244,12 @@ class LoopHooks:
 
     def _step(self, optimizer: Optimizer) -> None:
         self._take_states(optimizer)
-        self._values.take_weights()
-        self._values.take_gradients()
+        self.values.take_weights()
+        self.values.take_gradients()
         if not self._is_overflown(optimizer):
             self.ledger.unscale(optimizer, _number(optimizer, "grad_scale", 1.0))
             self.ledger.step(optimizer)
-            self._values.give_weights()
+            self.values.give_weights()
 
     def _is_overflown(self, optimizer: Optimizer) -> bool:
         """Whether a ``GradScaler`` has told a fused optimizer to leave this step out."""
@@ -262,14 +269,8 @@ class LoopHooks:
             self._take_states(optimizer)
 
     def _begin_saving_states(self, optimizer: Optimizer) -> None:
+        self.values.take_weights()
         self._take_states(optimizer)
-        self._states[optimizer].is_saving = True
-
-    def _fill_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        self._states[optimizer].is_saving = False
-        order = {name: index for index, name in enumerate(self._names[optimizer])}
-        for name, state in self._states[optimizer].given():
-            state_dict["state"][order[name]] = state
 
     def _take_states(self, optimizer: Optimizer) -> None:
         """Let the optimizer's states be in the store, if the loop has given it others, those."""
@@ -338,6 +339,14 @@ def copied(model: nn.Module) -> OpenwaferError:
         "or pickled with it",
         help="copy the model before stream_weights; save model.state_dict()",
     )
+
+
+def _fill_optimizer_state(_optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+    # What is pickled with classes of ours could not be loaded as weights only.
+    state_dict["state"] = {
+        key: dict(value) if isinstance(value, StoredState) else value
+        for key, value in state_dict["state"].items()
+    }
 
 
 def _number(optimizer: Optimizer, name: str, default: float) -> float:

@@ -387,7 +387,7 @@ class StreamedLoop:
             return
         self._execution.end_open_pass()
         assert self._hooks is not None
-        yield from self._hooks.ledger.gradients()
+        yield from self._hooks.gradients()
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and copies of the weights after the last step, record by record.
@@ -416,7 +416,7 @@ class StreamedLoop:
     def _settled(self) -> LoopRecords:
         """The records, between two steps."""
         assert self._hooks is not None
-        self._hooks.records.settle()
+        self._hooks.settle()
         return self._hooks.records
 
     def _check_here(self, what: str) -> None:
@@ -471,12 +471,14 @@ class StreamedLoop:
             )
         ledger.fill_zeros()
         self._execution.end_open_pass()
+        self._hooks.values.take_gradients()
         norms = ledger.norms(norm_type)
         order = [name for name, _ in self._model.named_parameters() if name in norms]
         total = total_norm(
             [norms[name] for name in order], norm_type, error_if_nonfinite=error_if_nonfinite
         )
         ledger.multiply(order, clip_coefficient(total, max_norm))
+        self._hooks.values.give_gradients()
         return total
 
     def close(self) -> None:
@@ -530,8 +532,8 @@ def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
     with closing(execution.store):
         gradients: dict[str, torch.Tensor] = {}
         try:
-            hooks.records.settle()
-            gradients |= hooks.ledger.gradients()
+            hooks.settle()
+            gradients |= hooks.gradients()
         finally:
             execution.close()
             hooks.detach()

@@ -1,4 +1,4 @@
-"""Memory that a loop gave for weights or gradients, and may still hold."""
+"""Memory that a loop gave or was given for weights or gradients, and may still hold."""
 
 import weakref
 from collections.abc import Iterator
@@ -6,51 +6,40 @@ from collections.abc import Iterator
 import torch
 
 
-class MemoryAlias:
-    """A tensor for as long as somebody else holds its memory.
+class Aliases:
+    """The memory of some parameters, by name.
 
-    Args:
-        tensor: is not kept alive.
+    What is written there is the parameter's. So it is kept, as a plain loop's parameter keeps it,
+    until :meth:`release` finds that nobody else holds it.
     """
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._storage = weakref.ref(tensor.untyped_storage())
-        self._dtype = tensor.dtype
-        self._geometry = int(tensor.storage_offset()), tensor.size(), tensor.stride()
-
-    def tensor(self) -> torch.Tensor | None:
-        """The tensor, or ``None`` when its memory is gone."""
-        storage = self._storage()
-        if storage is None:
-            return None
-        empty = torch.empty(0, dtype=self._dtype, device=storage.device)
-        return empty.set_(storage, *self._geometry)
-
-
-class Aliases:
-    """The memory given for some parameters, by name."""
-
     def __init__(self) -> None:
-        self._given: dict[str, MemoryAlias] = {}
+        self._memory: dict[str, torch.Tensor] = {}
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        """The loop has given a tensor, and may still hold it."""
-        self._given[name] = MemoryAlias(tensor)
+        """The loop may hold the memory of a tensor, which is the parameter's."""
+        self._memory[name] = tensor.detach()
 
     def drop(self, name: str) -> None:
-        """What the loop has given is no longer the parameter's."""
-        self._given.pop(name, None)
+        """What the loop may hold is no longer the parameter's."""
+        self._memory.pop(name, None)
 
     def get(self, name: str) -> torch.Tensor | None:
-        """The tensor that the loop still holds."""
-        given = self._given.get(name)
-        tensor = None if given is None else given.tensor()
-        if tensor is None:
-            self._given.pop(name, None)
-        return tensor
+        """The parameter's memory."""
+        return self._memory.get(name)
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name in tuple(self._given):
-            tensor = self.get(name)
-            if tensor is not None:
-                yield name, tensor
+        yield from tuple(self._memory.items())
+
+    def release(self) -> None:
+        """Forget memory that is nobody else's; its values are in the store."""
+        for name in tuple(self._memory):
+            tensor = self._memory.pop(name)
+            geometry = tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride()
+            held = weakref.ref(tensor.untyped_storage())
+            del tensor
+            storage = held()
+            if storage is not None:
+                dtype, *place = geometry
+                empty = torch.empty(0, dtype=dtype, device=storage.device)
+                self._memory[name] = empty.set_(storage, *place)

@@ -45,6 +45,11 @@ _OF_GEOMETRY: Final = frozenset(
     for name in ("stride", "is_contiguous", "storage_offset", "dim_order")
 )
 _LEAVES_GRAPH: Final = frozenset([torch.Tensor.detach, torch.detach])
+# What a stored tensor has for a method that torch runs in C, without asking it.
+_OF_STORED: Final = {
+    getattr(torch.Tensor, name): getattr(StoredTensor, name)
+    for name in ("numpy", "__array__", "tolist", "__dlpack__")
+}
 _NEEDS_MEMORY: Final = frozenset(
     getattr(torch.Tensor, name)
     for name in ("data_ptr", "storage", "untyped_storage", "share_memory_", "set_", "resize_")
@@ -63,7 +68,6 @@ class Home:
         gradient: its gradient, or ``None``.
         set_gradient: gives it another, or none.
         differentiated: told that a gradient comes from outside its layer, as no plan knows.
-        is_saving: whether ``state_dict`` asks, whose tensors are filled in afterwards.
         copied: the error of who copies it.
     """
 
@@ -74,7 +78,6 @@ class Home:
     gradient: Callable[[str], torch.Tensor | None]
     set_gradient: Callable[[str, torch.Tensor | None], None]
     differentiated: Callable[[str], None]
-    is_saving: Callable[[], bool]
     copied: Callable[[], OpenwaferError]
 
 
@@ -118,7 +121,7 @@ class ReleasedParameter(nn.Parameter):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in NEEDS_NO_WEIGHTS or _is_saved(func, args):
+        if func in NEEDS_NO_WEIGHTS:
             # What runs for an ordinary parameter.
             return nn.Parameter.__torch_function__(func, types, args, kwargs)
         if func in _OF_GEOMETRY:
@@ -179,7 +182,7 @@ def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     real_args, real_kwargs = pytree.tree_map_only(
         ReleasedParameter, stand_in, (tuple(args), dict(kwargs))
     )
-    out = func(*real_args, **real_kwargs)
+    out = _OF_STORED.get(func, func)(*real_args, **real_kwargs)
     return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), out)
 
 
@@ -214,11 +217,6 @@ def _backward_of_inputs() -> OpenwaferError:
         help="take torch.autograd.grad(loss, weights) and set their .grad, or call backward() "
         "without inputs",
     )
-
-
-def _is_saved(func: Callable[..., Any], args: Sequence[Any]) -> bool:
-    is_detach = func is torch.Tensor.detach and isinstance(args[0], ReleasedParameter)
-    return is_detach and args[0].home.is_saving()
 
 
 def home_of(parameter: nn.Parameter, home: Home | None) -> None:

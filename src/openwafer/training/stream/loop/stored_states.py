@@ -45,6 +45,9 @@ class StoredState(dict[str, Any]):
         super().__init__(entries or {})
         self._write = write
 
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        return dict, (dict(self),)
+
     def store(self) -> None:
         """Write what the state is now, and read it from the store from now on."""
         if self._write is not None:
@@ -75,7 +78,6 @@ class StoredStates(MutableMapping[Any, Any]):
         records: LoopRecords,
         parameters: Mapping[str, nn.Parameter],
     ) -> None:
-        self.is_saving = False
         self.others: dict[Any, Any] = {}
         self._record_of = execution.executor.split.record_of
         self._updater = execution.updater
@@ -120,10 +122,9 @@ class StoredStates(MutableMapping[Any, Any]):
         return key in self.others if name is None else bool(self._read(name))
 
     def __iter__(self) -> Iterator[Any]:
-        if not self.is_saving:
-            for name, parameter in self._parameters.items():
-                if self._read(name):
-                    yield parameter
+        for name, parameter in self._parameters.items():
+            if self._read(name):
+                yield parameter
         yield from self.others
 
     def __len__(self) -> int:

@@ -27,11 +27,13 @@ class Values:
         read: returns a copy, of the shape, strides and dtype of the backing.
         write: takes other values of that shape and dtype.
         scale: multiplies them by a number without reading them, or returns False.
+        memory: returns memory that they are kept equal to, or ``None`` where there is none.
     """
 
     read: Callable[[], torch.Tensor]
     write: Callable[[torch.Tensor], None]
     scale: Callable[[float], bool] = lambda factor: False
+    memory: Callable[[], torch.Tensor | None] = lambda: None
 
 
 class Backing:
@@ -69,6 +71,10 @@ class Backing:
         """Multiply the values without reading them; whether that was possible."""
         return self._own is None and self._values.scale(factor)
 
+    def memory(self) -> torch.Tensor | None:
+        """The values in memory to which the loop may point; see :class:`Values`."""
+        return self._values.memory() if self._own is None else self._own
+
     def leave(self, tensor: torch.Tensor | None = None) -> None:
         """Let the values be those of a tensor; without one, a copy of what they are now."""
         self._own = self.tensor() if tensor is None else tensor
@@ -94,6 +100,8 @@ class StoredTensor(torch.Tensor):
 
     backing: Backing
     is_in_graph: bool
+    # Lives as long as the tensor, of which somebody may have the address.
+    memory: torch.Tensor | None
 
     def __new__(
         cls, backing: Backing, geometry: torch.Tensor, *, is_in_graph: bool = False
@@ -107,7 +115,7 @@ class StoredTensor(torch.Tensor):
             dtype=geometry.dtype,
             device=backing.device,
         )
-        made.backing, made.is_in_graph = backing, is_in_graph
+        made.backing, made.is_in_graph, made.memory = backing, is_in_graph, None
         return made
 
     # As an ordinary parameter has it.
@@ -134,7 +142,10 @@ class StoredTensor(torch.Tensor):
         return f"{self.backing.name}, in the parameter store: {_values_of(self)!r}"
 
     def numpy(self, *, force: bool = False) -> Any:
-        """A copy, read-only, for what is written to it would not reach the store."""
+        """The values; those that have no memory are a copy, read-only, as writes would be lost."""
+        memory = self._in_memory()
+        if memory is not None:
+            return memory.requires_grad_(self.requires_grad).numpy(force=force)
         array: np.ndarray[Any, Any] = _values_of(self).numpy(force=force)
         array.flags.writeable = False
         return array
@@ -147,17 +158,51 @@ class StoredTensor(torch.Tensor):
         return _values_of(self).tolist()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _values_of(self).__reduce_ex__(protocol)
+        memory = self._in_memory()
+        return (_values_of(self) if memory is None else memory).__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        memo[id(self)] = copied = _values_of(self)
+        # Tensors that share memory share it in their copies.
+        if id(self.backing) not in memo:
+            memo[id(self.backing)] = flat(self.backing.tensor()).clone()
+        memo[id(self)] = copied = _laid_out(memo[id(self.backing)], self)
         return copied
+
+    def _in_memory(self) -> torch.Tensor | None:
+        """The values in memory of their own, to which writes are writes to the values."""
+        if self.memory is None:
+            self.memory = self.backing.memory()
+        return None if self.memory is None else _laid_out(flat(self.memory), self)
+
+    def _pointed_to(self) -> torch.Tensor:
+        memory = self._in_memory()
+        if memory is None:
+            raise without_memory(self.backing.name)
+        return memory
+
+    def data_ptr(self) -> int:
+        """Address of the values, for as long as somebody holds this tensor."""
+        return self._pointed_to().data_ptr()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Memory of the values."""
+        return self._pointed_to().untyped_storage()
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._pointed_to().__dlpack__(**kwargs)
 
     def _without_memory(self, *_: object, **__: object) -> NoReturn:
         raise without_memory(self.backing.name)
 
-    data_ptr = storage = untyped_storage = share_memory_ = resize_ = set_ = _without_memory
-    __dlpack__ = pin_memory = _without_memory
+    storage = share_memory_ = resize_ = set_ = pin_memory = _without_memory
+
+
+def _laid_out(memory: torch.Tensor, tensor: StoredTensor) -> torch.Tensor:
+    """The view of a backing's values that a tensor is."""
+    elements = memory.view(tensor.dtype)
+    # What the loop gave may lie behind other values in its memory.
+    offset = elements.storage_offset() + tensor.storage_offset()
+    return elements.as_strided(tensor.size(), tensor.stride(), offset)
 
 
 def without_memory(name: str) -> Exception:
@@ -216,8 +261,7 @@ def _compute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     given: dict[int, StoredTensor] = {}
 
     def view(tensor: StoredTensor) -> torch.Tensor:
-        elements = values[tensor.backing].view(tensor.dtype)
-        made = elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        made = _laid_out(values[tensor.backing], tensor)
         given[id(made)] = tensor
         return made
 

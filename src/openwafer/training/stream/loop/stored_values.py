@@ -1,6 +1,7 @@
 """What a loop would find in its parameters, as backings in the parameter store."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -20,8 +21,9 @@ from openwafer.training.stream.records import has_master, write_weight
 class StoredValues:
     """Reads and writes weights and gradients where they are, one tensor at a time.
 
-    A tensor that the loop puts in the place of weights or of a gradient is copied into the store;
-    as long as the loop holds its memory the two are kept equal, as in a plain loop they are one.
+    A tensor that the loop puts in the place of weights or of a gradient is copied into the store,
+    and who asks for the memory of weights is given a copy of them. As long as the loop holds that
+    memory it and the store are kept equal, as in a plain loop they are one.
 
     Args:
         execution: streams the weights.
@@ -47,14 +49,16 @@ class StoredValues:
         self.shown: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, gradient: gradient
         self._record_of = execution.executor.split.record_of
         # What somebody holds.
-        self._weights: WeakValueDictionary[str, Backing] = WeakValueDictionary()
+        self._weights: WeakValueDictionary[tuple[str, torch.device], Backing] = (
+            WeakValueDictionary()
+        )
         self._gradients: WeakValueDictionary[str, Backing] = WeakValueDictionary()
         self._weight_aliases = Aliases()
         self._gradient_aliases = Aliases()
 
     def end(self) -> None:
         """Weights and gradients are in the parameters again, and what somebody holds is, too."""
-        for name, backing in self._weights.items():
+        for (name, _), backing in self._weights.items():
             backing.leave(self._parameters[name].detach())
         for name, backing in self._gradients.items():
             gradient = self._parameters[name].grad
@@ -66,31 +70,51 @@ class StoredValues:
         alias = self._weight_aliases.get(name)
         return weights.clone() if alias is None else alias
 
-    def _backing(self, what: str, name: str, values: Values) -> Backing:
+    @property
+    def _device(self) -> torch.device:
+        return self._execution.device.torch_device
+
+    def _like(self, name: str) -> torch.Tensor:
         layout = self._records.layouts[self._record_of[name]]
-        like = layout.place(name, Part.WEIGHTS).spec.empty("meta")
-        return Backing(what, like, self._execution.device.torch_device, values)
+        return layout.place(name, Part.WEIGHTS).spec.empty("meta")
 
     # Weights.
 
-    def weights(self, name: str) -> Backing:
-        """The weights of a parameter."""
-        backing = self._weights.get(name)
+    def weights(self, name: str, device: torch.device | None = None) -> Backing:
+        """The weights of a parameter, as a plain loop would have them on a device."""
+        device = device or self._device
+        backing = self._weights.get((name, device))
         if backing is None:
-            values = Values(partial(self._read_weights, name), partial(self.write_weights, name))
-            backing = self._backing(f"the weight {name!r}", name, values)
-            self._weights[name] = backing
+            values = Values(
+                partial(self._read_weights, name, device),
+                partial(self.write_weights, name),
+                memory=partial(self._weights_in_memory, name, device),
+            )
+            backing = Backing(f"the weight {name!r}", self._like(name), device, values)
+            self._weights[name, device] = backing
         return backing
 
-    def _read_weights(self, name: str) -> torch.Tensor:
+    def _read_weights(self, name: str, device: torch.device) -> torch.Tensor:
         alias = self._weight_aliases.get(name)
-        return self._stored_weights(name) if alias is None else alias
+        return self._stored_weights(name, device) if alias is None else alias.to(device)
 
-    def _stored_weights(self, name: str) -> torch.Tensor:
+    def _weights_in_memory(self, name: str, device: torch.device) -> torch.Tensor | None:
+        """Memory that is the parameter's from now on, as if the loop had given it."""
+        alias = self._weight_aliases.get(name)
+        if alias is None:
+            alias = self._stored_weights(name, device)
+            self._weight_aliases.add(name, alias)
+        return alias if alias.device == device else None
+
+    def _stored_weights(self, name: str, device: torch.device) -> torch.Tensor:
+        with self._lent_weights(name) as weights:
+            return weights.to(device, copy=True)
+
+    @contextmanager
+    def _lent_weights(self, name: str) -> Iterator[torch.Tensor]:
         self._records.flush()
         with self._records.lent_in_pass(self._record_of[name], Part.WEIGHTS) as loan:
-            weights = loan.tensor(name, Part.WEIGHTS)
-            return weights.to(self._execution.device.torch_device, copy=True)
+            yield loan.tensor(name, Part.WEIGHTS)
 
     def write_weights(self, name: str, value: torch.Tensor) -> None:
         """Give a parameter other weights; fp32 ones are the master, where there is one."""
@@ -107,29 +131,35 @@ class StoredValues:
 
     def replace_weights(self, name: str, value: torch.Tensor) -> None:
         """``parameter.data = value``: whoever holds the weights of before keeps them."""
-        held = self._weights.get(name)
+        places = [(name, device) for device in {self._device, torch.device("cpu")}]
+        held = {place: self._weights[place] for place in places if place in self._weights}
         if isinstance(value, StoredTensor):
-            if value.backing is held:
+            if value.backing in held.values():
                 return
             value = _own_memory(value)
         _check_like(f"{name}.data", self._parameters[name], value)
-        if held is not None:
-            held.leave()
-            del self._weights[name]
+        for place, backing in held.items():
+            backing.leave()
+            del self._weights[place]
         self._weight_aliases.drop(name)
         self.write_weights(name, value)
         self._weight_aliases.add(name, value)
 
     def take_weights(self) -> None:
         """Weights are about to be used: they are what the loop has made of tensors that it gave."""
-        for name, alias in self._weight_aliases:
-            if not torch.equal(self._stored_weights(name), alias):
-                self.write_weights(name, alias)
+        with self._execution.device.host_section():
+            for name, alias in self._weight_aliases:
+                with self._lent_weights(name) as weights:
+                    is_written = not _are_same_bits(weights, alias.to(weights.device))
+                if is_written:
+                    self.write_weights(name, alias)
+            self._weight_aliases.release()
 
     def give_weights(self) -> None:
         """Weights are updated, and so are the tensors that the loop gave for them."""
         for name, alias in self._weight_aliases:
-            alias.copy_(self._stored_weights(name))
+            with self._lent_weights(name) as weights:
+                alias.copy_(weights)
 
     # Gradients.
 
@@ -144,7 +174,8 @@ class StoredValues:
                 partial(self._write_gradient, name),
                 partial(self._scale_gradient, name),
             )
-            backing = self._backing(f"the gradient of {name!r}", name, values)
+            what = f"the gradient of {name!r}"
+            backing = Backing(what, self._like(name), self._device, values)
             self._gradients[name] = backing
         return backing.whole()
 
@@ -177,17 +208,39 @@ class StoredValues:
 
     def take_gradients(self) -> None:
         """Gradients are about to be used: they are what the loop has made of those that it gave."""
-        for name, alias in self._gradient_aliases:
-            self._ledger.write(name, alias)
+        with self._execution.device.host_section():
+            for name, alias in self._gradient_aliases:
+                self._ledger.write(name, alias)
+            self._gradient_aliases.release()
 
-    def leave_gradients(self, names: Iterable[str], *, as_zeros: bool = False) -> None:
-        """Gradients are about to be forgotten: who holds one keeps it, or finds zeros in it."""
+    def give_gradients(self) -> None:
+        """Gradients have changed, and so have the tensors that the loop gave for them."""
+        with self._execution.device.host_section():
+            for name, alias in self._gradient_aliases:
+                alias.copy_(self._ledger.read(name))
+
+    def held_gradient(self, name: str) -> torch.Tensor | None:
+        """What the loop gave for a gradient, and may still hold."""
+        return self._gradient_aliases.get(name)
+
+    def zero_gradients(self, names: Collection[str]) -> None:
+        """Gradients are about to be zeroed in place, and so are the tensors that the loop gave."""
+        for name, alias in self._gradient_aliases:
+            if name in names:
+                alias.zero_()
+
+    def leave_gradients(self, names: Iterable[str]) -> None:
+        """Gradients are about to be forgotten: who holds one keeps it."""
         for name in sorted(names):
             backing = self._gradients.get(name)
             if backing is not None:
-                backing.leave(torch.zeros_like(backing.tensor()) if as_zeros else None)
+                backing.leave()
                 del self._gradients[name]
             self._gradient_aliases.drop(name)
+
+
+def _are_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(flat(one).view(torch.uint8), flat(other).view(torch.uint8))
 
 
 def _own_memory(value: StoredTensor) -> torch.Tensor:
