@@ -11,7 +11,7 @@ from openwafer.training.session.following import follow
 from openwafer.training.session.generation import GeneratedTexts, Sampling
 from openwafer.training.session.layer_count import LayerCount, count_layers
 from openwafer.training.session.plan_table import show_plan
-from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
 from openwafer.training.session.pruning.options import Calibration, Pruning, PruningMethod
 from openwafer.training.session.pruning.sparsify import PrunedModel, sparsify
 from openwafer.training.session.run_conditions import RunConditions, run_conditions
@@ -26,6 +26,7 @@ __all__ = [
     "ExportFormat",
     "GeneratedTexts",
     "LayerCount",
+    "MatmulPrecision",
     "Precision",
     "PrunedModel",
     "Pruning",

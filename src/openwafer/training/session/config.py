@@ -18,7 +18,7 @@ from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.parametrization import Parametrization
-from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
 from openwafer.training.sparsity.activations.choice import WrittenActivations
 from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.multiplication import Products
@@ -167,6 +167,8 @@ class RunConfig:
         optimizer: how parameters are updated.
         schedule: how the learning rate moves.
         precision: number format that forwards compute in.
+        matmul_precision: highest, high or medium: what torch.set_float32_matmul_precision is given
+            in all processes of the run.
         weights: number format of the weights that are streamed; of bf16, fp32 masters are kept.
         sparsity: share of zeros in all matrices but embeddings and output heads, or groups of
                 parameters with algorithms of their own; ``null`` is dense.
@@ -212,6 +214,7 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     precision: Precision = Precision.FP32
+    matmul_precision: MatmulPrecision = MatmulPrecision.HIGHEST
     weights: Weights = Weights.FP32
     sparsity: WrittenSparsity | None = None
     sparse_products: WrittenProducts = Products.AUTO

@@ -10,6 +10,7 @@ from openwafer.training.data import TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import build_hollow_model, stream_options, tokenizer_of
 from openwafer.training.session.forward import forward_of
+from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.moved_stores import FormerStores
 from openwafer.training.session.owned_records import OwnedRecords
 from openwafer.training.session.pipelined.following import follow_stages
@@ -41,10 +42,15 @@ def follow(systems: Systems) -> None:
     content = _begun(systems, former)
     if content is None:
         return
-    if isinstance(content, BegunStages):
-        follow_stages(systems, content)
-        return
-    assert isinstance(content, BegunRun)
+    assert isinstance(content, BegunStages | BegunRun)
+    with multiplying(content.config.matmul_precision):
+        if isinstance(content, BegunStages):
+            follow_stages(systems, content)
+        else:
+            _follow_steps(systems, content, former)
+
+
+def _follow_steps(systems: Systems, content: BegunRun, former: FormerStores) -> None:
     follower = _Follower(systems, content)
     try:
         while (heard_next := heard(systems.signals))[0] is not Signal.END:

@@ -1,12 +1,13 @@
 """The plan of a run as a table for the terminal."""
 
+from collections.abc import Iterable
 from itertools import groupby
 
 import psutil
 from rich.console import Console
 from rich.table import Table
 
-from openwafer.diagnostics import counted
+from openwafer.diagnostics import Diagnostic, counted, render
 from openwafer.figures import Origin
 from openwafer.training.data import BatchSizes
 from openwafer.training.metrics.units import (
@@ -63,6 +64,13 @@ def show_plan(plan: PlanRecord, console: Console) -> None:
     for name, text in _facts(plan):
         console.print(f"{name:<12} {text}", highlight=False)
     console.print()
+
+
+def show_remarks(remarks: Iterable[Diagnostic | None], console: Console) -> None:
+    """Print what there is to say about a run beside its plan."""
+    for remark in remarks:
+        if remark is not None:
+            console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_sizes(sizes: BatchSizes, console: Console) -> None:

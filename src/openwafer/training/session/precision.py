@@ -39,3 +39,11 @@ class Weights(StrEnum):
     def dtype(self) -> torch.dtype:
         """The format as torch names it."""
         return Precision(self).weight_dtype
+
+
+class MatmulPrecision(StrEnum):
+    """What `torch.set_float32_matmul_precision` takes; less may be faster on some devices."""
+
+    HIGHEST = "highest"
+    HIGH = "high"
+    MEDIUM = "medium"

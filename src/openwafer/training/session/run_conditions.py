@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from openwafer.training.session.config import RunConfig, ScheduleConfig
-from openwafer.training.session.precision import Weights
+from openwafer.training.session.precision import MatmulPrecision, Weights
 
 
 @dataclass(frozen=True)
@@ -11,7 +11,7 @@ class RunConditions:
     """Conditions of a run's held-out losses.
 
     Attributes:
-        precision: number formats of forwards and of weights.
+        precision: number formats of forwards, of weights, and of products if torch is told one.
         sequence_length: in tokens.
         sparsity: mean share of zeros in the weights that are sparse; 0 where none are.
         schedule: how the learning rate falls, whatever the number of steps.
@@ -27,15 +27,22 @@ class RunConditions:
 
 def run_conditions(config: RunConfig, sparsity: float) -> RunConditions:
     """The conditions of a run whose sparse weights have that mean `sparsity`."""
-    batch, is_whole = config.batch, config.weights is Weights.FP32
+    batch = config.batch
     samples = None if config.evaluate is None else config.evaluate.batches * batch.size
     return RunConditions(
-        precision=f"{config.precision}" if is_whole else f"{config.precision} of {config.weights}",
+        precision=_formats(config),
         sequence_length=batch.sequence_length,
         sparsity=sparsity,
         schedule=_describe(config.schedule),
         held_out_tokens=None if samples is None else samples * batch.sequence_length,
     )
+
+
+def _formats(config: RunConfig) -> str:
+    weights = "" if config.weights is Weights.FP32 else f" of {config.weights}"
+    products = config.matmul_precision
+    told = "" if products is MatmulPrecision.HIGHEST else f", {products} products"
+    return f"{config.precision}{weights}{told}"
 
 
 def _describe(schedule: ScheduleConfig) -> str:

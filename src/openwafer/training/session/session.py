@@ -25,6 +25,7 @@ from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.evaluation import evaluate, held_out, require_held_out
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
+from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
 from openwafer.training.session.pipelined.choice import ToPlan, is_left_to_plan, plan_systems
@@ -98,7 +99,8 @@ class Session:
         Raises:
             OpenwaferError: it cannot fit; the text has the numbers.
         """
-        return self._planned().report
+        with multiplying(self.config.matmul_precision):
+            return self._planned().report
 
     def measure(self) -> tuple[PlanRecord, MeasuredStep | Diagnostic]:
         """The plan of one of the run's systems, and what its step takes there by layer.
@@ -108,6 +110,10 @@ class Session:
         Raises:
             OpenwaferError: see :meth:`plan`.
         """
+        with multiplying(self.config.matmul_precision):
+            return self._measured()
+
+    def _measured(self) -> tuple[PlanRecord, MeasuredStep | Diagnostic]:
         planned = self._planned()
         more = _beyond_the_model(self.config, planned)
         if more is not None:
@@ -241,6 +247,7 @@ class Session:
         # Whoever reads is alone, however many systems train.
         config = replace(self._kept_config(), systems=1)
         with ExitStack() as stack:
+            stack.enter_context(multiplying(config.matmul_precision))
             with self._console.status("") as status:
                 opened = stack.enter_context(
                     opened_to_read(config, self.folder, saved, status.update, self._store)
@@ -257,6 +264,7 @@ class Session:
     def _opened(self, saved: SavedRun | None) -> Iterator[OpenedRun]:
         """The run, its preparation shown while it lasts."""
         with ExitStack() as stack:
+            stack.enter_context(multiplying(self.config.matmul_precision))
             with self._console.status("") as status:
                 run = stack.enter_context(
                     opened(

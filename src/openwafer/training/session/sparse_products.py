@@ -18,11 +18,15 @@ from openwafer.training.sparsity.rooms import packed_linears
 
 def products_to_pack(config: RunConfig) -> WrittenProducts:
     """What the config says; dense ones where there are no others to compare them with."""
-    is_on_cpu = computes_on(config) == "cpu"
-    has_floats = config.precision is Precision.FP32 and config.weights is Weights.FP32
-    if config.sparse_products is Products.MEASURED and not (is_on_cpu and has_floats):
+    if config.sparse_products is Products.MEASURED and not multiplies_floats_on_cpu(config):
         return Products.DENSE
     return config.sparse_products
+
+
+def multiplies_floats_on_cpu(config: RunConfig) -> bool:
+    """Whether products of a run are those of 32-bit floats on the CPU."""
+    has_floats = config.precision is Precision.FP32 and config.weights is Weights.FP32
+    return computes_on(config) == "cpu" and has_floats
 
 
 def computes_on(config: RunConfig) -> str:

@@ -32,9 +32,10 @@ from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.law_watch import LawWatch, token_identity, watch_by_law
+from openwafer.training.session.matmul_precision import measured_remark
 from openwafer.training.session.mup import remark_on_widths
 from openwafer.training.session.opened_run import OpenedRun
-from openwafer.training.session.plan_table import show_plan, show_sizes
+from openwafer.training.session.plan_table import show_plan, show_remarks, show_sizes
 from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
@@ -84,9 +85,8 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
         log.write(f"gradient noise scale: {run.trainer.noise.describes}")
     show_plan(run.planned.report, console)
     show_sizes(run.config.batch.sizes, console)
-    for remark in (remark_on_labels(run.model), remark_on_widths(run.config)):
-        if remark is not None:
-            console.print(render(remark), markup=False, highlight=False, soft_wrap=True)
+    remarks = remark_on_labels(run.model), remark_on_widths(run.config)
+    show_remarks((*remarks, measured_remark(run.config)), console)
     # Asked for before there is a run in the folder, as there may be no such documents.
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)
     law = watch_by_law(run.config, run.dataset)
