@@ -110,7 +110,7 @@ class Draws(Unguarded, TorchDispatchMode):
 
 def owner_of(tensor: Tensor) -> Tensor:
     """The tensor that a view is of; a tensor that is no view itself."""
-    base = tensor._base  # noqa: SLF001 - no public name
+    base = tensor._base
     return tensor if base is None else base
 
 

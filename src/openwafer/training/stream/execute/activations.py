@@ -20,6 +20,7 @@ import xxhash
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
+from torch.utils.weak import TensorWeakRef
 
 from openwafer.diagnostics import error
 from openwafer.training.plan_record import Activations
@@ -160,6 +161,27 @@ class _OffloadedTensor:
     seen: Geometry
 
 
+class _Copied:
+    """A storage's copy, and the tensor whose version counter tells whether it still holds.
+
+    Tensors of one storage may have counters of their own, as pieces by ``unsafe_chunk`` and
+    ``tensor.data`` have: an equal version of another tensor's counter says nothing. A view has the
+    counter of its base.
+    """
+
+    def __init__(self, tensor: torch.Tensor, device: Device) -> None:
+        self.storage = _OffloadedStorage(tensor, device)
+        self._counted, self._version = TensorWeakRef(_counted(tensor)), tensor._version
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether the storage is known to be as it was copied."""
+        return self._counted() is _counted(tensor) and self._version == tensor._version
+
+
+def _counted(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor._base is None else tensor._base
+
+
 class OffloadFrame(Frame):
     """Copies saved activations to host memory, each storage once."""
 
@@ -168,19 +190,16 @@ class OffloadFrame(Frame):
     ) -> None:
         super().__init__(weights, ensure, layer, copied)
         # Weak keys: a new storage may live where a freed one did.
-        self._storages: WeakKeyDictionary[torch.UntypedStorage, tuple[_OffloadedStorage, int]] = (
-            WeakKeyDictionary()
-        )
+        self._copies: WeakKeyDictionary[torch.UntypedStorage, _Copied] = WeakKeyDictionary()
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
         storage = tensor.untyped_storage()
         if storage.nbytes() < MIN_OFFLOAD_BYTES:
             return super()._pack_activation(tensor)
-        known = self._storages.get(storage)
-        if known is None or known[1] != tensor._version:
-            known = (_OffloadedStorage(tensor, self._weights.device), tensor._version)
-            self._storages[storage] = known
-        return _OffloadedTensor(known[0], Geometry.of(tensor))
+        known = self._copies.get(storage)
+        if known is None or not known.holds(tensor):
+            known = self._copies[storage] = _Copied(tensor, self._weights.device)
+        return _OffloadedTensor(known.storage, Geometry.of(tensor))
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
         if not isinstance(packed, _OffloadedTensor):
