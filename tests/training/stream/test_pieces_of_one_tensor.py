@@ -55,7 +55,8 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         state = self.cell(x)
-        return state[0] if isinstance(state, tuple) else state
+        hidden: Tensor = state[0] if isinstance(state, tuple) else state
+        return hidden
 
 
 class Stack(nn.Module):

@@ -15,10 +15,11 @@ from typing import Any, Final, TypeVar
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
@@ -260,6 +261,36 @@ class _WatchingMeter(CountingMeter):
                     name = weights.bound_parameter(leaf) if torch.is_tensor(leaf) else None
                     if name is not None:
                         self.written[name] = None
+
+
+_GRADIENT: Final[Any] = torch.Tensor.grad
+_OF_GRADIENT: Final = (_GRADIENT.__get__, _GRADIENT.__set__)
+
+
+class _SavedWeights(TorchFunctionMode):
+    """Refuses a backward that reads or writes ``.grad`` of a weight that it had saved.
+
+    In a plain loop that tensor is the parameter. Here it is another tensor of the same values, as
+    it is under any saved-tensor hooks, and a gradient that is written to it is lost.
+    """
+
+    def __init__(self, weights: DeviceWeights) -> None:
+        super().__init__()
+        self._weights = weights
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _OF_GRADIENT and not isinstance(args[0], nn.Parameter):
+            name = self._weights.bound_parameter(args[0])
+            if name is not None:
+                raise error(
+                    "saved-weight-gradient",
+                    f"a backward uses .grad of the saved weight {name!r}, which is not the "
+                    "parameter here: a gradient written to it would be lost",
+                    help="return the gradient from backward; to add it up elsewhere, keep the "
+                    "parameter, ctx.weight = weight, and use a tensor of your own, such as "
+                    "weight.main_grad",
+                )
+        return func(*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)
@@ -514,7 +545,16 @@ class _Stage:
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
         try:
             # A run weighs its losses and scales them, which takes scalars of its own.
-            torch.autograd.backward([loss / 2 * 2 for loss in losses])
+            scaled = [loss / 2 * 2 for loss in losses]
+            ones = [torch.ones_like(loss) for loss in scaled]
+            engine = torch.autograd.Variable._execution_engine
+            with _SavedWeights(self.weights):
+                # As torch.autograd.backward does, which leaves such modes outside.
+                engine.run_backward(
+                    *(tuple(scaled), tuple(ones), False, False, ()),
+                    allow_unreachable=True,
+                    accumulate_grad=True,
+                )
         except OpenwaferError:
             if self.watch is None or not self._reasons():
                 raise

@@ -49,7 +49,12 @@ def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
             if strides is None
             else data.as_strided(parameter.shape, strides)
         )
-        memo[id(parameter)] = nn.Parameter(data, requires_grad=parameter.requires_grad)
+        hollow = nn.Parameter(data, requires_grad=parameter.requires_grad)
+        memo[id(parameter)] = hollow
+        # Such as main_grad, to which a backward of somebody's own adds.
+        for name, value in vars(parameter).items():
+            is_tensor = isinstance(value, torch.Tensor)
+            setattr(hollow, name, _copied(value, torch_device) if is_tensor else value)
     return copy_with(model, memo, torch_device)
 
 
