@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.execute.execution import StreamedExecution
@@ -27,6 +28,30 @@ from openwafer.training.stream.records import weights_of
 
 class NoStates(defaultdict[Any, Any]):
     """What an optimizer's own step finds, which has no gradients to use states with."""
+
+
+class LastHook:
+    """A hook that runs before an optimizer's step, behind those that are registered after it.
+
+    A hook behind it that raised would leave a step that was taken, and is taken again by a loop
+    that catches the exception.
+    """
+
+    def __init__(self, optimizer: Optimizer, hook: Callable[..., Any]) -> None:
+        self._optimizer, self._hook = optimizer, hook
+        self._handle = optimizer.register_step_pre_hook(hook)
+        vars(optimizer)["register_step_pre_hook"] = self._register
+
+    def _register(self, hook: Callable[..., Any]) -> RemovableHandle:
+        self._handle.remove()
+        registered = type(self._optimizer).register_step_pre_hook(self._optimizer, hook)
+        self._handle = type(self._optimizer).register_step_pre_hook(self._optimizer, self._hook)
+        return registered
+
+    def remove(self) -> None:
+        """Take the hook off."""
+        self._handle.remove()
+        vars(self._optimizer).pop("register_step_pre_hook", None)
 
 
 class LoopHooks:

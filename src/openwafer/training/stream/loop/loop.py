@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
+from torch.utils.hooks import RemovableHandle
 
 from openwafer.config import parse_bytes
 from openwafer.diagnostics import OpenwaferError, error
@@ -36,7 +37,7 @@ from openwafer.training.stream.execute.stand_ins import Function, Run
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.loop.followed_hooks import FollowedHooks
-from openwafer.training.stream.loop.hooks import LoopHooks, copied, is_in_own_step
+from openwafer.training.stream.loop.hooks import LastHook, LoopHooks, copied, is_in_own_step
 from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.loop.loop_systems import (
     BegunLoop,
@@ -181,7 +182,9 @@ class StreamedLoop:
         self._keeps_masters = keeps_masters
         self._execution: StreamedExecution | None = None
         self._hooks: LoopHooks | None = None
-        self._own_hooks = [one.register_step_pre_hook(self._before_step) for one in optimizers]
+        self._own_hooks: list[RemovableHandle | LastHook] = [
+            LastHook(one, self._before_step) for one in optimizers
+        ]
         self._own_hooks.append(model.register_forward_pre_hook(refuse_tracing))
         if keeps_masters:
             self._own_hooks += [hook for one in optimizers for hook in loading_as_saved(one)]
