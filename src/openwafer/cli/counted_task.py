@@ -23,5 +23,6 @@ def task_of(config: RunConfig) -> TrainingTask:
         sparsity=count.sparsity,
         layer_activation_bytes=count.layer_activation_bytes,
         other_activation_bytes=count.other_activation_bytes,
+        fused_attentions=count.fused_attentions,
         changing=tuple(sizes.spans(config.steps)) if sizes.changes else (),
     )

@@ -26,6 +26,8 @@ from openwafer.planning.throughput.passes import DENSE_BYTES, TAGGED_BYTES
 
 JOULES_PER_WH = 3600
 COUNTED = "counted: every operator of a forward and a backward"
+FUSED = "counted as one kernel each: no scores of tokens x tokens stay, with or without dropout"
+WRITTEN_OUT = "the model calls none: scores that it computes itself stay among the activations"
 FROM_CONFIG = "the config"
 
 
@@ -126,6 +128,8 @@ def _of_memory(task: TrainingTask, system: System, num_systems: int, way: Way) -
         held = "weights pass by" if system.fabric else "the layer at work and the next one"
     yield _inferred("weights beside the cores", way.weights_bytes, "B", held)
     yield _inferred("activations beside the cores", way.activations_bytes, "B", COUNTED)
+    fused = task.fused_attentions
+    yield _inferred("fused attentions", fused, "", FUSED if fused else WRITTEN_OUT)
     used = (way.weights_bytes + way.activations_bytes) / system.memory.value
     yield _inferred("share of the memory", used, "", "weights and activations / memory")
     if is_streamed:

@@ -33,6 +33,7 @@ class TrainingTask:
         sparsity: share of zeros in the weights that may be sparse.
         layer_activation_bytes: that a layer's forward leaves for a token.
         other_activation_bytes: that the rest of the forward leaves for a token.
+        fused_attentions: of a forward, whose scores stay within a kernel.
         changing: batch sizes with the numbers of steps that have them, where steps differ.
     """
 
@@ -43,6 +44,7 @@ class TrainingTask:
     sparsity: float
     layer_activation_bytes: float
     other_activation_bytes: float
+    fused_attentions: int = 0
     changing: tuple[tuple[int, int], ...] = ()
 
     @property

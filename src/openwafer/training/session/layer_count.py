@@ -21,6 +21,7 @@ from openwafer.training.session.config import RunConfig
 from openwafer.training.session.step_count import in_16_bit, repeated_layers
 from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
+from openwafer.training.stream.plan.fused_kernels import fused_kernels
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls
 
@@ -118,7 +119,8 @@ def count_layers(config: RunConfig) -> tuple[LayerCount, ...]:
         model = build_hollow_model(dense, vocab_size, Path(scratch))
     workload = make_workload(model, dense, vocab_size)
     names = repeated_layers(model)
-    walk = faked(partial(_walked, workload, names))
+    with fused_kernels():
+        walk = faked(partial(_walked, workload, names))
     _require_chain(walk, len(names))
     return _counted(walk, [BEFORE, *names, AFTER], dense.batch.sequence_length)
 

@@ -25,6 +25,7 @@ from openwafer.training.session.sparse_model import sparse_parameters
 from openwafer.training.stream.layers import Layer, partition
 from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
+from openwafer.training.stream.plan.fused_kernels import fused_kernels, num_attentions
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls
 
@@ -35,7 +36,7 @@ NUM_STEPS_ASKED: Final = 64
 
 @dataclass(frozen=True)
 class StepCount:
-    """A step of a run in 16-bit, its products dense.
+    """A step of a run in 16-bit, its products dense, on a system with fused kernels.
 
     Attributes:
         parameters: of the model, tied ones once, sparse ones as if dense.
@@ -46,6 +47,7 @@ class StepCount:
         forward_flops, backward_flops: of one token, in matrix products, convolutions, attentions.
         layer_activation_bytes: that the forward of such a layer leaves for a token.
         other_activation_bytes: that all the rest of the forward leaves for a token.
+        fused_attentions: of a forward, which leave no tensors of tokens x tokens.
     """
 
     parameters: int
@@ -57,6 +59,7 @@ class StepCount:
     backward_flops: float
     layer_activation_bytes: float
     other_activation_bytes: float
+    fused_attentions: int
 
 
 @dataclass
@@ -68,6 +71,7 @@ class _Walk:
     layer_bytes: float
     left_bytes: int
     width: int
+    attentions: int
 
 
 def count_step(config: RunConfig) -> StepCount:
@@ -85,7 +89,8 @@ def count_step(config: RunConfig) -> StepCount:
         model = build_hollow_model(dense, vocab_size, Path(scratch))
     workload = make_workload(model, dense, vocab_size)
     names = repeated_layers(model)
-    walk = faked(partial(_walk, workload, names))
+    with fused_kernels():
+        walk = faked(partial(_walk, workload, names))
     num_tokens = dense.batch.sequence_length
     sparse = _sparse_shares(model, config)
     num_sparse = sum(num for num, _ in sparse)
@@ -99,6 +104,7 @@ def count_step(config: RunConfig) -> StepCount:
         backward_flops=walk.backward_flops / num_tokens,
         layer_activation_bytes=walk.layer_bytes / num_tokens,
         other_activation_bytes=(walk.left_bytes - len(names) * walk.layer_bytes) / num_tokens,
+        fused_attentions=walk.attentions,
     )
 
 
@@ -165,12 +171,14 @@ def _walk(workload: Workload, names: list[str], mode: RememberingFakeMode | None
         start = meter.used_bytes
         with autocast(CPU, workload.autocast_dtype):
             loss = workload.loss_of(model, given)
-        left, forward = meter.used_bytes - start, StepCalls(meter.take_calls()).flops
+        left, calls = meter.used_bytes - start, meter.take_calls()
         loss.backward()
         backward = StepCalls(meter.take_calls()).flops
     # A layer still holds what it lets go on its return: the next one's beginning tells.
     layer_bytes = [after - before for before, after in pairwise(marks)]
-    return _Walk(forward, backward, median(layer_bytes or [left]), left, widths[-1])
+    layer = median(layer_bytes or [left])
+    forward = StepCalls(calls).flops
+    return _Walk(forward, backward, layer, left, widths[-1], num_attentions(calls))
 
 
 def _sparse_shares(model: nn.Module, config: RunConfig) -> list[tuple[int, float]]:
