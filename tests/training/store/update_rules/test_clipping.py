@@ -9,8 +9,8 @@ import torch
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
 
-SHAPES = ((), (17,), (63, 5), (211, 317))
-F32, BF16, F64 = torch.float32, torch.bfloat16, torch.float64
+SHAPES = ((), (17,), (63, 5), (211, 317), (9,), (5, 5))
+F32, BF16, F64, C64 = torch.float32, torch.bfloat16, torch.float64, torch.complex64
 
 
 def _with_gradients(*dtypes: torch.dtype) -> list[torch.nn.Parameter]:
@@ -19,15 +19,19 @@ def _with_gradients(*dtypes: torch.dtype) -> list[torch.nn.Parameter]:
     for index, shape in enumerate(SHAPES):
         dtype = dtypes[index % len(dtypes)]
         params.append(torch.nn.Parameter(torch.zeros(shape, dtype=dtype)))
-        params[-1].grad = torch.randn(shape, generator=source).to(dtype)
+        params[-1].grad = torch.randn(shape, generator=source, dtype=_drawn(dtype)).to(dtype)
     return params
+
+
+def _drawn(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype.is_complex else F32
 
 
 def _gradients(params: list[torch.nn.Parameter]) -> list[torch.Tensor]:
     return [p.grad.clone() for p in params if p.grad is not None]
 
 
-@pytest.mark.parametrize("dtypes", [(F32,), (BF16,), (F32, BF16), (BF16, F64, F32)])
+@pytest.mark.parametrize("dtypes", [(F32,), (BF16,), (F32, BF16), (F32, C64), (BF16, F64, C64)])
 @pytest.mark.parametrize("norm_type", [0.5, 1.0, 2.0, 3.0, math.inf])
 @pytest.mark.parametrize("max_norm", [0.1, 1e9])
 def test_the_pieces_make_the_bits_of_the_whole(
@@ -49,6 +53,11 @@ def test_bf16_gradients_of_fp32_masters_have_the_norm_of_their_fp32_values(
     stored = _gradients(_with_gradients(BF16))
     norms = tensor_norms(stored, norm_type, dtype=F32)
     assert norms == tensor_norms([g.float() for g in stored], norm_type)
+
+
+def test_the_norm_of_a_complex_gradient_beside_fp32_masters_is_of_both_its_parts() -> None:
+    [norm] = tensor_norms([torch.tensor([3.0 + 4.0j])], dtype=F32)
+    assert norm == 5.0
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 5])
