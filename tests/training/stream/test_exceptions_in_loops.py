@@ -132,7 +132,7 @@ def in_a_hook_after_the_step(loop: Loop) -> None:
 
 
 def in_a_closure(loop: Loop) -> None:
-    def closure() -> Tensor:
+    def closure() -> Any:
         loop.optimizer.zero_grad()
         loss = loop.loss(3)
         loss.backward()
