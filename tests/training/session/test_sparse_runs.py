@@ -9,13 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import UserModule
 from openwafer.training.models.export import to_hugging_face
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.sparsity.masks import AtSteps, Cycling, EverySteps
 from openwafer.training.sparsity.multiplication import Products
@@ -85,12 +86,13 @@ def named_as_exported(weights: Mapping[str, torch.Tensor]) -> Mapping[str, torch
     return {names[name]: weight for name, weight in weights.items()}
 
 
+SPARSE_BY_ADAMW = GroupConfig(("layers.*.weight",), "adamw", 1e-3)
 CHANGES: dict[str, dict[str, Any]] = {
     "clipped": {"clip_norm": 1.0},
     "bf16": {"weights": Weights.BF16, "precision": Precision.BF16},
     "average": {"ema": 0.9},
     "lion": {"optimizer": OptimizerConfig("lion", 1e-3)},
-    "muon": {"optimizer": OptimizerConfig("muon", 1e-3)},
+    "muon beside": {"optimizer": OptimizerConfig("muon", 1e-3, groups=(SPARSE_BY_ADAMW,))},
 }
 TIERS = {"resident": None, "dram": StoreTier.DRAM, "disk": StoreTier.DISK}
 
@@ -172,3 +174,15 @@ def test_sparse_weights_go_with_what_else_a_run_may_have(
     # What grew behind the last step is still zero.
     shares = [1 - int(t.count_nonzero()) / t.numel() for t in hidden]
     assert all(0.75 <= share < 0.75 + 0.3 * 0.25 for share in shares)
+
+
+@pytest.mark.parametrize("name", ["muon", "adafactor"])
+def test_an_optimizer_of_whole_matrices_is_refused_for_sparse_ones(
+    data: TinyData, tmp_path: Path, name: str
+) -> None:
+    config = replace(sparse_config(data, tmp_path, 0.75), optimizer=OptimizerConfig(name, 1e-3))
+    with pytest.raises(
+        OpenwaferError, match=rf"^error\[sparse-optimizer\]: {name}.*'layers"
+    ) as found:
+        Session(config, console=quiet()).plan()
+    assert "name: adamw" in (found.value.diagnostics[0].help or "")

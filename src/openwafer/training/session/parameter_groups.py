@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.diagnostics import did_you_mean, error
+from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.training.parametrization import Kind, Role
 from openwafer.training.session.mup_rates import scaled
 from openwafer.training.session.optimizer_config import OptimizerConfig
@@ -20,6 +20,8 @@ from openwafer.training.store.update_rules import build_optimizer, options_of
 
 MUON = "muon"
 BESIDE_MUON = "adamw"
+# Their updates of a value depend on its row and column.
+OF_MATRICES = frozenset({MUON, "adafactor"})
 MAX_LISTED_NAMES = 1000
 FIRST_SUM = "initial_accumulator_value"
 NO_ROLES: Mapping[str, Role] = MappingProxyType({})
@@ -55,7 +57,7 @@ def build_optimizers(
 
     Raises:
         OpenwaferError: ``pattern-idle``, ``optimizer-option``, ``mup-optimizer``,
-            ``mup-weight-decay``.
+            ``mup-weight-decay``, ``sparse-optimizer``.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     settings = _settings_by_name(model, trained, config, roles)
@@ -113,16 +115,31 @@ def _settings_by_name(
         own = chosen
         # Muon turns a matrix as a map between features, which a table of embeddings is not.
         is_table = id(parameter) in tables and not _is_hidden(name, roles)
-        if config.name == MUON and (parameter.ndim != 2 or is_table):
+        is_sparse = id(parameter) in sparse
+        if config.name == MUON and (is_table or not (is_sparse or parameter.ndim == 2)):
             own = replace(own, optimizer=BESIDE_MUON, options={})
-        is_matrix = parameter.ndim >= 2 or id(parameter) in sparse
+        is_matrix = parameter.ndim >= 2 or is_sparse
         decays = is_matrix or "weight_decay" not in options_of(own.optimizer)
         settings[name] = own if decays else replace(own, weight_decay=0.0)
     for group in config.groups:
         for pattern in group.match:
             for name in _matching(pattern, trained, "optimizer.groups"):
                 settings[name] = settings[name].overridden(group)
+    for name, parameter in trained.items():
+        if id(parameter) in sparse and settings[name].optimizer in OF_MATRICES:
+            raise _of_sparse_weight(name, settings[name].optimizer)
     return settings
+
+
+def _of_sparse_weight(name: str, optimizer: str) -> OpenwaferError:
+    return error(
+        "sparse-optimizer",
+        f"{optimizer} updates a weight as a matrix, and the sparse weight {name!r} is kept as the "
+        "values that are not zero, in a row",
+        help="give sparse weights an optimizer that updates each value by itself: "
+        f"optimizer.groups: [{{match: ['{name}'], name: adamw, learning_rate: ...}}]; or leave "
+        "them dense",
+    )
 
 
 def _is_hidden(name: str, roles: Mapping[str, Role]) -> bool:
