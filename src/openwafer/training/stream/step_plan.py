@@ -1,7 +1,7 @@
 """What the executor is given: a step as it was planned."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Self
 
 from openwafer.training.plan_record import Activations, Mode
@@ -23,6 +23,7 @@ class StepPlan:
         nested_capacity_bytes: device bytes for layers nested in others.
         received: parameters that get a gradient.
         micro_batches: how many it has; passes of fewer keep to its room, too.
+        harmless: names of what a forward changes and no other one reads, or all find alike.
     """
 
     mode: Mode
@@ -33,6 +34,7 @@ class StepPlan:
     nested_capacity_bytes: int
     received: tuple[str, ...]
     micro_batches: int
+    harmless: tuple[str, ...] = field(default=(), kw_only=True)
 
     def timed(self, timing: UpdateTiming) -> Self:
         """The plan with updates at that time; those on push can be made to wait for a fetch."""

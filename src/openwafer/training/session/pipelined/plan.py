@@ -30,6 +30,7 @@ from openwafer.training.stream.layers import PINNED, Partition, partition
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.plan.refused_systems import shared_state
 from openwafer.training.stream.plan.step_time import optimizer_seconds
 from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.stages.flow import Flow
@@ -225,14 +226,8 @@ def _passing_bytes(flow: Flow, cut: int) -> int:
 def refuse(planned: Planned, config: RunConfig) -> None:
     """Refuse what a run in stages cannot do."""
     make_device(stream_options(config, StoreOptions()).chosen_device)
-    if planned.plan.is_changed:
-        raise error(
-            "systems-share-state",
-            "the model's forward changes what the next forward sees, such as running statistics, "
-            "and each stage would see what its own layers change",
-            help="leave streaming.mode out, or replace such layers: LayerNorm and GroupNorm for "
-            "BatchNorm",
-        )
+    if planned.plan.changed:
+        raise shared_state(planned.plan.changed, "a stage sees what its own layers change")
     refused = refused_option(config)
     if refused is not None:
         raise not_in_stages(*refused)

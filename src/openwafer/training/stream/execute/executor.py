@@ -146,6 +146,7 @@ class Executor:
         self.weights.capacity_bytes = plan.schedule.capacity_bytes
         self.gradients.expect(plan.received)
         self.gradients.planned_micro_batches = plan.micro_batches
+        self.order.harmless = plan.harmless
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""

@@ -74,6 +74,11 @@ def names_autocast(module: nn.Module) -> bool:
     )
 
 
+def functions_reached(module: nn.Module) -> Iterator[FunctionType]:
+    """The functions of a module and of its classes, and those that they name."""
+    return (found for found in _reached_by_code(module) if isinstance(found, FunctionType))
+
+
 def _reached_by_code(module: nn.Module) -> Iterator[object]:
     passed_over = _OF_TORCH | {"_buffers"}
     reached = walk(module.named_modules(), _Follower().follow, passed_over)

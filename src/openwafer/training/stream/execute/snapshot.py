@@ -182,6 +182,14 @@ class Snapshot:
             for shown in _differences(entry, waits=waits)
         ]
 
+    def changed_values(self) -> Iterator[tuple[str, object]]:
+        """Names of what differs, each with what is there; of a dictionary's item, its value."""
+        for entry in self._entries.values():
+            if not entry.is_same():
+                now = entry.target if isinstance(entry.target, dict) else {}
+                for name in _differences(entry, waits=False):
+                    yield name, now.get(name.rpartition(".")[2], entry.target)
+
     def changed_targets(self, *, waits: bool) -> Iterator[tuple[object, object]]:
         """Objects that do not hold what they held, each with that.
 
@@ -318,11 +326,13 @@ def _differences(entry: _Entry, *, waits: bool) -> list[str]:
     if isinstance(target, dict):
         gone = object()
         now = _read_items(target)
-        return [
-            f"{name}.{key}" if name else str(key)
+        changed = (
+            key
             for key in {**content, **now}
             if not _is_alike(now.get(key, gone), content.get(key, gone))
-        ]
+        )
+        # The key of a hook is a number of its own in each process.
+        return list(dict.fromkeys(_joined(name, key) for key in changed))
     if isinstance(target, torch.Tensor) and waits:
         return [] if torch.equal(target, content[0]) else [name]
     if isinstance(target, torch.Tensor) and not _is_on_host(target):
@@ -332,6 +342,10 @@ def _differences(entry: _Entry, *, waits: bool) -> list[str]:
     if isinstance(target, list | deque) and len(target) == len(content):
         return [] if all(map(_is_alike, target, content)) else [name]
     return [name]
+
+
+def _joined(name: str, key: object) -> str:
+    return ".".join(filter(None, (name, key if isinstance(key, str) else "")))
 
 
 def _is_alike(one: object, other: object) -> bool:

@@ -5,8 +5,8 @@ peak it meters is the peak the real step will have, activations and temporaries 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
@@ -29,9 +29,11 @@ from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batch_order import Order
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
+from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
+from openwafer.training.stream.plan.changed_state import Derived, harmless_names
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.held_gradients import HeldGradients
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
@@ -114,6 +116,7 @@ class DryRun:
         nested: the layer calls of both passes, and behind each what it fetched, pushed and updated
             of the records nested in it; an update without a push is one of zeros.
         expert_rows: rows that grouped products multiply, by weight; see :class:`ExpertPass`.
+        changed: names of what forwards change, where a run was asked to find it.
         order: in which the model's micro-batches have to go forward, where a run was asked to find
             reasons: that of a first step, at least.
     """
@@ -137,6 +140,7 @@ class DryRun:
     nested: tuple[tuple[Kind, str], ...] = ()
     expert_rows: Mapping[str, int] = field(default_factory=dict)
     order: Order = Order.FALLING
+    changed: tuple[str, ...] = ()
 
 
 class DryDevice(CpuDevice):
@@ -345,6 +349,22 @@ def dry_run(
     return faked(partial(_walk, workload, split, layouts, torch_device, settings))
 
 
+def harmless_changes(
+    workload: Workload,
+    split: Partition,
+    layouts: Mapping[str, RecordLayout],
+    torch_device: torch.device,
+    settings: DryRunSettings,
+) -> tuple[str, ...]:
+    """Names of what forwards change that systems may each have for themselves."""
+
+    def walk(mode: RememberingFakeMode | None) -> tuple[str, ...]:
+        with _staged(workload, split, layouts, torch_device, settings, mode) as stage:
+            return stage.harmless()
+
+    return faked(walk)
+
+
 def shortened_run(
     workload: Workload,
     split: Partition,
@@ -374,11 +394,24 @@ def _walk(
     settings: DryRunSettings,
     mode: RememberingFakeMode | None,
 ) -> DryRun:
+    with _staged(workload, split, layouts, torch_device, settings, mode) as stage:
+        return stage.run()
+
+
+@contextmanager
+def _staged(
+    workload: Workload,
+    split: Partition,
+    layouts: Mapping[str, RecordLayout],
+    torch_device: torch.device,
+    settings: DryRunSettings,
+    mode: RememberingFakeMode | None,
+) -> "Iterator[_Stage]":
     device = DryDevice(torch_device, overlaps=settings.overlaps)
     stage = _Stage(workload, split, layouts, device, mode)
     stage.configure(settings)
     try:
-        return stage.run()
+        yield stage
     finally:
         # Hooks on parameters hold what they belong to in cycles that are never collected.
         stage.executor.detach()
@@ -399,6 +432,7 @@ class _Stage:
         self.device = device
         self.watch: ForwardWatch | None = None
         self.order = Order.FALLING
+        self.changed: tuple[str, ...] = ()
         self.state_bytes = 0
         self.is_fake = mode is not None
         torch_device = device.torch_device
@@ -491,6 +525,7 @@ class _Stage:
             nested=self._nested(),
             expert_rows=self.executor.experts.num_rows,
             order=self.order,
+            changed=self.changed,
         )
 
     def _nested(self) -> tuple[tuple[Kind, str], ...]:
@@ -530,7 +565,36 @@ class _Stage:
         losses = run_forward(self.executor, forwards)
         with _disable_current_modes():
             self.order = order.needed(before, len(forwards), is_fake=self.is_fake)
+            self.changed = tuple(before.changed(waits=not self.is_fake))
         return losses
+
+    def harmless(self) -> tuple[str, ...]:
+        """Names of what forwards change that each system may have for itself."""
+        call = self.meter.call
+        derived = self.meter.call = Derived(call, self.batches)
+        forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
+
+        def state_before_pass() -> Snapshot:
+            with _disable_current_modes():
+                before = self.executor.order.state()
+            with autocast(self.device.torch_device, self.workload.autocast_dtype):
+                run_forward(self.executor, forwards)
+            self.executor.end_pass()
+            return before
+
+        with self.device.active(), torch.enable_grad():
+            first = state_before_pass()
+            with _disable_current_modes():
+                changes = list(first.changed_values())
+            later = state_before_pass()
+
+        def comes_from_data(value: object) -> bool:
+            # Numbers of a model whose tensors have values may be taken from these.
+            is_number = isinstance(value, int | float | complex) and not isinstance(value, bool)
+            return derived.has(value) or (is_number and not self.is_fake)
+
+        with _disable_current_modes():
+            return tuple(harmless_names(changes, later, self.model, comes_from_data))
 
     def _cannot_go_back(self) -> bool:
         """Whether a layer that is to be recomputed was found not to repeat itself."""

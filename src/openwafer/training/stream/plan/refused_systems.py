@@ -1,7 +1,27 @@
 """Plans of models that cannot train on several systems."""
 
-from openwafer.diagnostics import error
+from collections.abc import Sequence
+
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.plan.search import StreamPlan
+
+
+def shared_state(changed: Sequence[str], where: str) -> OpenwaferError:
+    """The error of a model whose forwards change attributes of these names.
+
+    Args:
+        changed: with the path of their module in front.
+        where: says what of that several systems would not see.
+    """
+    name = changed[0].replace("_buffers.", "")
+    more = f" and {len(changed) - 1} more" * (len(changed) > 1)
+    return error(
+        "systems-share-state",
+        f"the model's forward changes {name!r}{more}, which another forward may read, and on "
+        f"several systems {where}",
+        help="make it in the constructor, return it from forward, or let no code of the forward "
+        "read it; for BatchNorm's statistics, take LayerNorm or GroupNorm; or train on one system",
+    )
 
 
 def refuse_systems(plan: StreamPlan) -> None:
@@ -10,14 +30,8 @@ def refuse_systems(plan: StreamPlan) -> None:
     Raises:
         OpenwaferError: ``systems-share-state``, ``systems-nested``.
     """
-    if plan.is_changed:
-        raise error(
-            "systems-share-state",
-            "the model's forward changes what the next forward sees, such as running statistics, "
-            "and on several systems the next one may be elsewhere",
-            help="train on one system, or replace such layers: LayerNorm and GroupNorm for "
-            "BatchNorm",
-        )
+    if plan.changed:
+        raise shared_state(plan.changed, "the next one may be elsewhere")
     modules = [
         name
         for name, layers in plan.split.inner.items()

@@ -24,6 +24,7 @@ from openwafer.training.stream.plan.dry_run import (
     DryRunSettings,
     Workload,
     dry_run,
+    harmless_changes,
     shortened_run,
 )
 from openwafer.training.stream.plan.like_layers import like_earlier_ones
@@ -81,13 +82,13 @@ class StreamPlan(StepPlan):
         dry: the dry run of this plan; in a resident run, of one that streams on demand, apart from
             the activations.
         calls: of operators in a step.
-        is_changed: whether the model is one that its forwards change.
+        changed: names of what its forwards change; on several systems, of what other forwards read.
     """
 
     predicted_peak_bytes: int
     dry: DryRun
     calls: StepCalls
-    is_changed: bool = False
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,9 @@ class _Search:
             others = [name for name in self.first.misused if name not in whole]
             self._split_as(pin(unsliced(self.split, whole), others))
             self.first = self._first()
+        self.changed, self.harmless = self.first.changed, tuple[str, ...]()
+        if self.changed and request.workload.meets_others:
+            self._tell_harmless()
         self.is_changed = self.first.order > Order.FALLING
         self.sizes = record_bytes(self.split, self.layouts, self.first.received)
         self.visits = self.first.visits
@@ -183,6 +187,14 @@ class _Search:
         self.known: dict[object, DryRun] = {}
         self.names = [layer.name for layer in self.split.layers if layer.parent is None]
         self._check_named_layers()
+
+    def _tell_harmless(self) -> None:
+        """Find the changes that are no concern of other systems."""
+        policies = dict.fromkeys(self.reasons, Activations.KEEP)
+        self.harmless = self._run(harmless_changes, self._settings(policies, None))
+        self.changed = tuple(name for name in self.changed if name not in self.harmless)
+        if not self.changed:
+            self.first = replace(self.first, order=Order.FALLING)
 
     def _first(self) -> DryRun:
         """A run on demand, in which every layer recomputes that can."""
@@ -471,7 +483,8 @@ class _Search:
             micro_batches=len(self.request.workload.batches),
             dry=run,
             calls=run.calls,
-            is_changed=self.is_changed,
+            changed=self.changed,
+            harmless=self.harmless,
         )
 
 
