@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -70,7 +70,7 @@ class DyingMeeting(Meeting):
         moment: when.
     """
 
-    moment: Moment
+    moment: Moment = field(kw_only=True)
 
     def groups(self, names: Sequence[str], members: Sequence[int] | None = None) -> list[Group]:
         """See :meth:`Meeting.groups`."""

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that help is quick and loads no
 
 import errno
 import os
+import signal
 import sys
 import threading
 
@@ -25,6 +26,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """The program ``openwafer``: run its command, and end the process."""
+    # Left alone, it ends a process as it stands, with another code and with what lies in /tmp.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run()
     except SystemExit as end:

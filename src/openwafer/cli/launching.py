@@ -11,7 +11,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -19,6 +20,7 @@ from typing import Final
 import torch
 import typer
 
+from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.config import parse
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.source import SourceText
@@ -65,9 +67,10 @@ def systems_of(
         systems = Systems.launched(seconds)
         if not systems.is_leader:
             follow(systems)
-            raise typer.Exit
-        require_led_here(RunFolder(run), systems)
-        yield systems
+            raise typer.Exit(EXIT_INTERRUPTED if systems.interruption.has_ended_run else 0)
+        with systems.interruption:
+            require_led_here(RunFolder(run), systems)
+            yield systems
         return
     assert config is not None
     size = config.systems
@@ -82,7 +85,7 @@ def systems_of(
         variables["OMP_NUM_THREADS"] = str(threads)
         others = [_start(rank, variables, folder) for rank in range(1, size)]
         with _ending(others), _telling_last_words(others):
-            yield Systems(meeting)
+            yield Systems(replace(meeting, check=partial(_require_alive, others)))
 
 
 def config_on_this_host(
@@ -144,6 +147,17 @@ def _start(rank: int, variables: dict[str, str], folder: Path) -> _Other:
             start_new_session=True,
         )
     return _Other(rank, process, words)
+
+
+def _require_alive(others: Sequence[_Other]) -> None:
+    """Raise ``rank-missing`` where one has ended, whose last words follow the error."""
+    for other in others:
+        if other.process.poll() is not None:
+            raise error(
+                "rank-missing",
+                f"system {other.rank} has ended before it met the others",
+                help=f"see what it said last; {GOES_ON}",
+            )
 
 
 @contextmanager

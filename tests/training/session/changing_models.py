@@ -103,7 +103,7 @@ class Leaving(nn.Linear):
         super().__init__(size, size)
         self.mean = torch.zeros(())
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch names it
         """As its parent."""
         out = super().forward(input)
         self.mean = out.mean()

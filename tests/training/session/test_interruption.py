@@ -3,9 +3,12 @@
 import os
 import signal
 import threading
+import time
+from contextlib import nullcontext
 
 import pytest
 
+from openwafer.training.collectives.joining import MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 from openwafer.training.session.interruption import Interruption
 
 
@@ -41,3 +44,28 @@ def test_a_run_in_another_thread_leaves_signals_alone() -> None:
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGINT)]
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [(1.0, False), (60.0, True)])
+def test_a_launcher_s_second_signal_is_the_first_one_passed_on(
+    seconds: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    for name in (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Interruption() as interruption:
+        os.kill(os.getpid(), signal.SIGTERM)
+        now = seconds
+        with pytest.raises(KeyboardInterrupt) if ends else nullcontext():
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert (interruption.signal_name, interruption.has_ended_run) == ("SIGTERM", ends)
+
+
+def test_blocks_within_each_other_are_one() -> None:
+    with Interruption() as interruption:
+        with interruption:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.signal_name == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

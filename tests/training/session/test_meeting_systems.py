@@ -1,5 +1,6 @@
 """Systems that are threads of this process: what they learn of each other."""
 
+import signal
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,21 @@ def test_a_stage_is_compared_by_the_weights_that_it_has_in_common_with_others(ti
         assert (named in text) == (tied != 5)
 
 
+def of_signal(store: HashStore, rank: int, number: int) -> str:
+    systems = Systems(Meeting(store, rank, 3, TIMEOUT_SECONDS))
+    systems.interruption.note(number)
+    with systems.measured(BegunStep(7, 1.0)):
+        pass
+    return systems.interruption.signal_name
+
+
+def test_a_signal_to_one_system_is_known_to_all_when_the_step_has_ended() -> None:
+    store = HashStore()
+    with ThreadPoolExecutor(3) as threads:
+        told = threads.map(of_signal, [store] * 3, range(3), (0, 0, signal.SIGTERM))
+    assert list(told) == ["SIGTERM"] * 3
+
+
 def of_reports(store: HashStore, rank: int) -> list[MicroBatchReport]:
     systems = Systems(Meeting(store, rank, 2, TIMEOUT_SECONDS))
     own = [MicroBatchReport(float(index), index, 10 * index) for index in systems.block(5)]
@@ -101,6 +117,21 @@ def test_a_first_that_nobody_reaches_is_missing(monkeypatch: pytest.MonkeyPatch)
             meet_launched(1.0)
 
 
+def test_another_program_at_the_port_of_the_first_is_told_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as foreign:
+        foreign.bind(("localhost", 0))
+        foreign.listen()
+        port = foreign.getsockname()[1]
+        for name, value in ((RANK, 1), (WORLD_SIZE, 2), (MASTER_PORT, port)):
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv(MASTER_ADDR, "localhost")
+        told = rf"rank 1 of 2 waited 1\.\d s for rank 0.*\n.* another program .*localhost:{port}\n"
+        with pytest.raises(OpenwaferError, match=told):
+            meet_launched(1.0)
+
+
 def test_a_port_that_somebody_has_is_told_with_its_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -114,6 +145,14 @@ def test_a_port_that_somebody_has_is_told_with_its_address(
         told = rf"\[port-in-use\]: rank 0 cannot wait .* at localhost:{port}\n.*failed to listen"
         with pytest.raises(OpenwaferError, match=told):
             meet_launched(5.0)
+
+
+def test_nobody_waits_for_a_system_that_is_known_to_have_ended() -> None:
+    def check() -> None:
+        raise KeyError("ended")
+
+    with pytest.raises(KeyError, match="ended"):
+        Systems(Meeting(HashStore(), 0, 2, TIMEOUT_SECONDS, check))
 
 
 def test_who_does_not_come_to_a_later_group_is_named() -> None:

@@ -2,10 +2,13 @@
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from threading import Thread
 from typing import Final, cast
 
 from torch import distributed as dist
@@ -24,6 +27,11 @@ AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 FIRST_RANK: Final = 0
 TIMEOUT_KEY: Final = "openwafer/timeout"
+POLL_SECONDS: Final = 0.01
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,14 @@ class Meeting:
         rank: of this process.
         size: how many there are.
         timeout_seconds: how long one waits for another, here and in every message.
+        check: called while it waits here for others; it raises where one cannot come any more.
     """
 
     store: Store
     rank: int
     size: int
     timeout_seconds: float
+    check: Callable[[], None] = _nothing
 
     def groups(self, names: Sequence[str], members: Sequence[int] | None = None) -> list[Group]:
         """Connect processes, once for each name; all of them call this with the same names.
@@ -83,8 +93,7 @@ class Meeting:
         """
         if self.rank == FIRST_RANK:
             self.store.set(TIMEOUT_KEY, repr(self.timeout_seconds))
-        with _waiting_for(FIRST_RANK, self.rank, self.size):
-            return replace(self, timeout_seconds=float(self.store.get(TIMEOUT_KEY)))
+        return replace(self, timeout_seconds=float(self._told(TIMEOUT_KEY, FIRST_RANK)))
 
     def meet(self, name: str, members: Sequence[int]) -> list[Rank]:
         """Wait until all of them are about to do something of that name; returns who they are.
@@ -95,11 +104,18 @@ class Meeting:
         with _waiting_for(FIRST_RANK, self.rank, self.size):
             self.store.set_timeout(timedelta(seconds=self.timeout_seconds))
             self.store.set(_host_key(name, self.rank), socket.gethostname())
-        ranks = []
-        for rank in members:
-            with _waiting_for(rank, self.rank, self.size):
-                ranks.append(Rank(rank, self.store.get(_host_key(name, rank)).decode()))
-        return ranks
+        return [Rank(rank, self._told(_host_key(name, rank), rank)) for rank in members]
+
+    def _told(self, key: str, rank: int) -> str:
+        """What a rank writes there; signals are heard, which the library's own wait keeps back."""
+        limit = time.monotonic() + self.timeout_seconds
+        with _waiting_for(rank, self.rank, self.size):
+            while not self.store.check([key]):
+                if time.monotonic() > limit:
+                    raise RuntimeError(f"nothing has come in {self.timeout_seconds:g} s")
+                self.check()
+                time.sleep(POLL_SECONDS)
+            return self.store.get(key).decode()
 
 
 def _host_key(name: str, rank: int) -> str:
@@ -135,17 +151,45 @@ def meet_launched(timeout_seconds: float) -> Meeting:
     rank, size = launched
     is_host = rank == FIRST_RANK and os.environ.get(AGENT_STORE) != "True"
     with _opening() if is_host else _waiting_for(FIRST_RANK, rank, size):
-        store = TCPStore(
-            os.environ[MASTER_ADDR],
-            int(os.environ[MASTER_PORT]),
-            size,
-            is_master=is_host,
-            timeout=timedelta(seconds=timeout_seconds),
-            wait_for_workers=False,
-        )
+        store = _store_of_first(size, timeout_seconds, is_host=is_host)
     # What an earlier attempt of the launcher left there is of other processes.
     attempt = PrefixStore(f"attempt-{os.environ.get(RESTARTS, '0')}", store)
     return Meeting(attempt, rank, size, timeout_seconds)
+
+
+def _store_of_first(size: int, timeout_seconds: float, *, is_host: bool) -> TCPStore:
+    host, port = _address()
+    opened: Future[TCPStore] = Future()
+
+    def open_store() -> None:
+        limit = timedelta(seconds=timeout_seconds)
+        try:
+            opened.set_result(
+                TCPStore(host, port, size, is_host, timeout=limit, wait_for_workers=False)
+            )
+        except RuntimeError as failure:
+            opened.set_exception(failure)
+
+    # The library waits for ever for the answer of a program that is no store, and for no signal.
+    Thread(target=open_store, name="meeting", daemon=True).start()
+    try:
+        return opened.result(timeout_seconds)
+    except (RuntimeError, TimeoutError) as failure:
+        if is_host:
+            raise
+        raise RuntimeError(_who_listens(host, port)) from failure
+
+
+def _who_listens(host: str, port: int) -> str:
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except OSError as failure:
+        return f"nobody listens at {host}:{port} ({failure.strerror or failure})"
+    return f"another program than rank {FIRST_RANK} listens at {host}:{port}"
+
+
+def _address() -> tuple[str, int]:
+    return os.environ[MASTER_ADDR], int(os.environ[MASTER_PORT])
 
 
 @contextmanager
@@ -153,10 +197,10 @@ def _opening() -> Iterator[None]:
     try:
         yield
     except RuntimeError as failure:
-        address = f"{os.environ[MASTER_ADDR]}:{os.environ[MASTER_PORT]}"
+        host, port = _address()
         raise error(
             "port-in-use",
-            f"rank {FIRST_RANK} cannot wait for the others at {address}",
+            f"rank {FIRST_RANK} cannot wait for the others at {host}:{port}",
             notes=(connection_says(failure),),
             help="give the launcher another port, which is MASTER_PORT",
         ) from failure

@@ -69,13 +69,13 @@ class Leading:
         with self._changed:
             self._is_quiet = False
 
-    def end(self) -> None:
-        """Tell the others to end, if they wait, and say nothing more."""
+    def end(self, content: object = None) -> None:
+        """Tell the others to end, if they wait, with this content, and say nothing more."""
         with self._changed:
             are_waiting, self._is_closed = not self._is_quiet, True
             self._changed.notify_all()
         if are_waiting:
-            self.tell(Signal.END)
+            self.tell(Signal.END, content)
 
     def _send(self, signal: Signal, content: bytes) -> None:
         parts = [torch.tensor([signal, len(content)])]

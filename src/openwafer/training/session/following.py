@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.signals import Signal, heard
+from openwafer.training.collectives.signals import Signal
 from openwafer.training.data import TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import build_hollow_model, stream_options, tokenizer_of
@@ -34,9 +34,16 @@ from openwafer.training.stream.plan.dry_run import autocast
 def follow(systems: Systems) -> None:
     """Compute this system's share of a run's steps until the leader ends it.
 
+    A signal that this system gets ends the run on all of them, after their step.
+
     Raises:
         OpenwaferError: ``rank-lost``, ``systems-data``, or whatever the model and the device meet.
     """
+    with systems.interruption:
+        _follow(systems)
+
+
+def _follow(systems: Systems) -> None:
     return_large_blocks()
     former = FormerStores(systems)
     content = _begun(systems, former)
@@ -53,7 +60,7 @@ def follow(systems: Systems) -> None:
 def _follow_steps(systems: Systems, content: BegunRun, former: FormerStores) -> None:
     follower = _Follower(systems, content)
     try:
-        while (heard_next := heard(systems.signals))[0] is not Signal.END:
+        while (heard_next := systems.heard())[0] is not Signal.END:
             if not former.answer(heard_next[1]):
                 follower.do(heard_next[1])
     finally:
@@ -63,7 +70,7 @@ def _follow_steps(systems: Systems, content: BegunRun, former: FormerStores) -> 
 def _begun(systems: Systems, former: FormerStores) -> object:
     """Wait for a run to begin; ``None`` where none does."""
     while True:
-        signal, content = heard(systems.signals)
+        signal, content = systems.heard()
         match signal:
             case Signal.MEASURE:
                 systems.measure()

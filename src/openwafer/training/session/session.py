@@ -25,6 +25,7 @@ from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.evaluation import evaluate, held_out, require_held_out
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
+from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
@@ -87,6 +88,7 @@ class Session:
         self._console = console or Console()
         self._store = store
         self._met = systems
+        self._interruption = Interruption() if systems is None else systems.interruption
         # A launcher may have started one process: a step of it waits for no other.
         self._systems = None if systems is None or systems.size == 1 else systems
         if systems is not None:
@@ -266,12 +268,18 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(multiplying(self.config.matmul_precision))
             with self._console.status("") as status:
+
+                def notify(text: str) -> None:
+                    # Other systems wait to be told of the run.
+                    self._interruption.end_now()
+                    status.update(text)
+
                 run = stack.enter_context(
                     opened(
                         self._config_to_train(),
                         self.folder,
                         saved,
-                        status.update,
+                        notify,
                         self._store,
                         self._systems,
                     )
@@ -300,7 +308,7 @@ class Session:
                 raise not_in_stages("a hook between steps", "it would see one stage's weights")
             for hook, every in self._step_hooks:
                 run.execution.between_steps(hook, each(every))
-            return train(run, self._console, RunLog(self.folder.log))
+            return train(run, self._console, RunLog(self.folder.log), self._interruption)
 
 
 def _read(

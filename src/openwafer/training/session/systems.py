@@ -28,8 +28,10 @@ from openwafer.training.collectives.signals import (
     Leading,
     Signal,
     gathered,
+    heard,
 )
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
 from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.execute.call_kinds import CallKind
@@ -158,6 +160,7 @@ class Systems:
         signals: what the leader tells.
         records: the systems as parts of records pass between the leader and their owners.
         last_step: what the last step cost each of them; empty before.
+        interruption: the signal that this system has got, or any of them before a step ended.
 
     Raises:
         OpenwaferError: ``rank-missing``.
@@ -171,6 +174,7 @@ class Systems:
         self.replicas = Replicas(weights, gradients)
         self._experts: Group | None = None
         self.last_step: list[SystemStep] = []
+        self.interruption = Interruption()
         ticks = min(TICK_SECONDS, meeting.timeout_seconds / 4)
         self._leading = Leading(self.signals, ticks) if self.is_leader else None
 
@@ -207,12 +211,20 @@ class Systems:
     def leading(self) -> Iterator[None]:
         """Context of the leader's work, after which the others end."""
         assert self._leading is not None
-        try:
-            yield
-        finally:
-            # Who is lost by now has nothing left to do.
-            with suppress(OpenwaferError):
-                self._leading.end()
+        with self.interruption:
+            try:
+                yield
+            finally:
+                # Who is lost by now has nothing left to do.
+                with suppress(OpenwaferError):
+                    self._leading.end(self.interruption.has_ended_run)
+
+    def heard(self) -> tuple[Signal, object]:
+        """Wait for what this system is to do; see :func:`heard`."""
+        told = heard(self.signals)
+        if told[0] is Signal.END:
+            self.interruption.has_ended_run = bool(told[1])
+        return told
 
     def part(self, name: str, members: Sequence[int], like: Group) -> Group:
         """Connect some of the systems; all of these call this.
@@ -329,13 +341,14 @@ class Systems:
         yield
         seconds, after = time.perf_counter() - start, self._account()
         spent = [b - a for a, b in zip(before, after, strict=True)]
-        own = torch.tensor([seconds, *spent], dtype=torch.float64)
+        own = torch.tensor([seconds, *spent, self.interruption.number], dtype=torch.float64)
         tables = self._losses.gather(own, "what the step cost it")
+        self.interruption.note(max(int(table[-1]) for table in tables))
         if begun.checks_weights:
             self._compare(begun.step)
         self.last_step = [
             SystemStep(seconds, waited, int(received))
-            for seconds, waited, received in map(torch.Tensor.tolist, tables)
+            for seconds, waited, received, _ in map(torch.Tensor.tolist, tables)
         ]
 
     def _compare(self, step: int) -> None:

@@ -69,10 +69,10 @@ class TrainResult:
     interrupted_by: str
 
 
-def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
+def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interruption) -> TrainResult:
     """Run the steps that are left.
 
-    SIGINT and SIGTERM end the run after the step under way.
+    SIGINT and SIGTERM end the run after the step under way, also where another system got them.
 
     Raises:
         OpenwaferError: ``loss-not-finite``, with the last good step saved; or whatever the store,
@@ -110,8 +110,7 @@ def train(run: OpenedRun, console: Console, log: RunLog) -> TrainResult:
             stack.enter_context(_progress(run, console)),
         )
         loop.judge_by(law, log)
-        interruption = stack.enter_context(Interruption())
-        result = loop.run(interruption)
+        result = loop.run(stack.enter_context(interruption))
     for line in describe_activations(run.model):
         log.write(line)
         console.print(line, markup=False, highlight=False)
@@ -238,6 +237,7 @@ class _Loop:
             self._step(run.steps_done)
             self._do_what_is_due()
         is_complete = run.steps_done >= run.config.steps
+        interruption.has_ended_run = not is_complete
         return TrainResult(
             folder=run.folder.path,
             steps_done=run.steps_done,

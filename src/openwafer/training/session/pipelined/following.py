@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from openwafer.training.collectives.signals import LEADER, Signal, heard
+from openwafer.training.collectives.signals import LEADER, Signal
 from openwafer.training.session.building import (
     build_hollow_model,
     make_optimizers,
@@ -56,7 +56,7 @@ def follow_stages(systems: Systems, begun: BegunStages) -> None:
 
 
 def _obey(systems: Systems, execution: StageOfSystem, trainer: StageTrainer) -> None:
-    while (told := heard(systems.signals))[0] is not Signal.END:
+    while (told := systems.heard())[0] is not Signal.END:
         match told[1]:
             case BegunPass() as begun:
                 trainer.follow(begun)
