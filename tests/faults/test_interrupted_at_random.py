@@ -69,13 +69,12 @@ class Case:
         """The case of a seed."""
         chance = Random(seed)
         moment = chance.choice(list(Moment))
-        changes = chance.choice(
-            [
-                {"store_systems": StoreSystems.ALL},
-                {"store_systems": StoreSystems.FIRST},
-                {"mode": Mode.PIPELINED},
-            ]
-        )
+        ways: list[dict[str, Any]] = [
+            {"store_systems": StoreSystems.ALL},
+            {"store_systems": StoreSystems.FIRST},
+            {"mode": Mode.PIPELINED},
+        ]
+        changes = chance.choice(ways)
         is_staged = "mode" in changes
         if moment is Moment.SAVING:
             changes["checkpoint"] = CheckpointConfig(every=1)

@@ -86,11 +86,12 @@ def train(
         plan(config, overrides, systems=systems)
         return
     from openwafer.cli.launching import is_restart, systems_of
+    from openwafer.config import settings_of
     from openwafer.training.session import Session, load_config
 
     overrides = _with_systems(overrides, systems)
     read = load_config(config, tuple(overrides))
-    with systems_of(read.path, read, overrides) as others:
+    with systems_of(read.path, read, overrides, settings_of(read)) as others:
         session = Session(config, overrides, systems=others)
         goes_on = is_restart() and session.folder.config.exists()
         result = session.resume() if goes_on else session.train()
@@ -171,7 +172,8 @@ def resume(
 
     overrides = _with_systems(overrides, systems)
     config = config_on_this_host(run, overrides, trusts_code=trust_code)
-    with systems_of(run, config, overrides) as others:
+    settings = dict(each.partition("=")[::2] for each in overrides)
+    with systems_of(run, config, overrides, settings) as others:
         session = Session(run, overrides, trusts_code=trust_code, systems=others)
         result = session.resume(checkpoint)
     _tell_result(session, result)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from openwafer.training.collectives.joining import (
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.following import follow
 from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.same_settings import require_same_settings
 from openwafer.training.session.shared_stores import require_led_here
 from openwafer.training.session.systems import Systems
 
@@ -46,7 +47,7 @@ SECONDS_TO_FAIL: Final = 5.0
 
 @contextmanager
 def systems_of(
-    run: Path, config: RunConfig | None, overrides: Sequence[str]
+    run: Path, config: RunConfig | None, overrides: Sequence[str], settings: Mapping[str, str]
 ) -> Iterator[Systems | None]:
     """Context in which all systems of a run are there; ``None`` for one that is alone.
 
@@ -56,15 +57,18 @@ def systems_of(
         run: its folder.
         config: see :func:`config_on_this_host`.
         overrides: of the config, in the command.
+        settings: that the processes of a launcher are to have alike, by their keys.
 
     Raises:
-        OpenwaferError: ``systems-launched``, ``rank-missing``, ``run-elsewhere``.
+        OpenwaferError: ``systems-launched``, ``rank-missing``, ``systems-config``,
+            ``run-elsewhere``.
     """
     launched = launched_rank()
     if launched is not None:
         _check_launched(launched[1], overrides)
         seconds = RunConfig.systems_timeout if config is None else config.systems_timeout
         systems = Systems.launched(seconds)
+        require_same_settings(systems, settings)
         if not systems.is_leader:
             follow(systems)
             raise typer.Exit(EXIT_INTERRUPTED if systems.interruption.has_ended_run else 0)

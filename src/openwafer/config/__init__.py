@@ -11,7 +11,7 @@ Scalars are those of YAML 1.2: ``no`` and ``on`` are text, ``1e-3`` is a number.
 
 from openwafer.config.byte_size import Bytes, exact_bytes, parse_bytes
 from openwafer.config.reading import InvalidFieldError, load, parse
-from openwafer.config.writing import to_flow, to_yaml
+from openwafer.config.writing import settings_of, to_flow, to_yaml
 
 __all__ = [
     "Bytes",
@@ -20,6 +20,7 @@ __all__ = [
     "load",
     "parse",
     "parse_bytes",
+    "settings_of",
     "to_flow",
     "to_yaml",
 ]

@@ -1,7 +1,7 @@
 """Configs as YAML text that reads back as the same value."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -30,6 +30,19 @@ def to_flow(value: object) -> str:
         default_flow_style=True,
     )
     return text.removesuffix("...\n").rstrip("\n")
+
+
+def settings_of(value: object) -> dict[str, str]:
+    """The settings of a config by their keys, such as ``batch.size``, each as its text."""
+    return dict(_settings("", _to_tree(value, type(value))))
+
+
+def _settings(key: str, tree: object) -> Iterator[tuple[str, str]]:
+    if isinstance(tree, dict) and tree:
+        for name, item in tree.items():
+            yield from _settings(f"{key}.{name}" if key else str(name), item)
+    else:
+        yield key, to_flow(tree)
 
 
 def _to_tree(value: object, kind: object) -> object:

@@ -1,14 +1,19 @@
 """Who waits for a rank that has ended or is silent is told which, where, and for what."""
 
 import re
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.broadcasts import LABEL_TAG, SMALL_BYTES, Broadcasts
 from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.joining import Meeting
 from openwafer.training.collectives.ordered_sums import OrderedSums
 from tests.training.collectives.ranks import TIMEOUT_SECONDS, on_ranks
 
@@ -59,6 +64,29 @@ def test_a_rank_that_has_ended_is_named_with_what_it_owed(lost: int, here: int, 
     assert told.startswith(f"error[rank-lost]: rank {here} on host 'host-{here}' waited ")
     assert what in told
     assert re.search(r"says: .*Connection (closed|reset) by peer.*\n  = help", told)
+
+
+def told_down_a_chain(store: HashStore, are_joined: threading.Barrier, rank: int) -> str:
+    """What a rank is told that waits for the next one, where the last one ends."""
+    (group,) = Meeting(store, rank, 3, TIMEOUT_SECONDS).groups(["chain"])
+    are_joined.wait()
+    try:
+        if rank < group.size - 1:
+            group.receive(torch.empty(1), rank + 1, 0, "a number").wait()
+    except OpenwaferError as told:
+        return str(told)
+    return ""
+
+
+def test_who_loses_a_rank_that_has_lost_another_names_that_one_in_the_first_line() -> None:
+    run = partial(told_down_a_chain, HashStore(), threading.Barrier(3, timeout=TIMEOUT_SECONDS))
+    with ThreadPoolExecutor(3) as threads:
+        told = list(threads.map(run, range(3)))
+    host = re.escape(repr(socket.gethostname()))
+    first = rf"rank 1 on host {host} waited \d\.\d s for rank 2 on host {host} to send a number\n"
+    assert re.match(rf"error\[rank-lost\]: {first}", told[1]), told
+    other = rf"for rank 1 on host {host} to send a number; rank 2 on host {host} was lost first\n"
+    assert re.search(rf"{other}.*\n.*note: {first}.*see what rank 2", told[0]), told
 
 
 def lost_mid_relay(here: int, lost: int, timeout: float) -> str:

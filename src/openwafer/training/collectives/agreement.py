@@ -7,16 +7,14 @@ asks of a rank is done while that waits for what rank 0 tells all, and before it
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import Group, wait_for
 from openwafer.training.collectives.joining import Meeting
 from openwafer.training.collectives.signals import LEADER
@@ -24,9 +22,6 @@ from openwafer.training.collectives.signals import LEADER
 MESSAGE_BYTES: Final = 4096
 MAX_TEXT: Final = 400
 MESSAGES, SIZES, CONTENTS = 0, 1, 2
-LOST: Final = "openwafer/lost"
-TOLD_SECONDS: Final = 5.0
-"""In which rank 0 says who is lost, behind the end of its connections."""
 
 WHEN_ASKED: Final = (
     "a system does what rank 0 asks for while it waits in the next line that all of them run; a "
@@ -81,8 +76,6 @@ class Agreement:
         self.answer: Callable[[Any], object] = _unasked
         # What is to be asked of a rank.
         self._asked: dict[int, list[object]] = {}
-        self._store: Store = meeting.store
-        self._lost = f"{LOST}/{name}"
         if meeting.rank != LEADER:
             # Rank 0 may be busy for as long as it is waited for, and then wait for another one.
             meeting = replace(meeting, timeout_seconds=2 * meeting.timeout_seconds)
@@ -156,26 +149,11 @@ class Agreement:
 
     @contextmanager
     def _naming_the_lost(self) -> Iterator[None]:
-        """Rank 0 knows who is lost, and the others see that it has ended: they learn why."""
         try:
             yield
-        except OpenwaferError as found:
+        except OpenwaferError:
             self.is_broken = True
-            if self._group.rank == LEADER:
-                with suppress(RuntimeError):
-                    self._store.set(self._lost, pickle.dumps(found.diagnostics).hex())
-                raise
-            raise OpenwaferError(*self._told(found.diagnostics)) from found
-
-    def _told(self, own: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-        known: Sequence[Diagnostic] = own
-        try:
-            self._store.wait([self._lost], timedelta(seconds=TOLD_SECONDS))
-            known = pickle.loads(bytes.fromhex(self._store.get(self._lost).decode()))
-        except RuntimeError:
-            # Rank 0 is lost itself.
-            return own
-        return known
+            raise
 
     def _apart(self, said: Sequence[_Said]) -> OpenwaferError:
         ranks = zip(self._group.ranks, said, strict=True)

@@ -6,9 +6,9 @@ for it: which rank, on which host, and what was to come.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, error
+from openwafer.training.collectives.first_loss import FirstLoss, Loss
 
 GOES_ON: Final = (
     "openwafer resume goes on from the last step that is on disk, else from the last checkpoint"
@@ -77,6 +78,7 @@ class Group:
         ranks: in rising order, this one among them; those of the run, or some of them, which are
             numbered from 0 here.
         timeout_seconds: how long to wait for a message.
+        losses: where ranks tell whom they have lost; ``None`` where nobody knows more.
 
     Attributes:
         rank, size: this rank's number in the group, and how many there are.
@@ -86,7 +88,11 @@ class Group:
     """
 
     def __init__(
-        self, processes: dist.ProcessGroup, ranks: Sequence[Rank], timeout_seconds: float
+        self,
+        processes: dist.ProcessGroup,
+        ranks: Sequence[Rank],
+        timeout_seconds: float,
+        losses: FirstLoss | None = None,
     ) -> None:
         self.rank = processes.rank()
         self.size = len(ranks)
@@ -95,6 +101,7 @@ class Group:
         self.traffic = Traffic()
         self._returning = processes
         self._timeout_seconds = timeout_seconds
+        self._losses = losses
 
     def return_by(self, other: "Group") -> None:
         """What goes against the stream goes by the connections of another group of the ranks."""
@@ -177,7 +184,8 @@ class Group:
         return gathered
 
     def _waiting(self, other: str, what: str) -> "Waiting":
-        return Waiting(self.ranks[self.rank], other, what, self._timeout_seconds)
+        here = self.ranks[self.rank]
+        return Waiting(here, other, what, self._timeout_seconds, self._losses)
 
     def _begin(
         self, tensor: Tensor, other: int, tag: int, what: str, *, is_sent: bool
@@ -201,14 +209,17 @@ class Waiting:
         other: one or more, in words.
         what: the other is to do.
         timeout_seconds: how long at most.
+        losses: see :class:`Group`.
     """
 
     here: Rank
     other: str
     what: str
     timeout_seconds: float
+    losses: FirstLoss | None = None
 
-    def naming_the_lost(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def naming_the_lost(self) -> Iterator[None]:
         """Context in which a failure of the connection becomes an error with names.
 
         Raises:
@@ -216,7 +227,24 @@ class Waiting:
         """
         other = f"{self.other} {self.what}"
         remedy = f"see what {self.other} said last; {GOES_ON}"
-        return telling("rank-lost", str(self.here), other, remedy)
+        try:
+            with telling("rank-lost", str(self.here), other, remedy):
+                yield
+        except OpenwaferError as found:
+            raise OpenwaferError(self._with_first(found.diagnostics[0])) from found
+
+    def _with_first(self, found: Diagnostic) -> Diagnostic:
+        first = Loss(self.other, found.message)
+        if self.losses is not None:
+            first = self.losses.after(first)
+        if first.other in (self.other, str(self.here)) or not first.other.startswith("rank "):
+            return found
+        return replace(
+            found,
+            message=f"{found.message}; {first.other} was lost first",
+            notes=(*found.notes, first.message),
+            help=f"see what {first.other} said last; {GOES_ON}",
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from openwafer.diagnostics import error
+from openwafer.training.collectives.first_loss import FirstLoss
 from openwafer.training.collectives.group import Group, Rank, Waiting, connection_says, telling
 from openwafer.training.collectives.leaving import leave_at_exit
 
@@ -67,7 +68,10 @@ class Meeting:
         ranks = self.meet("/".join(names), members)
         limit = timedelta(seconds=self.timeout_seconds)
         index = members.index(self.rank)
-        waiting = Waiting(ranks[index], "the other ranks", "to connect", self.timeout_seconds)
+        losses = FirstLoss(self.store)
+        waiting = Waiting(
+            ranks[index], "the other ranks", "to connect", self.timeout_seconds, losses
+        )
         joined = []
         for name in names:
             store = PrefixStore(name, self.store)
@@ -75,7 +79,7 @@ class Meeting:
                 processes = dist.ProcessGroupGloo(store, index, len(members), limit)
             leave_at_exit(processes)
             as_group = cast("dist.ProcessGroup", processes)
-            joined.append(Group(as_group, ranks, self.timeout_seconds))
+            joined.append(Group(as_group, ranks, self.timeout_seconds, losses))
         return joined
 
     def two_way_groups(self, names: Sequence[str]) -> list[Group]:

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import xxhash
 from rich.console import Console
 
-from openwafer.config import parse, to_yaml
+from openwafer.config import parse, settings_of, to_yaml
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 from openwafer.source import SourceText
@@ -240,7 +240,7 @@ def _require_same(path: Path, found: SweepRecord, asked: SweepRecord) -> None:
         if one.get(key) != other.get(key) and not is_swept:
             raise error(
                 "sweep-changed",
-                f"{key} is {one.get(key)!r} in the sweep in {path}, and {other.get(key)!r} here",
+                f"{key} is {one.get(key)} in the sweep in {path}, and {other.get(key)} here",
                 help="give another --folder, or put the value back",
             )
 
@@ -249,14 +249,6 @@ def _over(record: SweepRecord) -> str:
     return ", ".join(record.keys) or "one change at a time (openwafer ablate)"
 
 
-def _values(record: SweepRecord) -> dict[str, object]:
+def _values(record: SweepRecord) -> dict[str, str]:
     config = parse(SourceText("the sweep's config", record.config), RunConfig)
-    return dict(_flat("", asdict(config)))
-
-
-def _flat(prefix: str, value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict) and value:
-        for key, own in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), own)
-    else:
-        yield prefix, value
+    return settings_of(config)
