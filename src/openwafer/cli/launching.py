@@ -57,7 +57,7 @@ def systems_of(
         run: its folder.
         config: see :func:`config_on_this_host`.
         overrides: of the config, in the command.
-        settings: that the processes of a launcher are to have alike, by their keys.
+        settings: that all systems are to have alike, by their keys.
 
     Raises:
         OpenwaferError: ``systems-launched``, ``rank-missing``, ``systems-config``,
@@ -89,7 +89,9 @@ def systems_of(
         variables["OMP_NUM_THREADS"] = str(threads)
         others = [_start(rank, variables, folder) for rank in range(1, size)]
         with _ending(others), _telling_last_words(others):
-            yield Systems(replace(meeting, check=partial(_require_alive, others)))
+            systems = Systems(replace(meeting, check=partial(_require_alive, others)))
+            require_same_settings(systems, settings)
+            yield systems
 
 
 def config_on_this_host(
