@@ -80,7 +80,8 @@ class Started:
         if self.launcher is Launcher.PODS:
             return [process.pid for process in self.processes]
         [parent] = self.processes
-        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        path = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        children = path.read_text().split() if path.exists() else []
         own = [parent.pid] if self.launcher is Launcher.COMMAND else []
         return [*own, *map(int, children)]
 
@@ -137,10 +138,11 @@ def started(launcher: Launcher, arguments: Sequence[str], words: Path) -> Iterat
 
 
 def wait_for(is_so: Callable[[], bool], run: Started) -> None:
-    """Return when something is so, or a process has ended."""
+    """Return when something is so, before which no process may end."""
     limit = time.monotonic() + START_SECONDS
-    while not is_so() and all(process.poll() is None for process in run.processes):
+    while not is_so():
         assert time.monotonic() < limit, run.said
+        assert all(process.poll() is None for process in run.processes), run.said
         time.sleep(0.02)
 
 
