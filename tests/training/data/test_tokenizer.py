@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
@@ -129,3 +130,36 @@ def test_a_tokenizer_class_in_a_file_that_is_not_copied_is_not_asked_for(tmp_pat
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     load_tokenizer(tmp_path).save(tmp_path)
     assert AutoTokenizer.from_pretrained(tmp_path).eos_token == TRAINED.end_of_text
+
+
+CHAT = "<|im_start|>user\ncat<|im_end|>"
+
+
+def of_chats(folder: Path) -> Path:
+    """A tokenizer with the special tokens of a chat template."""
+    TRAINED.save(folder)
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    backend.save(str(folder / "chat.json"))
+    return folder / "chat.json"
+
+
+def test_special_tokens_of_a_chat_are_characters_unless_they_are_asked_for(tmp_path: Path) -> None:
+    path = of_chats(tmp_path)
+    start = load_tokenizer(path).vocab_size - 2
+    assert start not in load_tokenizer(path).encode(CHAT)
+    asked = load_tokenizer(path, split_special_tokens=False).encode(CHAT)
+    assert [token for token in asked if token >= start] == [start, start + 1]
+
+
+def test_a_chat_is_encoded_as_transformers_does(tmp_path: Path) -> None:
+    kept = load_tokenizer(of_chats(tmp_path), split_special_tokens=False)
+    kept.save(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path)(CHAT)["input_ids"] == kept.encode(CHAT)
+
+
+def test_a_saved_tokenizer_of_chats_loads_as_the_same(tmp_path: Path) -> None:
+    kept = load_tokenizer(of_chats(tmp_path), split_special_tokens=False)
+    kept.save(tmp_path)
+    assert load_tokenizer(tmp_path).fingerprint == kept.fingerprint
+    assert kept.fingerprint != load_tokenizer(of_chats(tmp_path)).fingerprint

@@ -185,7 +185,11 @@ def _build(config: DataConfig, texts: _Texts, folder: Path, key: str) -> None:
 
 
 def _loaded_tokenizer(saved: SavedTokenizer) -> Tokenizer:
-    return load_tokenizer(saved.path.expanduser(), saved.end_of_text)
+    return load_tokenizer(
+        saved.path.expanduser(),
+        saved.end_of_text,
+        split_special_tokens=saved.split_special_tokens,
+    )
 
 
 def _split_of(number: int, config: DataConfig) -> Split:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 import tokenizers
 import xxhash
@@ -53,6 +54,11 @@ class TokenizerTraining:
             )
 
 
+# The setting of transformers' tokenizers by which the spelling of special tokens is plain text.
+SPLIT: Final = "split_special_tokens"
+KEPT: Final = "special tokens kept"
+
+
 @dataclass(frozen=True)
 class SavedTokenizer:
     """Uses a tokenizer that exists.
@@ -61,10 +67,13 @@ class SavedTokenizer:
         path: a ``tokenizer.json``, or a transformers tokenizer folder that holds one.
         end_of_text: token that ends a document; ``None`` takes the folder's ``eos_token``, or
             else ``<|endoftext|>``.
+        split_special_tokens: whether the spelling of a special token in a text is encoded as
+            ordinary characters; otherwise as that token, as texts made by a chat template need.
     """
 
     path: Path
     end_of_text: str | None = None
+    split_special_tokens: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ class Tokenizer:
     """Texts to token ids and back; equal texts give equal ids on every machine.
 
     The end-of-text token appears only where ``end_of_text_id`` is appended: its spelling inside
-    a text is encoded as ordinary characters.
+    a text is encoded as ordinary characters, unless ``split_special_tokens`` is off.
     """
 
     def __init__(
@@ -96,10 +105,13 @@ class Tokenizer:
         end_of_text: str,
         end_of_text_id: int,
         settings: Settings = PLAIN_SETTINGS,
+        *,
+        split_special_tokens: bool = True,
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
-        backend.encode_special_tokens = True
+        # In that library the name says whether their spelling is encoded like any other.
+        backend.encode_special_tokens = split_special_tokens
         self._backend = backend
         self.end_of_text = end_of_text
         self.end_of_text_id = end_of_text_id
@@ -112,7 +124,9 @@ class Tokenizer:
 
     @cached_property
     def num_text_ids(self) -> int:
-        """One more than the largest id in tokenised texts, where other special tokens never are."""
+        """One more than the largest id in tokenised texts; split special tokens are in none."""
+        if not self._backend.encode_special_tokens:
+            return self.vocab_size
         added = self._backend.get_added_tokens_decoder()
         special = {token_id for token_id, token in added.items() if token.special}
         ids = set(self._backend.get_vocab(with_added_tokens=True).values()) - special
@@ -122,6 +136,8 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """Equal for equal tokenizers."""
         content = f"{self.end_of_text_id} {self._backend.to_str()}"
+        if not self._backend.encode_special_tokens:
+            content += f" {KEPT}"
         return xxhash.xxh3_128_hexdigest(content.encode())
 
     def encode(self, text: str) -> list[int]:
@@ -140,6 +156,9 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         """Write ``tokenizer.json`` and the settings ``transformers.AutoTokenizer`` reads."""
         values = {**self._settings.values, "eos_token": self.end_of_text}
+        values.pop(SPLIT, None)
+        if not self._backend.encode_special_tokens:
+            values[SPLIT] = False
         atomic_file.write_text(folder / SETTINGS_FILE, json.dumps(values, indent=2) + "\n")
         if self._settings.chat_template is not None:
             atomic_file.write_text(folder / CHAT_TEMPLATE_FILE, self._settings.chat_template)
@@ -173,12 +192,14 @@ def cut_at_line_ends(text: str, max_chars: int) -> Iterator[str]:
     yield text[start:]
 
 
-def load_tokenizer(path: Path, end_of_text: str | None = None) -> Tokenizer:
+def load_tokenizer(
+    path: Path, end_of_text: str | None = None, *, split_special_tokens: bool | None = None
+) -> Tokenizer:
     """Load a ``tokenizer.json``, or a folder that holds one.
 
     Args:
         path: the file, or a folder as written by ``save_pretrained`` or ``Tokenizer.save``.
-        end_of_text: see ``SavedTokenizer``.
+        end_of_text, split_special_tokens: see ``SavedTokenizer``; ``None`` is what the folder says.
     """
     file = path / TOKENIZER_FILE if path.is_dir() else path
     if not file.is_file():
@@ -208,7 +229,9 @@ def load_tokenizer(path: Path, end_of_text: str | None = None) -> Tokenizer:
             notes=(f"its special tokens: {', '.join(special) or 'none'}",),
             help="set tokenizer.end_of_text to the one that ends a text",
         )
-    return Tokenizer(backend, token, token_id, settings)
+    if split_special_tokens is None:
+        split_special_tokens = settings.values.get(SPLIT) is not False
+    return Tokenizer(backend, token, token_id, settings, split_special_tokens=split_special_tokens)
 
 
 def _saved_settings(folder: Path) -> Settings:
