@@ -8,9 +8,9 @@ from tests.golden_text import GoldenTexts
 from tests.sdk.mistakes.mistake_file import FOLDER, MistakeFile, Teller, read
 
 FILES = [read(path) for path in sorted(FOLDER.glob("*.csl"))]
-MIN_MISTAKES = 60
-MOST_IN_CHECKED_RUNS = 3
-"""Mistakes that are silent unless somebody asks."""
+MIN_MISTAKES = 170
+MOST_IN_CHECKED_RUNS = 22
+"""Mistakes that are silent unless somebody asks: most are values that nothing wrote."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

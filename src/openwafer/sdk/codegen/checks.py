@@ -246,6 +246,12 @@ def _divisor(writer: FunctionWriter, instruction: Instruction) -> None:
     _tell(writer, instruction, is_zero, finding_of(Finding.DIVISION_BY_ZERO), "0", "0")
 
 
+def _shift(writer: FunctionWriter, instruction: Instruction) -> None:
+    distance, width = _wide(writer, instruction)[0], instruction.names[1]
+    is_too_far = writer.body.value(f"icmp uge i64 {distance}, {width}")
+    _tell(writer, instruction, is_too_far, finding_of(Finding.SHIFT_TOO_FAR), distance, width)
+
+
 def _stream(writer: FunctionWriter, instruction: Instruction) -> None:
     is_open = writer.body.value(f"icmp ne i64 {read(writer.body, mailbox.STREAM_OPEN)}, 0")
     _tell(writer, instruction, is_open, finding_of(Finding.STREAM_OPENED_TWICE), "0", "0")
@@ -262,7 +268,17 @@ def _width(writer: FunctionWriter, instruction: Instruction) -> None:
         variable = _variable_at(writer, head, body.value(f"shl i64 {base}, 1"))
         own = body.value(f"and i16 {variable}, {mailbox.WIDTH_MASK}")
         # One of the two widths, and not the wanted one; that of no variable is neither.
+        differs: list[str] = []
         is_other = body.value(f"icmp eq i16 {own}, {_NUM_WIDTHS - wanted}")
+        # A cast pointer's descriptor may go from element to element, and take a part of each.
+        for index, number in (
+            (descriptor.WORD_STRIDE, _NUM_WIDTHS - wanted),
+            (descriptor.WORD_ELEMENT, wanted),
+        ):
+            word = body.value(f"extractelement <8 x i16> {dsd}, i64 {index}")
+            differs.append(body.value(f"icmp ne i16 {word}, {number}"))
+        is_told = body.value(f"or i1 {differs[0]}, {differs[1]}")
+        is_other = body.value(f"and i1 {is_other}, {is_told}")
         shifted = body.value(f"shl i64 {base}, {mailbox.OTHER_SHIFT}")
         first = body.value(f"or i64 {shifted}, {op.code}")
         finding = finding_of(Finding.ELEMENT_WIDTH, int(place))
@@ -285,6 +301,7 @@ _CHECKS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
     "written": _written,
     "unset": _unset,
     "divisor": _divisor,
+    "shift": _shift,
     "stream": _stream,
     "width": _width,
     "extent": _extent,

@@ -1,5 +1,6 @@
 """The vendor's runtime class."""
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from openwafer.sdk.host import (
     from_region,
     host_words,
 )
-from openwafer.sdk.host.copies import halves_of_floats
+from openwafer.sdk.host.copies import halves_of_floats, kind_of_copy, longer_source
 
 _MESSAGE_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 _TRACES: Final = """\
@@ -308,8 +309,12 @@ class SdkRuntime:
         if options["streaming"]:
             return self._runtime.send(_device_id(dest), words, region, nonblock)
         data_type = options["data_type"].data_type
+        variable = self._runtime.symbols.variable(_device_id(dest))
         if data_type is DataType.BITS_16:
             self._runtime.warn_of_copy(halves_of_floats(src))
+        else:
+            self._runtime.warn_of_copy(kind_of_copy(variable, src))
+        self._runtime.warn_of_copy(longer_source(variable, src, math.prod(given.shape)))
         return self._runtime.copy_to_device(_device_id(dest), words, region, data_type, nonblock)
 
 

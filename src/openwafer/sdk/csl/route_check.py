@@ -102,6 +102,7 @@ def doubtful_routes(state: LayoutState, code: Code, *, is_strict: bool) -> Itera
     """
     local = {color for image in code.images for color, _ in image.colors}
     yield from _reserved_colors(state, local)
+    yield from _routed_streams(state)
     swapped = set(_swapped(state, code.images))
     known = np.asarray([not one.is_configured for one in code.traffic], bool)[code.image_of]
     sent = set().union(*(one.sent or () for one in code.traffic))
@@ -126,6 +127,20 @@ def _reserved_colors(state: LayoutState, local: AbstractSet[int]) -> Iterator[Di
             numbers = state.configs_of.get(color, np.zeros(0, np.int32))
             places = [state.configs[number - 1][1] for number in numbers[numbers > 0][:1]]
             yield reserved(f"color {color}", next(iter(places), None))
+
+
+def _routed_streams(state: LayoutState) -> Iterator[Diagnostic]:
+    """Streams of memcpy whose color the layout routes."""
+    for name, color in state.streams.items():
+        numbers = state.configs_of.get(color, np.zeros(0, np.int32))
+        for number in numbers[numbers > 0][:1]:
+            yield Diagnostic(
+                Severity.WARNING,
+                "csl-stream-routed",
+                f"color {color} is the stream {name}, whose routes are memcpy's own",
+                state.configs[number - 1][1],
+                help="remove this configuration, or give the stream another color",
+            )
 
 
 def _swapped(state: LayoutState, images: Iterable[Image]) -> Iterator[int]:

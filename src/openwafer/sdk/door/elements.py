@@ -83,6 +83,8 @@ class Element:
     def _check_range(self, array: NDArray[Any], elements: NDArray[Any]) -> None:
         if self.dtype.kind == "f":
             wrong = np.isinf(elements) & ~np.isinf(array)
+            if array.dtype.kind in "iu":
+                self._check_exact(array, elements)
         else:
             wrong = elements != array
         if wrong.any():
@@ -91,6 +93,18 @@ class Element:
                 "host-element-range",
                 f"{self.name} has elements of {self.dtype}, which do not reach as far as {worst}",
                 help="scale the values, or give the variable a wider type",
+            )
+
+    def _check_exact(self, array: NDArray[Any], elements: NDArray[Any]) -> None:
+        """Integers that a float has no bits for are refused; floats are rounded, as ever."""
+        back = elements.astype(np.float64)
+        wrong = np.isfinite(back) & (back != array)
+        if wrong.any():
+            lost = np.broadcast_to(array, wrong.shape)[wrong].flat[0]
+            raise error(
+                "host-element-range",
+                f"{self.name} has elements of {self.dtype}, which cannot hold {lost} exactly",
+                help="give floats where rounding is meant: values.astype(np.float64)",
             )
 
 

@@ -38,6 +38,10 @@ WRITE_IN_FLIGHT: Final = mb.finding_of(mb.Finding.WRITE_IN_FLIGHT)
 OPERAND_IN_FLIGHT: Final = mb.finding_of(mb.Finding.OPERAND_IN_FLIGHT)
 CONTROL_AS_DATA: Final = mb.finding_of(mb.Finding.CONTROL_AS_DATA)
 NO_SWITCH: Final = mb.finding_of(mb.Finding.NO_SWITCH)
+STREAM_IN_FLIGHT: Final = mb.finding_of(mb.Finding.STREAM_IN_FLIGHT)
+OPERAND_OF_STACK: Final = mb.finding_of(mb.Finding.OPERAND_OF_STACK)
+STACK: Final = 0
+"""Number of the stack in the memory's map."""
 READ_UNWRITTEN: Final = mb.finding_of(mb.Finding.READ_UNWRITTEN)
 OPERAND_UNWRITTEN: Final = mb.finding_of(mb.Finding.OPERAND_UNWRITTEN)
 MOST_ELEMENTS: Final = 1 << 16
@@ -167,6 +171,13 @@ def look_from_code(
             return
         detail = first | slot << SLOT_SHIFT
         detail |= s[job_row(thread_row(pe, slot)) + w.J_PLACE] << OTHER_PLACE_SHIFT
+    elif finding == STREAM_IN_FLIGHT:
+        slot = writer_of_memory(s, pe)
+        if slot < 0:
+            return
+        detail = (
+            slot << SLOT_SHIFT | s[job_row(thread_row(pe, slot)) + w.J_PLACE] << OTHER_PLACE_SHIFT
+        )
     elif finding == READ_UNWRITTEN and in_flight_at(s, pe, first, second, False) >= 0:
         return
     tell(s, pe, place << WHO_SHIFT | w.MAIN_SLOT, finding, detail, s[mailbox_row(pe) + mb.CYCLE])
@@ -177,6 +188,18 @@ def in_flight_at(s: State, pe: int, address: int, num_bytes: int, is_write: bool
     """The microthread that an access of bytes by code meets, or -1."""
     begin, last = address >> 1, (address + num_bytes - 1) >> 1
     return in_flight(s, pe, begin, last - begin + 1, is_write, w.MAIN_SLOT)
+
+
+@compiled
+def writer_of_memory(s: State, pe: int) -> int:
+    """A microthread whose operation writes to memory, or -1."""
+    active = s[core_row(pe) + w.C_THREADS] & w.MICROTHREADS
+    while active:
+        slot: int = lowest_bit(active)
+        active &= active - 1
+        if is_in_memory(s, thread_row(pe, slot), 0):
+            return slot
+    return -1
 
 
 @compiled
@@ -291,7 +314,8 @@ def check_widths(s: State, pe: int, slot: int) -> None:
         variable = overrun.variable_at(s, pe, base)
         own = variable & mb.WIDTH_MASK
         wanted = vector.words_of(s, s[thread + w.T_OP], place)
-        if variable != mb.NO_VARIABLE and own not in (0, wanted):
+        takes_parts = s[row + w.O_STRIDES] == own and s[row + w.O_WORDS] == wanted
+        if variable != mb.NO_VARIABLE and own not in (0, wanted) and not takes_parts:
             detail = s[thread + w.T_OP] | base << mb.OTHER_SHIFT | own << SLOT_SHIFT
             who = who_runs(s, thread, slot)
             tell(s, pe, who, ELEMENT_WIDTH | place, detail, s[w.G_NOW])
@@ -345,6 +369,22 @@ def look_at_word(s: State, pe: int, slot: int, place: int, word: int) -> None:
         thread = thread_row(pe, slot)
         detail = s[thread + w.T_OP] | word << mb.OTHER_SHIFT
         tell(s, pe, who_runs(s, thread, slot), OPERAND_UNWRITTEN | place, detail, s[w.G_NOW])
+
+
+@compiled
+def check_stack(s: State, pe: int, slot: int) -> None:
+    """Look whether an asynchronous operation begins on memory that its function gives back."""
+    thread = thread_row(pe, slot)
+    if slot == w.MAIN_SLOT or s[image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_MAP] == 0:
+        return
+    for place in range(s[vector_row(s[thread + w.T_OP]) + w.V_SOURCES] + 1):
+        row = operand_row(thread, place)
+        base = s[row + w.O_BASE] & ADDRESS_MASK
+        if s[row + w.O_KIND] != w.MEMORY or base >= MEMORY_WORDS:
+            continue
+        if overrun.variable_at(s, pe, base) == STACK:
+            detail = s[thread + w.T_OP] | base << mb.OTHER_SHIFT
+            tell(s, pe, who_runs(s, thread, slot), OPERAND_OF_STACK | place, detail, s[w.G_NOW])
 
 
 @compiled

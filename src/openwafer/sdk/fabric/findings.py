@@ -31,7 +31,16 @@ _CODES: Final = {
     Finding.READ_UNWRITTEN: "fabric-unwritten",
     Finding.LOCAL_UNSET: "fabric-unwritten",
     Finding.OPERAND_UNWRITTEN: "fabric-unwritten",
+    Finding.SHIFT_TOO_FAR: "fabric-shift",
+    Finding.STREAM_IN_FLIGHT: "fabric-stream",
+    Finding.OPERAND_OF_STACK: "fabric-stack",
 }
+_MET: Final = frozenset(
+    (
+        *(Finding.READ_IN_FLIGHT, Finding.WRITE_IN_FLIGHT),
+        *(Finding.OPERAND_IN_FLIGHT, Finding.STREAM_IN_FLIGHT),
+    )
+)
 _WAIT: Final = (
     "wait for the operation's end before: let it activate or unblock a task, and go on there"
 )
@@ -56,6 +65,11 @@ _HELP: Final = {
     Finding.READ_UNWRITTEN: _VALUE,
     Finding.LOCAL_UNSET: "give it a value on every way that leads here",
     Finding.OPERAND_UNWRITTEN: _VALUE,
+    Finding.SHIFT_TOO_FAR: "widen the operand with @as before the shift, or test the number before",
+    Finding.STREAM_IN_FLIGHT: "let the operation activate a task, and open the stream there: the "
+    "host's next command may read or write what the operation uses",
+    Finding.OPERAND_OF_STACK: "declare the array at the top of the file: an asynchronous operation "
+    "goes on when the function has ended, and others use its memory then",
     Finding.NO_SWITCH: "give the color .switches where its way is to change, or send NOP",
 }
 
@@ -142,7 +156,7 @@ def diagnostic(one: Found, program: Program, num_images: int = 1) -> Diagnostic:
     said = _SENTENCES[one.kind](one, stretches(image))
     who = who_text(image, one.slot, one.entry)
     notes = [f"{place_text(program, one.place)}{who}, cycle {one.cycle}"]
-    if one.kind in (Finding.READ_IN_FLIGHT, Finding.WRITE_IN_FLIGHT, Finding.OPERAND_IN_FLIGHT):
+    if one.kind in _MET:
         where = place_text(program, one.other_place).rstrip(", ")
         notes.append(f"microthread {one.other_slot} runs the operation {where}")
     if num_images > 1:
@@ -226,7 +240,8 @@ def _no_switch(one: Found, _known: _Known) -> str:
 
 def _unwritten(one: Found, known: _Known) -> str:
     name = _name(known, one.address // WORD_BYTES)
-    return f"read {'a local array' if name == 'the stack' else name}, which nothing has written"
+    what = "a local array or struct" if name == "the stack" else name
+    return f"read {what}, which nothing has written"
 
 
 def _local_unset(_one: Found, _known: _Known) -> str:
@@ -235,6 +250,18 @@ def _local_unset(_one: Found, _known: _Known) -> str:
 
 def _operand_unwritten(one: Found, known: _Known) -> str:
     return f"ran {_operation(one)} on {_name(known, one.word)}, which nothing has written"
+
+
+def _shift(one: Found, _known: _Known) -> str:
+    return f"shifted a number of {one.second} bits by {one.first}, which leaves nothing of it"
+
+
+def _stream_in_flight(one: Found, _known: _Known) -> str:
+    return f"opened its command stream while microthread {one.other_slot} still writes to memory"
+
+
+def _of_stack(one: Found, _known: _Known) -> str:
+    return f"began {_operation(one)}, asynchronous, on a local array of a function"
 
 
 _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
@@ -252,4 +279,7 @@ _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
     Finding.READ_UNWRITTEN: _unwritten,
     Finding.LOCAL_UNSET: _local_unset,
     Finding.OPERAND_UNWRITTEN: _operand_unwritten,
+    Finding.SHIFT_TOO_FAR: _shift,
+    Finding.STREAM_IN_FLIGHT: _stream_in_flight,
+    Finding.OPERAND_OF_STACK: _of_stack,
 }

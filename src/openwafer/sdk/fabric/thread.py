@@ -99,6 +99,7 @@ def start(s: State, pe: int) -> int:
     s[mailbox_row(pe) + mb.CYCLE] = issue + int(slot < w.MAIN_SLOT)
     check.check_widths(s, pe, slot)
     check.check_flight(s, pe, slot)
+    check.check_stack(s, pe, slot)
     if s[thread + w.T_LEFT] == 0:
         has_elements = s[job_row(thread) + w.J_OPTIONS] & vector.SINGLE_STEP == 0
         finish(s, pe, slot, int(has_elements))

@@ -67,11 +67,13 @@ class Warnings:
 
     def all_with(self, simulator: Simulator, check: Check) -> tuple[Diagnostic, ...]:
         """Those of the machine as well; notes only where the run is checked."""
-        notes = self.short_copies if check is not Check.OFF else {}
-        short = (one for name, one in notes.items() if name not in self.whole_copies)
+        is_checked = check is not Check.OFF
+        short = [one for name, one in self.short_copies.items() if name not in self.whole_copies]
+        copies = [*self.copies.values(), *short]
+        told = [one for one in copies if is_checked or one.severity is not Severity.NOTE]
         return (
             *(*self.overruns.values(), *simulator.overruns()),
-            *(*simulator.findings(), *self.copies.values(), *short),
+            *(*simulator.findings(), *told),
             *(*self.unfinished, *self.left_over),
         )
 

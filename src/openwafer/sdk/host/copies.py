@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +139,38 @@ def halves_of_floats(src: NDArray[Any]) -> Diagnostic | None:
         "host-halves",
         f"a copy of 16-bit elements takes the low halves of src, which has elements of {src.dtype}",
         help="give 16-bit floats: input_array_to_u32(src.astype(np.float16), None, 1)",
+    )
+
+
+_FLOATS: Final = frozenset(("f16", "bf16", "cb16", "f32"))
+
+
+def kind_of_copy(variable: HostName, src: NDArray[Any]) -> Diagnostic | None:
+    """A warning where integers go to floats, or the other way; unsigned ones stand for any bits."""
+    element = variable.type.removeprefix("[*]").removeprefix("*").removeprefix("const ").strip()
+    is_float = element in _FLOATS
+    if element not in DTYPES or src.dtype.kind not in "if" or is_float is (src.dtype.kind == "f"):
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "host-kind",
+        f"a copy of '{variable.name}', of type {variable.type}, takes the bits of src, which has"
+        f" elements of {src.dtype}",
+        help="convert the values: src.astype(np.float32), or show that bits are meant: "
+        "src.view(np.uint32)",
+    )
+
+
+def longer_source(variable: HostName, src: NDArray[Any], num_elements: int) -> Diagnostic | None:
+    """A note where a copy takes the first elements of a longer array alone."""
+    if src.size <= num_elements:
+        return None
+    return Diagnostic(
+        Severity.NOTE,
+        "host-longer",
+        f"a copy to '{variable.name}' takes the first {num_elements} of the {src.size} elements "
+        "of src",
+        help="make width * height * elements of one PE the size of src, or give a part of it",
     )
 
 

@@ -53,6 +53,12 @@ def words_of(array: object, num_elements: int, name: str) -> NDArray[np.uint32]:
             f"{name} has elements of {array.dtype.itemsize} bytes ({array.dtype}), not of 4",
             help=_remedy_for_size(array.dtype, name),
         )
+    if not array.dtype.isnative:
+        raise error(
+            "host-element-order",
+            f"{name} has elements of {array.dtype}, whose bytes are in the other order",
+            help=f"turn them round: {name}.astype({name}.dtype.newbyteorder('='))",
+        )
     if array.size < num_elements:
         raise error(
             "host-tensor-size",

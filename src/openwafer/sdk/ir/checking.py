@@ -39,7 +39,8 @@ def _width(machine: Machine, words: Sequence[str], dsd: Bits) -> Iterator[tuple[
     variable = machine.variable_at(base)
     own = variable & mailbox.WIDTH_MASK
     wanted = element_words((op.destination, *op.sources)[place])
-    if variable != mailbox.NO_VARIABLE and own not in (0, wanted):
+    takes_parts = dsd[descriptor.WORD_STRIDE] == own and dsd[descriptor.WORD_ELEMENT] == wanted
+    if variable != mailbox.NO_VARIABLE and own not in (0, wanted) and not takes_parts:
         first = op.code | base << mailbox.OTHER_SHIFT
         yield finding_of(Finding.ELEMENT_WIDTH, place), first, own
 
@@ -114,6 +115,13 @@ def _divisor(
         yield finding_of(Finding.DIVISION_BY_ZERO), 0, 0
 
 
+def _shift(
+    _machine: Machine, words: Sequence[str], args: Sequence[int]
+) -> Iterator[tuple[int, int, int]]:
+    if args[0] >= int(words[0]):
+        yield finding_of(Finding.SHIFT_TOO_FAR), args[0], int(words[0])
+
+
 def _stream(
     machine: Machine, _words: Sequence[str], _args: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
@@ -128,6 +136,7 @@ _FINDERS = {
     "written": _written,
     "unset": _unset,
     "divisor": _divisor,
+    "shift": _shift,
     "stream": _stream,
     "extent": _extent,
 }

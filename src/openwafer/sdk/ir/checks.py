@@ -1,8 +1,8 @@
 """Code that tells of mistakes of its program: instructions of the kind ``check`` before others.
 
 They take no time and change nothing but what the host is told. Those of the kinds ``same``,
-``flight``, ``written`` and ``unset`` (:mod:`openwafer.sdk.ir.unwritten`) are only in code of
-checked runs; the others cost next to nothing and are in all.
+``flight``, ``shift``, ``written`` and ``unset`` (:mod:`openwafer.sdk.ir.unwritten`) are only in
+code of checked runs; the others cost next to nothing and are in all.
 
 =========  ===================================================  ===================================
 kind       operands                                             tells when
@@ -14,6 +14,7 @@ written    address, bytes taken; of a copy: target, source,     nothing has writ
            bytes
 unset      whether a register slot has a value                  it has none
 divisor    a number                                             it is zero
+shift      a number of bits; word: how many the operand has     it leaves nothing of the operand
 stream     none                                                 the command stream is open
 width      descriptor; words: operation, operand's place        the variable's elements are wider,
                                                                 or narrower, than the operation's
@@ -25,8 +26,9 @@ A variable is a global, or an array of a function; where a pointer comes from el
 into the variable that it points at.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from openwafer.sdk.arch.generation import WORD_BYTES
@@ -46,7 +48,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.numbers import INTEGERS, WIDTHS
 from openwafer.sdk.ir.operations import FABRIC
-from openwafer.sdk.ir.unwritten import noted
+from openwafer.sdk.ir.unwritten import STREAM, noted
 from openwafer.sdk.program.descriptor import (
     KIND_MASK,
     WORD_BASE,
@@ -60,13 +62,21 @@ READ: Final = "read"
 WRITE: Final = "write"
 OUTSIDE: Final = {READ: Finding.READ_OUTSIDE, WRITE: Finding.WRITE_OUTSIDE}
 """What accesses that leave their variable are, by their word."""
-MET_IN_FLIGHT: Final = {READ: Finding.READ_IN_FLIGHT, WRITE: Finding.WRITE_IN_FLIGHT}
+MET_IN_FLIGHT: Final = {
+    READ: Finding.READ_IN_FLIGHT,
+    WRITE: Finding.WRITE_IN_FLIGHT,
+    STREAM: Finding.STREAM_IN_FLIGHT,
+}
 """The same of accesses of what an operation in flight uses."""
 _MOST_EXTENT: Final = 0x7FFF
 _ENDING: Final = frozenset(
     ("terminate_on_control", "control_activate", "control_unblock", "filter", "single_step")
 )
 """Options of operations that may have fewer elements than their descriptors."""
+_IGNORED: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType(
+    {DsdKind.MEM1D: (), DsdKind.FABIN: (1,), DsdKind.FABOUT: (1,)}
+)
+"""By kind: extents that say nothing. Published programs give fabric descriptors 1 for any."""
 _POINTER_STEPS: Final = frozenset(("ptr_add", "byte_add"))
 
 
@@ -97,7 +107,7 @@ def checked(module: Module, accesses: Accesses = Accesses()) -> Module:
         for name, function in module.functions.items()
     }
     whole = replace(module, functions=functions)
-    return noted(whole) if accesses.are_checked else whole
+    return noted(whole, has_flight=accesses.has_flight) if accesses.are_checked else whole
 
 
 def _checked_function(function: Function, sizes: dict[str, int], accesses: Accesses) -> Function:
@@ -179,6 +189,9 @@ class _Writer:
                 yield from self._access(target, length, WRITE)
             case "div" | "rem" if one.type in INTEGERS and not _is_nonzero(one.args[1]):
                 yield Instruction("check", (one.args[1],), names=("divisor",))
+            case "shl" | "shr" if self._accesses.are_checked and _is_unknown(one.args[1]):
+                width = str(WIDTHS[one.type])
+                yield Instruction("check", (one.args[1],), names=("shift", width))
             case "open_stream":
                 yield Instruction("check", names=("stream",))
             case "vector":
@@ -227,6 +240,10 @@ def _bytes_of(kind: Type) -> Constant:
     return Constant(-(-WIDTHS[kind] // 8), Type.U16)
 
 
+def _is_unknown(value: Value) -> bool:
+    return not isinstance(value, Constant)
+
+
 def _is_nonzero(value: Value) -> bool:
     return isinstance(value, Constant) and value.value != 0
 
@@ -241,30 +258,31 @@ def _checks_of_operands(one: Instruction) -> Iterator[Instruction]:
     known = {place: dsd for place, dsd in enumerate(map(_known_dsd, one.args)) if dsd is not None}
     length = _known_length(one, known)
     for place, dsd in known.items():
-        if length and _is_memory(dsd) and extent_of(dsd) != length:
-            numbers = (dsd[WORD_BASE], extent_of(dsd), length)
+        kind, extent = dsd[WORD_KIND] & KIND_MASK, extent_of(dsd)
+        if length is not None and kind in _IGNORED and extent not in (*_IGNORED[kind], length):
+            base = dsd[WORD_BASE] if kind == DsdKind.MEM1D else 0
+            numbers = (base, extent, length)
             args = tuple(Constant(number & _MOST_EXTENT, Type.U16) for number in numbers)
             yield Instruction("check", args, names=("extent", name, str(place)))
 
 
-def _known_length(one: Instruction, known: dict[int, tuple[int, ...]]) -> int:
-    """Elements that an operation has, as its first source says; 0 where that is not known."""
+def _known_length(one: Instruction, known: dict[int, tuple[int, ...]]) -> int | None:
+    """Elements that an operation has, as its first source says; None where that is not known."""
     if not _ENDING.isdisjoint(one.names) or any(isinstance(arg, Resource) for arg in one.args):
-        return 0
+        return None
     for place in (*range(1, 1 + len(VECTOR_OPS[one.names[0]].sources)), 0):
-        if one.args[place].type in DSDS:
-            return extent_of(known[place]) if place in known else 0
-    return 0
+        if one.args[place].type not in DSDS:
+            continue
+        # A source without elements leaves the length to the next descriptor.
+        if place not in known or extent_of(known[place]):
+            return extent_of(known[place]) if place in known else None
+    return None
 
 
 def _known_dsd(value: Value) -> tuple[int, ...] | None:
     if isinstance(value, Constant) and isinstance(value.value, tuple):
         return value.value if value.type is Type.DSD else None
     return None
-
-
-def _is_memory(dsd: tuple[int, ...]) -> bool:
-    return dsd[WORD_KIND] & KIND_MASK == DsdKind.MEM1D
 
 
 def _is_known_inside(address: Value, size: int, length: Value) -> bool:

@@ -258,7 +258,7 @@ class Frame:
             self._values[instruction.result] = result
 
     def _is_synced(self, instruction: Instruction) -> bool:
-        return instruction.op in SYNCED or instruction.names[:1] == ("flight",)
+        return instruction.op in (*SYNCED, "sync") or instruction.names[:1] == ("flight",)
 
     def _is_request(self, instruction: Instruction) -> bool:
         if instruction.op != "vector":
@@ -351,6 +351,9 @@ class Frame:
         run_check(self.machine, instruction.names, list(map(self._bits, instruction.args)))
         return 0
 
+    def _nothing(self, _instruction: Instruction) -> int:
+        return 0
+
     def _copy(self, instruction: Instruction) -> int:
         target, source, length = (self._scalar(arg) for arg in instruction.args)
         self.machine.copy(target, source, length)
@@ -405,6 +408,7 @@ class Frame:
             _of_the_machine,
         ),
         "drain": _of_the_machine,
+        "sync": _nothing,
         "assert": _of_the_machine,
         "seed_random": _of_the_machine,
         "math": _function_of_numbers,

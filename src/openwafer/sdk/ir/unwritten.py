@@ -36,31 +36,48 @@ READ: Final = "read"
 WRITE: Final = "write"
 BEGIN: Final = "begin"
 COPY: Final = "copy"
+STREAM: Final = "stream"
+"""Of a check of the kind ``flight``: the command stream is opened."""
 UNSET: Final = "unset"
 """Word of a ``set`` that only declares its slot."""
 
 
-def noted(module: Module) -> Module:
-    """The module with these checks; each takes over the cycles of what it stands before."""
-    set_globals = frozenset(one.name for one in module.globals if one.initial)
+def noted(module: Module, *, has_flight: bool) -> Module:
+    """The module with these checks; each takes over the cycles of what it stands before.
+
+    Args:
+        module: with its other checks.
+        has_flight: operations may be in flight while code runs.
+    """
+    copied = {
+        arg.symbol
+        for function in module.functions.values()
+        for one in function.instructions
+        for arg in one.args[:1]
+        if one.op == "copy" and isinstance(arg, Address)
+    }
+    # A copy of what nothing wrote leaves its target without a value.
+    set_globals = frozenset(one.name for one in module.globals if one.initial) - copied
     functions = {
-        name: _noted_function(function, set_globals) for name, function in module.functions.items()
+        name: _noted_function(function, set_globals, has_flight)
+        for name, function in module.functions.items()
     }
     return replace(module, functions=functions)
 
 
-def _noted_function(function: Function, set_globals: frozenset[str]) -> Function:
+def _noted_function(function: Function, set_globals: frozenset[str], has_flight: bool) -> Function:
     own = tuple(sorted(set_globals & function.symbols))
     return function.once(
-        (_noted_function, own), lambda one: _Writer(one, frozenset(own)).function()
+        (_noted_function, own, has_flight),
+        lambda one: _Writer(one, frozenset(own), has_flight).function(),
     )
 
 
 class _Writer:
     """Writes the checks of one function; `set_globals` begin with values."""
 
-    def __init__(self, function: Function, set_globals: frozenset[str]) -> None:
-        self._function = function
+    def __init__(self, function: Function, set_globals: frozenset[str], has_flight: bool) -> None:
+        self._function, self._has_flight = function, has_flight
         self._set_globals = set_globals
         self._next = 1 + max((one.result for one in function.instructions), default=-1)
         declared = (one.names[0] for one in function.instructions if one.names[1:] == (UNSET,))
@@ -108,6 +125,10 @@ class _Writer:
                 name = self._flags[one.names[0]].name
                 yield Instruction("get", (), flag.number, Type.BOOL, (name,))
                 yield Instruction("check", (flag,), names=("unset",))
+            case "open_stream" if self._has_flight:
+                yield Instruction("sync")
+                nothing = Constant(0, Type.PTR), Constant(0, Type.U16)
+                yield Instruction("check", nothing, names=("flight", STREAM))
             case _:
                 pass
 

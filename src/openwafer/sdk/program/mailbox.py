@@ -163,6 +163,12 @@ class Finding(IntEnum):
     LOCAL_UNSET = 13
     OPERAND_UNWRITTEN = 14
     """The operation's code with an address's word behind it."""
+    SHIFT_TOO_FAR = 15
+    """How many bits, and how many the operand has."""
+    STREAM_IN_FLIGHT = 16
+    """Told: nothing; the microthread."""
+    OPERAND_OF_STACK = 17
+    """The operation's code with an address's word behind it."""
 
 
 def finding_of(kind: Finding, place: int = 0) -> int:

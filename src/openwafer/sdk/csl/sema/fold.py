@@ -33,6 +33,9 @@ _INTEGER: Final[dict[str, Callable[[int, int], int]]] = {
     "xor": operator.xor,
 }
 
+_GROWING: Final = frozenset(("add", "sub", "mul"))
+_WRAP: Final = "csl-wrap"
+
 
 def wrapped(kind: Type, value: int) -> int:
     """`value` as a fixed-width integer type holds it; a comptime_int holds any."""
@@ -67,7 +70,10 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
     a = left.value
     assert isinstance(a, int)
     if op in _INTEGER:
-        return _held(analysis, left.type, wrapped(left.type, _INTEGER[op](a, b)), span)
+        result = _INTEGER[op](a, b)
+        if op in _GROWING and isinstance(left.type, Int):
+            _warn_of_wrap(analysis, left.type, result, span)
+        return _held(analysis, left.type, wrapped(left.type, result), span)
     if op in ("div", "rem"):
         if b == 0:
             analysis.fail("division-by-zero", "division by zero", span)
@@ -81,6 +87,16 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
         return _held(analysis, left.type, a << min(b, MOST_BITS), span) if a else 0
     assert isinstance(left.type, Int)
     return wrapped(left.type, a << min(b, left.type.num_bits))
+
+
+def _warn_of_wrap(analysis: Analysis, kind: Int, result: int, span: Span) -> None:
+    """Warn where a width cuts a result, once for each place; values of many PEs may mean it."""
+    if lanes_of(result) is not None or kind.lowest <= result <= kind.highest:
+        return
+    if not any(one.code == _WRAP and one.span == span for one in analysis.diagnostics):
+        message = f"'{span.text}' is {result}, which a '{kind}' holds as {wrapped(kind, result)}"
+        remedy = "compute it in a wider type, such as @as(i32, ...), or in a comptime_int"
+        analysis.warn("wrap", message, span, remedy)
 
 
 def _held(analysis: Analysis, kind: Type, value: int, span: Span) -> int:

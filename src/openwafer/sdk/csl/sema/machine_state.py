@@ -74,6 +74,8 @@ class MachineState:
         sent_colors: colors of fabric outputs of WSE-2, each with its first place.
         has_open_color: run time chooses the color of some fabric input or output of WSE-2.
         named_queues: those that descriptors name, by direction and number, with the first place.
+        queue_colors: colors that descriptors of WSE-3 name beside a queue, by direction, queue and
+            color, with the first place.
         loaded_options: what loads give a register.
         mapped_registers: those that `@map` takes elements of, each with the first place.
         vain_options: what operations on registers say themselves, by the operation's place.
@@ -98,6 +100,7 @@ class MachineState:
     sent_colors: dict[int, Span] = field(default_factory=dict)
     has_open_color: bool = False
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
+    queue_colors: dict[tuple[bool, int, int], Span] = field(default_factory=dict)
     loaded_options: dict[Register, set[tuple[str, str]]] = field(default_factory=dict)
     mapped_registers: dict[Register, Span] = field(default_factory=dict)
     vain_options: dict[Span, tuple[tuple[Register, ...], RegisterOptions]] = field(

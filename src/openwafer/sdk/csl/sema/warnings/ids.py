@@ -66,6 +66,27 @@ def reserved_ids(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
         if queue in RESERVED_QUEUES[arch]:
             yield reserved(f"input_queue {queue}", span)
 
+    # On WSE-2 wavelets carry their color through an output queue, so it can be shared.
+    output = state.machine.named_queues.get((False, 0))
+    if output is not None:
+        yield reserved("output_queue 0", output)
+
+
+def contradicted_queues(state: ImageState) -> Iterator[Diagnostic]:
+    """Warnings about descriptors of WSE-3 that name another color than their queue has."""
+    for (is_input, queue, color), span in state.machine.queue_colors.items():
+        bound = state.machine.queues.get((is_input, queue))
+        if bound is not None and bound.color != color:
+            kind = "input_queue" if is_input else "output_queue"
+            yield Diagnostic(
+                Severity.WARNING,
+                "csl-queue-color",
+                f"the descriptor names color {color}, and its {kind} {queue} has color "
+                f"{bound.color}, which counts on wse3",
+                span,
+                help="initialize the queue with the descriptor's color, or take another queue",
+            )
+
 
 def reserved(what: str, span: Span | None) -> Diagnostic:
     """A warning about something that memcpy has."""
@@ -75,5 +96,5 @@ def reserved(what: str, span: Span | None) -> Diagnostic:
         f"{what} is reserved for memcpy, which this program has",
         span,
         help="memcpy has colors 21 to 23, local task ids 27, 28 and 30, control task ids 33 to 37, "
-        "and input queue 0, on WSE-3 1 as well; take another",
+        "input queue 0 and output queue 0, on WSE-3 input queue 1 as well; take another",
     )

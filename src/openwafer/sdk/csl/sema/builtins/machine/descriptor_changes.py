@@ -10,7 +10,7 @@ from openwafer.sdk.csl.sema.builtins.machine.descriptors import (
 )
 from openwafer.sdk.csl.sema.builtins.machine.words import as_word, plus, replace, times, word_of
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.values import Operand
+from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.sdk.program.descriptor import (
     WORD_BASE,
     WORD_ELEMENT,
@@ -42,6 +42,14 @@ def _increment_offset(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Op
     if not t.is_number(kind) or t.is_comptime_only(kind):
         message = f"expected type 'a 16-bit or 32-bit number', got: '{kind}'"
         sema.fail("type-mismatch", message, kind_node.span)
+    element = word_of(sema, dsd, WORD_ELEMENT) if isinstance(dsd, Comptime) else None
+    if isinstance(element, int) and element not in (0, t.num_words(kind)):
+        sema.warn(
+            "offset-type",
+            f"the offset counts elements of '{kind}', the descriptor's have {16 * element} bits",
+            kind_node.span,
+            help="give the type of the array's elements",
+        )
     # A known offset may have any integer type, as it does in public programs.
     offset = signed_word(sema, sema.expression(node), OFFSET, node.span)
     moved = times(sema, offset, t.num_words(kind))

@@ -360,7 +360,8 @@ def _note_queue(sema: Sema, color: Word, queue: Word, span: Span, *, is_input: b
         return
     if sema.arch is Arch.WSE3:
         if queue != NO_QUEUE:
-            sema.ask(_UseOfQueue(is_input, int(queue), span))
+            own = int(color) if isinstance(color, int) and lanes_of(color) is None else NO_COLOR
+            sema.ask(_UseOfQueue(is_input, int(queue), own, span))
         else:
             kind = t.FABIN_DSD if is_input else t.FABOUT_DSD
             _forbid_nameless(sema, f"a {kind} of wse3", kind, span)
@@ -414,12 +415,16 @@ class _UseOfQueue(Question):
 
     is_input: bool
     queue: int
+    color: int
     span: Span
 
     def answer(self, sema: Sema) -> None:
         """None: whether it was bound is known at the end."""
         machine = sema.image.machine
         machine.named_queues.setdefault((self.is_input, self.queue), self.span)
+        if self.color != NO_COLOR:
+            key = self.is_input, self.queue, self.color
+            machine.queue_colors.setdefault(key, self.span)
         if self.is_input:
             machine.input_queue_places.setdefault(self.queue, self.span)
 
