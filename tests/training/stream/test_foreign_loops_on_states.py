@@ -50,7 +50,7 @@ class Saved(Small):
     def __init__(self) -> None:
         super().__init__()
         self.norms: list[Tensor] = []
-        self._register_state_dict_hook(renamed)
+        self._register_state_dict_hook(renamed)  # type: ignore[no-untyped-call]
         self.inlet.register_state_dict_post_hook(transposed)
         self.inlet.register_state_dict_pre_hook(
             lambda module, prefix, keeps: self.norms.append(self.inlet.weight.norm())

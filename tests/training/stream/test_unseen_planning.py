@@ -131,6 +131,31 @@ def wrapped() -> nn.Module:
     return model
 
 
+def hooked_by_default() -> nn.Module:
+    """Each layer's hook has the layer as a default argument, as loops write it."""
+    model = chain()
+    for layer in model.layers:
+        layer.register_forward_hook(lambda _m, _a, out, layer=layer: out + layer.linear.bias)
+    return model
+
+
+NAMED: dict[str, nn.Module] = {}
+
+
+class Naming(Bare):
+    """Its forward finds the model in a global."""
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        linear = NAMED["model"].get_submodule("layers.0.linear")
+        out: Tensor = linear(x_BTD)
+        return self.inner(out)
+
+
+def named() -> nn.Module:
+    NAMED["model"] = model = Chain(Plain(), Naming(), Plain())
+    return model
+
+
 def parametrized() -> nn.Module:
     model = chain()
     for layer in model.layers:
@@ -145,7 +170,7 @@ def pruned() -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("build", [wrapped, parametrized, pruned])
+@pytest.mark.parametrize("build", [wrapped, hooked_by_default, named, parametrized, pruned])
 @pytest.mark.parametrize("way", ["recompute", "planned"])
 def test_what_torch_and_users_put_around_layers_streams(
     build: Callable[[], nn.Module], way: str

@@ -85,6 +85,11 @@ def _reached_by_code(module: nn.Module) -> Iterator[object]:
     return (found for _, found in reached)
 
 
+def defaults_of(function: FunctionType) -> list[object]:
+    """The default arguments of a function."""
+    return [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
 class _Follower:
     """Says what is inside an object that is no container."""
 
@@ -119,6 +124,7 @@ class _Follower:
             function.__code__.co_freevars, function.__closure__ or (), strict=True
         ):
             yield name, cell
+        yield "", defaults_of(function)
         if not self._reads_code or _is_of_library(function):
             return
         names = frozenset(_names_in(function.__code__))

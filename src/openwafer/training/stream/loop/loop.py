@@ -37,7 +37,13 @@ from openwafer.training.stream.execute.stand_ins import Function, Run
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.loop.followed_hooks import FollowedHooks
-from openwafer.training.stream.loop.hooks import LastHook, LoopHooks, copied, is_in_own_step
+from openwafer.training.stream.loop.hooks import (
+    LastHook,
+    LoopHooks,
+    copied,
+    is_in_own_step,
+    parameters_of,
+)
 from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.loop.loop_systems import (
     BegunLoop,
@@ -49,10 +55,14 @@ from openwafer.training.stream.loop.loop_systems import (
     store_folder,
 )
 from openwafer.training.stream.loop.model_checks import (
+    check_apart,
     check_gradient_hooks,
     check_streamable,
     check_unwrapped,
+    in_parts,
     is_streamed,
+    let_parts_run,
+    refuse_parts,
     refuse_tracing,
 )
 from openwafer.training.stream.plan.admission import loss_of_call
@@ -188,6 +198,7 @@ class StreamedLoop:
         self._own_hooks.append(model.register_forward_pre_hook(refuse_tracing))
         if keeps_masters:
             self._own_hooks += [hook for one in optimizers for hook in loading_as_saved(one)]
+        refuse_parts(model)
         self._own_forward = model.__dict__.get("forward")
         # A method of the model, since that is what others take apart, copy and wrap.
         self._waiting_forward = MethodType(
@@ -274,6 +285,8 @@ class StreamedLoop:
             self._model.forward = self._own_forward
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        let_parts_run(self._model)
+        check_apart(self._model, self._model)
         if self._systems is None:
             self._begin_here(self._plan(args, kwargs))
         else:
@@ -372,6 +385,8 @@ class StreamedLoop:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self.plan is None and any(p.grad is not None for p in parameters_of(optimizer)):
+            raise in_parts(self._model, "its optimizer is to take a step")
         hooks = self._followed or self._hooks
         if hooks is not None:
             hooks.begin_step(optimizer)
@@ -507,6 +522,7 @@ class StreamedLoop:
         Args:
             is_alone: whether other systems may be lost, which have records perhaps.
         """
+        let_parts_run(self._model)
         for handle in self._own_hooks:
             handle.remove()
         execution, self._execution = self._execution, None

@@ -1,6 +1,7 @@
 """Models and uses of them that cannot stream, refused where they are met."""
 
 from collections.abc import Iterable, Mapping
+from typing import Self
 
 import torch
 from torch import nn
@@ -101,6 +102,71 @@ def check_unwrapped() -> None:
             help="leave the wrapper out; with accelerate and its Trainer, call "
             "accelerator.prepare_model(model, evaluation_mode=True) first",
         )
+
+
+def check_apart(model: nn.Module, weights: nn.Module) -> None:
+    """Refuse weights of a model that another one streams.
+
+    Args:
+        weights: the model or a part of it.
+
+    Raises:
+        OpenwaferError: ``weights-streamed-twice``.
+    """
+    streamed = [parameter for parameter in weights.parameters() if "home" in vars(parameter)]
+    for name, parameter in model.named_parameters():
+        if any(parameter is one for one in streamed):
+            raise error(
+                "weights-streamed-twice",
+                f"{name!r} of this {type(model).__name__} is streamed with another model already, "
+                "and a weight has one store",
+                help="give stream_weights one module that has both models, with all optimizers",
+            )
+
+
+class _PartCheck:
+    """A hook that refuses forwards of a model's parts until the model itself is called."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._paths = {id(module): path for path, module in model.named_modules() if path}
+
+    def __call__(self, module: nn.Module, _args: object) -> None:
+        # A copy of the model has the hook, too.
+        if torch.is_grad_enabled() and id(module) in self._paths:
+            check_apart(self._model, module)
+            path = self._paths[id(module)]
+            raise in_parts(self._model, f"its part {path!r} is called by itself")
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+
+def refuse_parts(model: nn.Module) -> None:
+    """Refuse forwards with gradients of the model's parts, until :func:`let_parts_run`."""
+    check = _PartCheck(model)
+    for module in model.modules():
+        if module is not model and next(module.parameters(), None) is not None:
+            module.register_forward_pre_hook(check)
+
+
+def let_parts_run(model: nn.Module) -> None:
+    """The model is called: its parts may run, also those that are another model's, too."""
+    for module in model.modules():
+        hooks = module._forward_pre_hooks  # noqa: SLF001 - no public name
+        for number in [number for number, hook in hooks.items() if isinstance(hook, _PartCheck)]:
+            del hooks[number]
+
+
+def in_parts(model: nn.Module, what: str) -> OpenwaferError:
+    """The error of a loop that trains a model which it never calls."""
+    return error(
+        "model-in-parts",
+        f"this {type(model).__name__} has not been called as a whole, by which device_memory is "
+        f"planned, and {what}",
+        help="give stream_weights a module whose forward calls the parts, or stream each part "
+        "with an optimizer of its own; once the model has been called, so may its parts be",
+    )
 
 
 def check_transforms() -> None:

@@ -661,8 +661,9 @@ def placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device
     """A copy of a batch on a device, fake where a mode is given."""
 
     def place(tensor: torch.Tensor) -> torch.Tensor:
-        # A leaf: a graph that leads to it is the caller's.
-        alone = tensor.detach().requires_grad_(tensor.requires_grad)
+        # A leaf: a graph that leads to it is the caller's, and no fake mode can look at it.
+        with _disable_current_modes():
+            alone = tensor.detach().requires_grad_(tensor.requires_grad)
         moved = alone if mode is None else mode.from_tensor(alone)
         return moved.to(torch_device)
 

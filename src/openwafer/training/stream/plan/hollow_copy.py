@@ -1,7 +1,8 @@
 """A copy of a model that computes as the model does and shares nothing with it that changes.
 
-Closures are copied too, since a hook or a forward that a user has put on a module may hold another
-module, or count. What nobody can copy (locks, files, generators) is shared.
+Closures and default arguments are copied too, since a hook or a forward that a user has put on a
+module may hold another module in them, or count. What nobody can copy (locks, files, generators) is
+shared.
 """
 
 import copy
@@ -15,8 +16,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import strides_of
-from openwafer.training.stream.execute.reach import held_by
-from openwafer.training.stream.execute.snapshot import NOTHING, Slot, read_cell
+from openwafer.training.stream.execute.reach import defaults_of, held_by
+from openwafer.training.stream.execute.snapshot import ATOMS, NOTHING, Slot, read_cell
 
 Memo = dict[int, object]
 # What objects raise that cannot be taken apart.
@@ -71,13 +72,13 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
     for tensor in _tensors(held, memo):
         memo[id(tensor)] = _copied(tensor, torch_device)
     memo |= {id(one): one for one in held if not _can_be_copied(one)}
-    cells = _copy_functions(held, memo)
+    functions = _copy_functions(held, memo)
     try:
         # Every tensor is there already; generators of random numbers have no fake form.
         with _disable_current_modes():
             copied = copy.deepcopy(model, memo)
-            for own, cell in cells:
-                cell.cell_contents = copy.deepcopy(own.cell_contents, memo)
+            for own, made in functions:
+                _copy_held(own, made, memo)
     except REFUSALS as cause:
         raise error(
             "model-not-copied",
@@ -119,17 +120,32 @@ def _can_be_copied(found: Any) -> bool:
     return True
 
 
-def _copy_functions(held: Iterable[object], memo: Memo) -> list[tuple[CellType, CellType]]:
-    """Copy the functions that have closures; return their cells, each with its empty copy."""
-    cells: dict[int, tuple[CellType, CellType]] = {}
+def _copy_functions(held: Iterable[object], memo: Memo) -> list[tuple[FunctionType, FunctionType]]:
+    """Copy the functions that hold something; return each with its copy, which holds it still."""
+    cells: dict[int, CellType] = {}
+    made = []
     for function in held:
-        if isinstance(function, FunctionType) and function.__closure__ and not _is_ours(function):
-            for cell in function.__closure__:
-                cells.setdefault(id(cell), (cell, CellType()))
-            memo[id(function)] = _with_closure(
-                function, tuple(cells[id(cell)][1] for cell in function.__closure__)
+        if isinstance(function, FunctionType) and _holds(function) and not _is_ours(function):
+            closure = tuple(
+                cells.setdefault(id(cell), CellType()) for cell in function.__closure__ or ()
             )
-    return [pair for pair in cells.values() if read_cell(pair[0]) is not NOTHING]
+            memo[id(function)] = copied = _with_closure(function, closure)
+            made.append((function, copied))
+    return made
+
+
+def _holds(function: FunctionType) -> bool:
+    return bool(function.__closure__) or any(
+        type(one) not in ATOMS for one in defaults_of(function)
+    )
+
+
+def _copy_held(own: FunctionType, made: FunctionType, memo: Memo) -> None:
+    for cell, copied in zip(own.__closure__ or (), made.__closure__ or (), strict=True):
+        if read_cell(cell) is not NOTHING:
+            copied.cell_contents = copy.deepcopy(cell.cell_contents, memo)
+    made.__defaults__ = copy.deepcopy(own.__defaults__, memo)
+    made.__kwdefaults__ = copy.deepcopy(own.__kwdefaults__, memo)
 
 
 def _is_ours(function: FunctionType) -> bool:
@@ -143,9 +159,8 @@ def _with_closure(function: FunctionType, closure: tuple[CellType, ...]) -> Func
         function.__globals__,
         function.__name__,
         function.__defaults__,
-        closure,
+        closure or None,
     )
-    made.__kwdefaults__ = function.__kwdefaults__
     made.__qualname__ = function.__qualname__
     made.__dict__.update(function.__dict__)
     return made

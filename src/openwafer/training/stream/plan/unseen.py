@@ -17,7 +17,8 @@ from openwafer.training.stream.plan.dry_run import Workload
 def unseen(workload: Workload) -> Iterator[None]:
     """Context after which everything is as before that the step's code can reach.
 
-    The model itself is copied to be run. Globals, closures, attributes of classes and objects that
+    The model itself is copied to be run, and code that names it all the same leaves no gradients in
+    it. Globals, closures, attributes of classes and objects that
     the code names are put back, random generators too; what is printed or logged as information
     is dropped, and breakpoints are passed over. What leaves the process, into a file or
     a connection, is out of reach.
@@ -32,13 +33,18 @@ def unseen(workload: Workload) -> Iterator[None]:
         ],
         passes_buffers_over=True,
     )
+    gradients = [(parameter, parameter.grad) for parameter in workload.model.parameters()]
     was_disabled, breakpoints = logging.root.manager.disable, sys.breakpointhook
     logging.disable(max(was_disabled, logging.INFO))
     sys.breakpointhook = lambda *args, **kwargs: None
     try:
+        for parameter, _ in gradients:
+            parameter.grad = None
         with keeping_random_state(), redirect_stdout(io.StringIO()):
             yield
     finally:
         logging.disable(was_disabled)
         sys.breakpointhook = breakpoints
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
         before.put_back()
