@@ -99,25 +99,27 @@ def _read_dataclass(node: Node, cls: type[Config], place: Span) -> Config:
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     missing = [n for n, f in fields.items() if _is_required(f) and n not in node.entries]
     hints = _hints(cls)
+    elsewhere: Mapping[str, str] = vars(cls).get("KEYS_ELSEWHERE", {})
+    known = {key: entry for key, entry in node.entries.items() if key in fields}
 
-    def read_entry(key: str, entry: Entry) -> object:
-        if key not in fields:
-            help = did_you_mean(key, fields)
-            raise error(
-                "config-unknown-key", f"no key '{key}' here", span=entry.key_span, help=help
-            )
-        return _read(entry.value, hints[key], entry.place)
+    def refuse(key: str, entry: Entry) -> Config:
+        help = elsewhere.get(key) or did_you_mean(key, fields)
+        raise error("config-unknown-key", f"no key '{key}' here", span=entry.key_span, help=help)
 
     def require_all() -> None:
         if missing:
             message = f"missing here: {', '.join(missing)}"
             raise error("config-missing-key", message, span=place)
 
-    readers: list[Callable[[], object]] = [
-        functools.partial(read_entry, key, entry) for key, entry in node.entries.items()
-    ]
-    *values, _ = _gather([*readers, require_all])
-    return _construct(cls, dict(zip(node.entries, values, strict=True)), node, place)
+    def read_known() -> Config:
+        readers = [functools.partial(_read, e.value, hints[k], e.place) for k, e in known.items()]
+        *values, _ = _gather([*readers, require_all])
+        return _construct(cls, dict(zip(known, values, strict=True)), node, place)
+
+    unknown = [(key, entry) for key, entry in node.entries.items() if key not in fields]
+    refusals = [functools.partial(refuse, *one) for one in unknown]
+    *_, made = _gather([*refusals, read_known])
+    return made
 
 
 def _construct(

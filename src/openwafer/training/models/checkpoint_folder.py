@@ -146,7 +146,12 @@ def _require_weights(folder: Path) -> None:
 
 def _missing(folder: Path, name: str) -> OpenwaferError:
     if not folder.is_dir():
-        return error("checkpoint-missing", f"no folder {folder}", help="nothing is downloaded")
+        return error(
+            "checkpoint-missing",
+            f"no folder {folder}",
+            help="nothing is downloaded; a model of a hub comes by `hf download NAME --local-dir "
+            "FOLDER`, or by save_pretrained",
+        )
     present = sorted(path.name for path in folder.iterdir())
     return error(
         "checkpoint-missing",

@@ -68,6 +68,8 @@ def tokenizer_of(config: RunConfig) -> TokenizerTraining | SavedTokenizer:
     if config.data.tokenizer is not None:
         return config.data.tokenizer
     if isinstance(config.model, CheckpointFolder):
+        # A folder that is missing lacks more than its tokenizer.
+        saved_vocab_size(config.model)
         return SavedTokenizer(config.model.path)
     return TokenizerTraining()
 

@@ -1,9 +1,11 @@
 """The config of a run: every key of the YAML that ``openwafer train`` reads."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
+from typing import ClassVar
 
 from openwafer import config as yaml_config
 from openwafer.config import Bytes, InvalidFieldError
@@ -15,6 +17,7 @@ from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
+from openwafer.training.session.foreign_keys import FOREIGN_KEYS
 from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.parametrization import Parametrization
@@ -200,6 +203,8 @@ class RunConfig:
         systems_timeout: seconds after which a system that says nothing counts as lost; one that
                 ends is noticed at once.
     """
+
+    KEYS_ELSEWHERE: ClassVar[Mapping[str, str]] = FOREIGN_KEYS
 
     steps: int
     data: TokensConfig

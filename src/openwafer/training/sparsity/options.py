@@ -6,9 +6,12 @@ releases, whose three keys (`sparsity`, `init_method`, `param_name_patterns`) me
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import ClassVar
 
 from openwafer.config import InvalidFieldError
 from openwafer.training.sparsity.masks import (
@@ -70,6 +73,16 @@ class SparsityGroup:
         rewind_step: of imp: to which step's weights a round goes back; ``null`` goes on. It is
             before the first round.
     """
+
+    KEYS_ELSEWHERE: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "type": "write algorithm: ..., one of " + ", ".join(AlgorithmName),
+            "sparsity_schedule": "write sparsity: ..., which takes a schedule, too",
+            "sparsity_level": "write sparsity: ...",
+            "drop_fraction_schedule": "write drop_fraction: ..., which takes a schedule, too",
+            "pruning_schedule": "write sparsity: ..., which takes a schedule, too",
+        }
+    )
 
     sparsity: float | WrittenSchedule | tuple[float, ...] | None = None
     algorithm: AlgorithmName = AlgorithmName.STATIC
