@@ -112,12 +112,14 @@ def _read_dataclass(node: Node, cls: type[Config], place: Span) -> Config:
             raise error("config-missing-key", message, span=place)
 
     def read_known() -> Config:
-        readers = [functools.partial(_read, e.value, hints[k], e.place) for k, e in known.items()]
+        readers: list[Callable[[], object]] = [
+            functools.partial(_read, one.value, hints[key], one.place) for key, one in known.items()
+        ]
         *values, _ = _gather([*readers, require_all])
         return _construct(cls, dict(zip(known, values, strict=True)), node, place)
 
     unknown = [(key, entry) for key, entry in node.entries.items() if key not in fields]
-    refusals = [functools.partial(refuse, *one) for one in unknown]
+    refusals: list[Callable[[], Config]] = [functools.partial(refuse, *one) for one in unknown]
     *_, made = _gather([*refusals, read_known])
     return made
 
