@@ -105,9 +105,14 @@ class Started:
 
 
 @contextmanager
-def started(launcher: Launcher, arguments: Sequence[str], words: Path) -> Iterator[Started]:
-    """Context in which two systems run a command."""
-    command = [sys.executable, "-c", COMMAND, *arguments]
+def started(
+    launcher: Launcher,
+    arguments: Sequence[str],
+    words: Path,
+    program: Sequence[str] = ("-c", COMMAND),
+) -> Iterator[Started]:
+    """Context in which two systems run a program of Python, by default the command."""
+    command = [sys.executable, *program, *arguments]
     each: list[dict[str, str]] = [{}]
     if launcher is Launcher.TORCHRUN:
         command[1:1] = TORCHRUN
