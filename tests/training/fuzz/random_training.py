@@ -132,6 +132,9 @@ class Loop:
     def do(self, line: str) -> None:
         getattr(self, line)()
 
+    def end(self) -> None:
+        """The loop is over; what it still holds may be looked at."""
+
     def backward(self) -> None:
         self.loss().backward()
 
@@ -218,12 +221,12 @@ class Outcome:
     told: str = ""
 
 
-def train(case: Case, *, is_streamed: bool) -> Outcome:
+def train(case: Case, *, is_streamed: bool, kind: type[Loop] = Loop) -> Outcome:
     """Run a case's loop to its end, or to a refusal."""
     torch.manual_seed(0)
     random.seed(0)
     model = RandomModel(case.model)
-    loop = Loop(model, OPTIMIZERS[case.loop.optimizer](model), case.loop.has_autocast)
+    loop = kind(model, OPTIMIZERS[case.loop.optimizer](model), case.loop.has_autocast)
     try:
         with _streaming(case, loop) if is_streamed else nullcontext():
             for lines in case.loop.steps:
@@ -235,6 +238,7 @@ def train(case: Case, *, is_streamed: bool) -> Outcome:
         if "modified by an inplace operation" not in str(told):
             raise
         return Outcome(loop.seen, {}, OF_TORCH, str(told))
+    loop.end()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     moments = loop.optimizer.state_dict()["state"]
     states = {f"{n} {name}": value for n, held in moments.items() for name, value in held.items()}

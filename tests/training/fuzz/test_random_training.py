@@ -1,6 +1,8 @@
 """Whatever people bring trains with the plain loop's bits, or is refused: none is silent."""
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,13 +50,17 @@ def differences(found: Outcome, expected: Outcome) -> list[str]:
 
 
 def check(case: Case) -> str | None:
+    return check_both(partial(train, case), case.policy)
+
+
+def check_both(train: Callable[..., Outcome], policy: Activations | None) -> str | None:
     """Compare both loops; what the streamed one was told, if it was refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected, found = train(case, is_streamed=False), train(case, is_streamed=True)
+        expected, found = train(is_streamed=False), train(is_streamed=True)
     if expected.refusal == OF_TORCH:
         # One that is recomputed is right all the same.
-        assert found.refusal is not None or case.policy is not Activations.KEEP
+        assert found.refusal is not None or policy is not Activations.KEEP
     elif found.refusal is None:
         assert differences(found, expected) == []
     else:

@@ -1,6 +1,7 @@
 """Planning runs the model's code and hooks, and a user's program does not see that."""
 
 import logging
+import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -106,12 +107,20 @@ def test_no_random_number_is_drawn() -> None:
     assert after("keep") == expected
 
 
+class Prepared:
+    """As accelerate keeps what it has put around a forward: no pickle takes it apart."""
+
+    def __getstate__(self) -> object:
+        raise pickle.PicklingError("unwrap the model first")
+
+
 class Odd(Plain):
     """Its attributes cannot be copied."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
+        self.prepared = Prepared()
         self.log = logging.getLogger("training")
         self.numbers = (number for number in range(3))
         self.doubled = self.linear.weight * 2

@@ -7,6 +7,7 @@ shared.
 
 import copy
 from collections.abc import Iterable, Iterator
+from pickle import PicklingError
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -21,7 +22,9 @@ from openwafer.training.stream.execute.snapshot import ATOMS, NOTHING, Slot, rea
 
 Memo = dict[int, object]
 # What objects raise that cannot be taken apart.
-REFUSALS: Final = (TypeError, AttributeError, ValueError, RuntimeError, NotImplementedError)
+REFUSALS: Final = (
+    *(TypeError, AttributeError, ValueError, RuntimeError, NotImplementedError, PicklingError),
+)
 _TREATED_KINDS: Final = (
     type,
     ModuleType,
