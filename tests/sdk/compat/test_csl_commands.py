@@ -137,6 +137,21 @@ def test_a_checked_script_goes_on_to_its_end_and_says_by_its_exit_code_what_was_
     assert (done.returncode, done.stdout) == (2, "SUCCESS!\n")
 
 
+def test_a_script_finds_the_packages_of_the_active_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = folder / "active" / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "frames_of_data.py").write_text("rows = 3")
+    (folder / "framed.py").write_text("import frames_of_data; print(frames_of_data.rows)")
+    missing = command("cs_python", folder, "framed.py")
+    assert "No module named 'frames_of_data'" in missing.stderr
+    assert f"{sys.executable} -m pip install frames_of_data\n" in missing.stderr
+    monkeypatch.setenv("VIRTUAL_ENV", str(folder / "active"))
+    assert command("cs_python", folder, "framed.py").stdout == "3\n"
+
+
 def test_a_mistake_in_the_code_ends_with_its_place(folder: Path) -> None:
     (folder / "bad.csl").write_text(LAYOUT.replace("@set_rectangle(2, 1)", "@set_rectangle(w, 1)"))
     done = command("cslc", folder, "bad.csl", *COMPILE.split())

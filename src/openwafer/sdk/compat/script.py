@@ -4,7 +4,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -41,6 +41,7 @@ def run_script(arguments: Sequence[str], commands: Path | None) -> bool:
         os.environ["PATH"] = f"{commands}{os.pathsep}{os.environ.get('PATH', '')}"
     sys.argv = list(arguments)
     sys.path.insert(0, str(script.resolve().parent))
+    sys.path.extend(_packages_of_environment())
     finder.install()
     if FINAL_STATE_VARIABLE in os.environ:
         # Runs that are compared start from the same random numbers.
@@ -60,6 +61,25 @@ def run_script(arguments: Sequence[str], commands: Path | None) -> bool:
         tell_of_all()
         raise
     return judge_all()
+
+
+def _packages_of_environment() -> Iterator[str]:
+    """Packages of the environment that is active, behind our own, where its Python is like ours."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        active = Path(os.environ.get(name, sys.prefix)).resolve()
+        folder = active / "lib" / version / "site-packages"
+        if active != Path(sys.prefix).resolve() and folder.is_dir():
+            yield str(folder)
+
+
+def _remedy_for_module(missing: ModuleNotFoundError) -> str:
+    package = (missing.name or "").partition(".")[0]
+    return (
+        f"help: cs_python runs scripts in {sys.executable}, and finds packages there and in the "
+        f"active environment of the same Python version; install what has '{package}': "
+        f"{sys.executable} -m pip install {package}\n"
+    )
 
 
 def show_mistake(
@@ -84,6 +104,8 @@ def show_mistake(
         chained.__traceback__ = rest
         chained = chained.__cause__ or chained.__context__
     sys.__excepthook__(kind, mistake, mistake.__traceback__)
+    if isinstance(mistake, ModuleNotFoundError):
+        sys.stderr.write(_remedy_for_module(mistake))
 
 
 def _is_outside(link: tuple[TracebackType, str]) -> bool:
