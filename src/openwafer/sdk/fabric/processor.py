@@ -21,6 +21,7 @@ from openwafer.sdk.fabric.rows import (
     processor_row,
     sleep_row,
     source_row,
+    taken_row,
 )
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
@@ -271,6 +272,7 @@ def start_task(s: State, pe: int) -> bool:
         entry = rotated_entry(s, pe, place, entry)
         s[arguments] = queues.input_head(s, pe, place) & 0xFFFFFFFF
         queues.pop_input(s, pe, place)
+        s[taken_row(pe, place)] += 1
     elif place < COMMAND_PLACE:
         s[mailbox_row(pe) + mb.ACTIVE] &= ~(1 << (place - FIRST_LOCAL))
     else:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, counted, error
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
@@ -14,11 +15,14 @@ from openwafer.sdk.fabric.senders import RAMP, neighbour, senders_of, sends, sen
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.waiting import waiting_wavelets, waiting_work
 from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import TaskKind
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import OPPOSITE, Direction
 
 DIRECTION_NAMES = ("West", "East", "South", "North", "Ramp")
 MAX_NOTES = 12
+MAX_ENDED = 2
+"""Operations of a PE that are named though they have ended, and data tasks."""
 Lost: TypeAlias = tuple[int, int, int]
 """Where wavelets left the rectangle: PE, color, direction."""
 _TRAPS = {
@@ -100,7 +104,7 @@ class Report:
     def deadlock(self, awaited: str) -> OpenwaferError:
         """Everything waits for each other while the host waits for something."""
         remarks = self._remarks()
-        notes = alike_together(remarks, self._name)
+        notes = alike_together([*self._filtered(), *remarks], self._name)
         hidden = len(notes) - MAX_NOTES
         if hidden > 0:
             notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
@@ -111,6 +115,21 @@ class Report:
             notes=tuple(notes),
             help=self._remedy(remarks),
         )
+
+    def _filtered(self) -> list[Remark]:
+        """What filters of PEs that have not ended the command kept out of their cores."""
+        notes: list[Remark] = []
+        for pe in self._with_command():
+            first = int(self._tables.router[pe, w.R_FLAGS]) >> w.FILTERS_SHIFT
+            for color in range(w.COLORS):
+                number = int(self._tables.route[color, pe]) >> route.FILTER_SHIFT
+                number &= route.FILTER_MASK
+                row = self._tables.filter[first + number - 1] if number else None
+                if row is not None and row[w.L_DROPPED]:
+                    passed, dropped = int(row[w.L_PASSED]), int(row[w.L_DROPPED])
+                    of = counted(passed + dropped, "wavelet")
+                    notes.append((pe, f": the filter of color {color} let {passed} of {of} pass"))
+        return notes
 
     def lacks_open_streams_only(self) -> bool:
         """Whether all PEs rest, and some have not opened the command stream again."""
@@ -278,9 +297,32 @@ class Report:
         if self._tables.processor[pe, w.P_COMMAND] == w.COMMAND_WAITS:
             return " has not begun the host's command: it is busy, or its stream is closed"
         if main in (w.MAIN_IDLE, w.MAIN_REST):
-            return " is idle and has not called unblock_cmd_stream"
+            past = self._led_nowhere(pe) + self._taken(pe)
+            return f" is idle and has not called unblock_cmd_stream{past}"
         why = f", {self._taken_microthread(pe)}" if main == w.MAIN_REQUEST else ""
         return f" waits at {self._place(pe) or 'an unknown place'}{why}"
+
+    def _taken(self, pe: int) -> str:
+        """How many wavelets the data tasks of a PE took."""
+        image, texts = self._program.images[int(self._tables.processor[pe, w.P_IMAGE])], []
+        is_by_color = self._program.arch is Arch.WSE2
+        for task in image.tasks:
+            queue = self._queue_of(pe, task.task_id) if is_by_color else task.task_id
+            if task.kind is TaskKind.DATA and queue >= 0:
+                num = counted(int(self._tables.taken[queue, pe]), "wavelet")
+                texts.append(f", task '{image.entries[task.entry].function}' has taken {num}")
+        return "".join(texts[:MAX_ENDED])
+
+    def _led_nowhere(self, pe: int) -> str:
+        """The last operations of a PE's microthreads that ended and started nothing."""
+        ended = [
+            f", {thread} has ended and activates nothing{at}"
+            for slot in range(w.MAIN_SLOT)
+            if self._tables.thread[slot, pe, w.T_DONE]
+            for thread, at, left, job in (self._thread(pe, slot),)
+            if left == 0 and (job[[w.J_ACTIVATE, w.J_UNBLOCK]] < 0).all()
+        ]
+        return "".join(ended[:MAX_ENDED])
 
     def _taken_microthread(self, pe: int) -> str:
         """Why a request has not begun: another operation has the microthread of its queue."""

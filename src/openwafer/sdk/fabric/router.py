@@ -240,6 +240,7 @@ def enter_core(s: State, pe: int, color: int, wavelet: int) -> None:
     if filter_row >= 0:
         is_in = control.passes(s, filter_row, wavelet)
         control.count(s, filter_row, wavelet)
+        s[filter_row + (w.L_PASSED if is_in else w.L_DROPPED)] += 1
         if not is_in:
             return
     kept = (wavelet & 0x1FFFFFFFF) | color << w.COLOR_SHIFT

@@ -95,6 +95,12 @@ def dsr_row(pe: int, number: int) -> int:
 
 
 @inlined
+def taken_row(pe: int, queue: int) -> int:
+    """How many wavelets of an input queue have started a task of the PE."""
+    return w.TAKEN + queue * w.PITCH + pe
+
+
+@inlined
 def fifo_row(pe: int, number: int) -> int:
     """A FIFO of the PE."""
     return w.FIFO_ROWS + (number * w.PITCH + pe) * w.FIFO_WORDS

@@ -108,6 +108,7 @@ class Tables:
         self.dsr = self.view("dsr")
         self.fifo = self.view("fifo")
         self.sink = self.view("sink").reshape(-1, w.SINK_WORDS)
+        self.taken = self.view("taken")[:, :, 0]
         self.filter = self.view("filter")
         self.image = self.view("image")
         self.map = self.view("map")

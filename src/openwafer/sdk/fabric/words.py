@@ -243,7 +243,10 @@ L_MAX: Final = 6
 L_FILTER_CONTROL: Final = 7
 L_MIN_INDEX: Final = 8
 L_MAX_INDEX: Final = 9
-FILTER_WORDS: Final = 10
+L_PASSED: Final = 10
+"""Wavelets that it has let into the core, and those that it has not."""
+L_DROPPED: Final = 11
+FILTER_WORDS: Final = 12
 FILTER_OFF: Final = 0
 FILTER_COUNTER: Final = 1
 FILTER_SPARSE: Final = 2
@@ -540,6 +543,7 @@ SHARED: Final = _placed(
         "dsr": Shape(DSR_WORDS, DSRS),
         "fifo": Shape(FIFO_WORDS, FIFOS),
         "sink": Shape(SINKS * SINK_WORDS),
+        "taken": Shape(1, QUEUES),
         "register": Shape(1, REGISTERS // 4),
         "filter": _table(MAX_FILTERS, FILTER_WORDS),
         "vector": _table(NUM_VECTOR_CODES, VECTOR_WORDS),
@@ -568,6 +572,8 @@ JOB: Final = SHARED["job"].start
 DSR: Final = SHARED["dsr"].start
 FIFO_ROWS: Final = SHARED["fifo"].start
 SINK: Final = SHARED["sink"].start
+TAKEN: Final = SHARED["taken"].start
+"""Wavelets of an input queue that started a task."""
 REGISTER: Final = SHARED["register"].start
 FILTER: Final = SHARED["filter"].start
 VECTOR: Final = SHARED["vector"].start
