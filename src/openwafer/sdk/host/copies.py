@@ -149,7 +149,9 @@ def kind_of_copy(variable: HostName, src: NDArray[Any]) -> Diagnostic | None:
     """A warning where integers go to floats, or the other way; unsigned ones stand for any bits."""
     element = variable.type.removeprefix("[*]").removeprefix("*").removeprefix("const ").strip()
     is_float = element in _FLOATS
-    if element not in DTYPES or src.dtype.kind not in "if" or is_float is (src.dtype.kind == "f"):
+    if element not in DTYPES or element.startswith("u") or src.dtype.kind not in "if":
+        return None
+    if is_float is (src.dtype.kind == "f"):
         return None
     return Diagnostic(
         Severity.WARNING,
