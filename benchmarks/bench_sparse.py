@@ -6,8 +6,12 @@ is checked against float64 before it counts.
 
 Columns: forward, gradient of the inputs, gradient of the values, and all three, with activations
 that are tiled already; `whole` is all three with the tiling, and values brought into the order of
-the products, as `sparse_linear` does it. All are times faster than torch's dense fp32 product. The
-others are forward only, but for dense bf16.
+the products, as `sparse_linear` does it. All are times faster than the best dense fp32 product of
+the machine: torch's own or that of the oneDNN inside it, for each of the three products the faster
+one; the last column says how many are oneDNN's. `of peak` is the share of the processor's measured
+FMA peak that all three reach, sparse ones by the products that are not zero. `bf16` is how many
+times faster the three sparse products are than dense bf16 ones. The others are forward only, times
+the best dense one.
 
     python benchmarks/bench_sparse.py [--threads 1] [--rounds 9] [--short]
     python benchmarks/bench_sparse.py --shapes 1024x1024 --tokens 512 --sparsities 0.9 0.95
@@ -27,8 +31,10 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.cli.environment import restart_with_defaults
+from openwafer.training.metrics.environment import name_processor
 from openwafer.training.sparsity.kernels import calls
 from openwafer.training.sparsity.kernels.index import Index, walks_of
+from openwafer.training.sparsity.kernels.peak import peak_flops
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.pattern import Pattern
@@ -39,7 +45,11 @@ SPARSITIES = (0.5, 0.75, 0.8, 0.9, 0.95, 0.99)
 CHECKED_TOKENS = 64
 MOST_OFF = 1e-4
 HEAD = f"{'weight':>10} {'tokens':>6} {'zeros':>5} | {'fwd':>5} {'dX':>5} {'dW':>5} {'all':>5}"
-HEAD += f" {'whole':>5} | {'bf16':>5} {'CSR':>5} {'scipy':>5} | dense fp32, ms"
+HEAD += (
+    f" {'whole':>5} | {'bf16':>5} {'CSR':>5} {'scipy':>5} | of peak: sparse, best dense, torch's"
+)
+HEAD += " | best dense fp32, ms"
+PARTS = ("fwd", "dX", "dW")
 
 Work = Callable[[], object]
 
@@ -70,10 +80,18 @@ def case_of(shape: str, num_tokens: int, sparsity: float) -> Case:
 def dense_works(case: Case) -> dict[str, Work]:
     x, g, weight = case.inputs, case.gradient, case.weight
     x_half, g_half, half = x.bfloat16(), g.bfloat16(), weight.bfloat16()
+    by_onednn = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - the only door to it
+
+    def onednn(left: Tensor, right: Tensor) -> Work:
+        return lambda: by_onednn(left, right, None, "none", [], "")
+
     return {
-        "dense fwd": lambda: x @ weight.T,
-        "dense dX": lambda: g @ weight,
-        "dense dW": lambda: g.T @ x,
+        "torch fwd": lambda: x @ weight.T,
+        "torch dX": lambda: g @ weight,
+        "torch dW": lambda: g.T @ x,
+        "onednn fwd": onednn(x, weight),
+        "onednn dX": onednn(g, weight.T),
+        "onednn dW": onednn(g.T, x.T),
         "bf16": lambda: (x_half @ half.T, g_half @ half, g_half.T @ x_half),
     }
 
@@ -149,14 +167,23 @@ def row(shape: str, num_tokens: int, sparsity: float, rounds: int) -> str:
     check(case)
     own = medians({**dense_works(case), **sparse_works(case)}, rounds)
     others = medians(works_of_others(case), 3)
-    dense = [own[f"dense {name}"] for name in ("fwd", "dX", "dW")]
-    sparse = [own[name] for name in ("fwd", "dX", "dW")]
+    torchs, onednns = ([own[f"{kind} {name}"] for name in PARTS] for kind in ("torch", "onednn"))
+    dense = [*map(min, torchs, onednns)]
+    sparse = [own[name] for name in PARTS]
     ratios = [a / b for a, b in zip(dense, sparse, strict=True)]
     ratios += [sum(dense) / sum(sparse), sum(dense) / own["whole"]]
-    beside = [sum(dense) / own["bf16"], *(dense[0] / seconds for seconds in others.values())]
+    beside = [own["bf16"] / sum(sparse), *(dense[0] / seconds for seconds in others.values())]
     cells = " ".join(f"{r:5.2f}" for r in ratios), " ".join(f"{r:5.2f}" for r in beside)
+    flops = 6 * num_tokens * case.weight.numel() / (peak_flops() * torch.get_num_threads())
+    kept = case.pattern.num_kept / case.weight.numel()
+    shares = flops * kept / sum(sparse), flops / sum(dense), flops / sum(torchs)
+    reached = " ".join(f"{share:4.0%}" for share in shares)
     milliseconds = " ".join(f"{1e3 * seconds:.2f}" for seconds in dense)
-    return f"{shape:>10} {num_tokens:6} {sparsity:5.2f} | {cells[0]} | {cells[1]} | {milliseconds}"
+    count = sum(a < b for a, b in zip(onednns, torchs, strict=True))
+    return (
+        f"{shape:>10} {num_tokens:6} {sparsity:5.2f} | {cells[0]} | {cells[1]} | {reached} | "
+        f"{milliseconds}, {count} by oneDNN"
+    )
 
 
 def mlp_row(num_tokens: int, sparsity: float, rounds: int) -> str:
@@ -179,7 +206,7 @@ def mlp_row(num_tokens: int, sparsity: float, rounds: int) -> str:
     works = {"dense": work_of(dense), "sparse": work_of(sparse)}
     seconds = medians(works, rounds)
     ratio = seconds["dense"] / seconds["sparse"]
-    return f"MLP 1024-4096-1024 {num_tokens:6} {sparsity:5.2f} | {ratio:5.2f}"
+    return f"MLP 1024-4096-1024 {num_tokens:6} {sparsity:5.2f} | {ratio:5.2f} times torch's fp32"
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -201,7 +228,8 @@ def main() -> None:
     chosen = arguments()
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
-    print(f"{chosen.threads} threads, load {os.getloadavg()[0]:.1f}")
+    peak = f"FMA peak {peak_flops() / 1e9:.0f} GFLOP/s a thread"
+    print(f"{name_processor()}, {peak}; {chosen.threads} threads, load {os.getloadavg()[0]:.1f}")
     print(HEAD)
     for shape in chosen.shapes:
         for num_tokens in chosen.tokens:

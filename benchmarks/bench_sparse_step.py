@@ -1,7 +1,8 @@
 """A whole training step of a GPT with sparse weights beside the dense one, and what they store.
 
-Both are resident and in fp32; steps alternate in one process. The share of matrices is that of the
-dense step's time which its products with sparse weights would take.
+All are resident and in fp32; steps alternate in one process. The dense step is that of torch's own
+products, and once more with `torch.set_float32_matmul_precision("medium")`, which hands them to
+oneDNN: in fp32 or, where the processor can, with factors rounded to bf16. The first line says it.
 
     python benchmarks/bench_sparse_step.py --sparsity 0.75 0.9 0.95 --threads 1 2
 """
@@ -15,7 +16,11 @@ from statistics import median
 import torch
 from torch import nn
 
+from openwafer.training.metrics.environment import name_processor
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
+from openwafer.training.session import MatmulPrecision
+from openwafer.training.session.matmul_precision import product_rate
+from openwafer.training.sparsity.kernels.peak import peak_flops
 from openwafer.training.sparsity.masks import InitMethod, initial_mask
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.packed_linear import pack_linears
@@ -51,6 +56,29 @@ def step_of(model: nn.Module, tokens: torch.Tensor) -> Callable[[], None]:
         optimizer.zero_grad()
 
     return step
+
+
+def by_medium(step: Callable[[], None]) -> Callable[[], None]:
+    """The same with products of medium precision."""
+
+    def medium_step() -> None:
+        torch.set_float32_matmul_precision("medium")
+        try:
+            step()
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    return medium_step
+
+
+def describe_machine() -> str:
+    """The processor, its peak, and what dense products reach on one thread."""
+    peak, rates = peak_flops(), {level: product_rate(level) for level in MatmulPrecision}
+    reached = ", ".join(
+        f"{level} {rate.flops / 1e9:.0f} ({rate.flops / peak:.0%} of it, off by {rate.off:.0e})"
+        for level, rate in rates.items()
+    )
+    return f"{name_processor()}, FMA peak {peak / 1e9:.0f} GFLOP/s a thread; dense: {reached}"
 
 
 def seconds_of(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
@@ -93,8 +121,11 @@ def main() -> None:
         num_heads=given.hidden // 64,
     )
     tokens = torch.randint(0, config.vocab_size or 1, (samples, length))
-    print("| sparsity | threads | dense s | spread out | skipping zeros | stored bytes a weight |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(describe_machine())
+    print(
+        "| zeros | threads | dense s | medium s | spread out | skipping | beside medium | stored |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for sparsity in given.sparsity:
         for threads in given.threads:
             torch.set_num_threads(threads)
@@ -104,11 +135,13 @@ def main() -> None:
                 "skipping": build(config, sparsity, Products.SPARSE),
             }
             steps = {name: step_of(model, tokens) for name, model in models.items()}
+            steps["medium"] = by_medium(steps["dense"])
             took = seconds_of(steps, given.rounds)
             weights = stored_bytes(models["dense"]) / (4 + STATE_BYTES)
             print(
-                f"| {sparsity:g} | {threads} | {took['dense']:.2f} |"
+                f"| {sparsity:g} | {threads} | {took['dense']:.2f} | {took['medium']:.2f} |"
                 f" {took['dense'] / took['spread']:.2f} | {took['dense'] / took['skipping']:.2f} |"
+                f" {took['medium'] / took['skipping']:.2f} |"
                 f" {stored_bytes(models['skipping']) / weights:.3f} |",
                 flush=True,
             )

@@ -45,7 +45,7 @@ def _describe_machine(device: str) -> Mapping[str, str]:
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "device": device,
-        "processor": f"{_name_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "processor": f"{name_processor()}, {len(os.sched_getaffinity(0))} cores",
         "host memory": format_bytes(memory_bytes),
         "system": platform.platform(),
         "openwafer": __version__,
@@ -54,7 +54,8 @@ def _describe_machine(device: str) -> Mapping[str, str]:
     }
 
 
-def _name_processor() -> str:
+def name_processor() -> str:
+    """What the processor calls itself."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
