@@ -47,6 +47,15 @@ class Foreign(Optimizer):
         raise NotImplementedError
 
 
+class Unguarded(Foreign):
+    """Takes every parameter to have a gradient."""
+
+    def begin(self, group: dict[str, Any]) -> None:
+        with torch.no_grad():
+            for weight in group["params"]:
+                weight.sub_(weight.grad.square(), alpha=group["lr"])
+
+
 class SignMomentum(Foreign):
     """Makes its state and its weight anew instead of writing into them."""
 

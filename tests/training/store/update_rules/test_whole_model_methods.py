@@ -28,6 +28,7 @@ from tests.training.store.update_rules.foreign_optimizers import (
     SignMomentum,
     Taking,
     Twice,
+    Unguarded,
 )
 from tests.training.store.update_rules.side_by_side import parameters
 
@@ -53,6 +54,7 @@ REFUSED: dict[str, tuple[Callable[..., Optimizer], str]] = {
     "identity": (Knowing, "its attribute 'favourites' holds a parameter, so that its step knows"),
     "method": (Patched, "its attribute 'visit' holds a Patched, so that its step knows more than"),
     "wrapper": (Lookahead, "its attribute 'inner' holds a SGD, so that its step knows more than"),
+    "unguarded": (Unguarded, "its step fails where a parameter has no gradient, as one may that"),
     "late": (Late, "Late has the states count, slow after this step, and count when the"),
 }
 

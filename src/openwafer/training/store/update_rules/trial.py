@@ -196,6 +196,13 @@ class _Trial:
         try:
             take_step(optimizer)
         except Exception as cause:
+            if "NoneType" in str(cause) and any(p.grad is None for p in _parameters(optimizer)):
+                raise self._refusal(
+                    "its step fails where a parameter has no gradient, as one may that a backward "
+                    f"did not reach ({cause})",
+                    help_text="let the step pass over parameters whose grad is None, as the "
+                    "optimizers of torch do",
+                ) from cause
             why = "its step on small tensors without states fails with "
             raise self._refusal(f"{why}{type(cause).__name__}: {cause}") from cause
 
@@ -257,8 +264,8 @@ class _Trial:
             "itself"
         )
 
-    def _refusal(self, why: str) -> OpenwaferError:
-        return unsupported(self._kind, why)
+    def _refusal(self, why: str, *, help_text: str | None = None) -> OpenwaferError:
+        return unsupported(self._kind, why, help_text=help_text)
 
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
