@@ -8,7 +8,7 @@ from pathlib import Path
 
 import xxhash
 
-from openwafer.config import InvalidFieldError
+from openwafer.config import InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.folder_lock import folder_to_itself
 from openwafer.training.data.dataset import Sampling, TokenDataset
@@ -87,7 +87,7 @@ def _silent(_: Preparation) -> None:
     pass
 
 
-def prepare(config: DataConfig, folder: Path, progress: Report = _silent) -> TokenDataset:
+def prepare(config: DataConfig, folder: PathLike, progress: Report = _silent) -> TokenDataset:
     """Tokenise the source into a folder in ``folder``, unless it holds exactly that already.
 
     Several processes may call this for one folder, with any configs: equal ones share what one of
@@ -105,7 +105,7 @@ def prepare(config: DataConfig, folder: Path, progress: Report = _silent) -> Tok
     files = list_files(config.source)
     key = _key(config, files)
     try:
-        own = folder / key[:KEY_DIGITS]
+        own = path_of(folder, "folder") / key[:KEY_DIGITS]
         own.mkdir(parents=True, exist_ok=True)
         with folder_to_itself(own):
             if not _holds(own, key):

@@ -12,7 +12,7 @@ import xxhash
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from openwafer import atomic_file
-from openwafer.config import Bytes, InvalidFieldError
+from openwafer.config import Bytes, InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.training.data.sources import read_json
 
@@ -193,7 +193,7 @@ def cut_at_line_ends(text: str, max_chars: int) -> Iterator[str]:
 
 
 def load_tokenizer(
-    path: Path, end_of_text: str | None = None, *, split_special_tokens: bool | None = None
+    path: PathLike, end_of_text: str | None = None, *, split_special_tokens: bool | None = None
 ) -> Tokenizer:
     """Load a ``tokenizer.json``, or a folder that holds one.
 
@@ -201,6 +201,7 @@ def load_tokenizer(
         path: the file, or a folder as written by ``save_pretrained`` or ``Tokenizer.save``.
         end_of_text, split_special_tokens: see ``SavedTokenizer``; ``None`` is what the folder says.
     """
+    path = path_of(path, "path")
     file = path / TOKENIZER_FILE if path.is_dir() else path
     if not file.is_file():
         raise error(

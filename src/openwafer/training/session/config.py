@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from openwafer import config as yaml_config
-from openwafer.config import Bytes, InvalidFieldError
+from openwafer.config import Bytes, InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.data import SavedTokenizer
@@ -389,14 +389,15 @@ class RunConfig:
         return self.clip_norm is not None or self.precision is Precision.FP16
 
 
-def load_config(path: Path, overrides: tuple[str, ...] = ()) -> RunConfig:
+def load_config(path: PathLike, overrides: tuple[str, ...] = ()) -> RunConfig:
     """Read a run's config; a run without a name gets that of the file.
 
     Raises:
         OpenwaferError: every mistake of the file with its place.
     """
-    config = yaml_config.load(path, RunConfig, overrides)
-    config = replace(config, name=config.name or path.stem, folder=config.folder.expanduser())
+    file = path_of(path, "path")
+    config = yaml_config.load(file, RunConfig, overrides)
+    config = replace(config, name=config.name or file.stem, folder=config.folder.expanduser())
     if isinstance(config.model, CheckpointFolder):
         config = replace(config, model=replace(config.model, path=_anchored(config.model.path)))
     return replace(config, data=_anchored_data(config.data))

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import GeneratedSample, write_sample
@@ -164,7 +165,7 @@ class Session:
         with self._leading(), self.folder.beginning(), naming_checkpoints(self.folder):
             return self._train(None)
 
-    def resume(self, checkpoint: Path | None = None) -> TrainResult:
+    def resume(self, checkpoint: PathLike | None = None) -> TrainResult:
         """Go on from the newest saved step to the last one, bit for bit as if nothing had been.
 
         Args:
@@ -174,7 +175,7 @@ class Session:
         with self._leading(), self._held():
             if checkpoint is None:
                 return self._train(self._newest())
-            return self._train(from_checkpoint(checkpoint, is_chosen=True))
+            return self._train(from_checkpoint(path_of(checkpoint, "checkpoint"), is_chosen=True))
 
     def evaluate(self, num_batches: int | None = None) -> float:
         """Mean loss over held-out batches; by default as many as the config says, or 8."""
@@ -214,10 +215,11 @@ class Session:
         with self._held():
             write_sample(self.folder.path, GeneratedSample(step, prompt, text))
 
-    def export(self, folder: Path, form: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
+    def export(self, folder: PathLike, form: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
         """Write the newest weights in the Hugging Face layout; returns the folder."""
+        target = path_of(folder, "folder")
         return self._read(
-            lambda saved: export(self._kept_config(), self.folder, saved, folder, form)
+            lambda saved: export(self._kept_config(), self.folder, saved, target, form)
         )
 
     def _kept_config(self) -> RunConfig:

@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.training.metrics.report import curves, details, html
 from openwafer.training.metrics.report.noise import show_noise
@@ -20,14 +21,15 @@ from openwafer.training.metrics.step_metrics import measured_peaks
 from openwafer.training.metrics.step_trace import StepTrace, trace_step_missing
 
 
-def write_report(run_folder: Path, *, step: int | None = None) -> Path:
+def write_report(run_folder: PathLike, *, step: int | None = None) -> Path:
     """Write report.html into a run folder and return its path.
 
     `step` chooses the traced step that the timeline shows; by default a late, whole one. Raises
     `OpenwaferError` as `load_run` does, trace-step-missing, and report-not-written.
     """
-    path = run_folder / "report.html"
-    text = render_report(load_run(run_folder), step=step)
+    folder = path_of(run_folder, "run_folder")
+    path = folder / "report.html"
+    text = render_report(load_run(folder), step=step)
     try:
         write_text(path, text)
     except OSError as cause:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from openwafer.config import InvalidFieldError
+from openwafer.config import InvalidFieldError, choice_of
 from openwafer.training.sparsity.masks import Blocks
 from openwafer.training.sparsity.options import SparsityGroup
 
@@ -42,8 +42,10 @@ class Pruning:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        method = choice_of(self.method, PruningMethod, "method")
+        object.__setattr__(self, "method", method)
         structure = self.group.masks
-        if self.method.reads_inputs and isinstance(structure, Blocks):
+        if method.reads_inputs and isinstance(structure, Blocks):
             raise InvalidFieldError(
                 "structure",
                 f"{self.method} ranks single weights and cannot keep blocks of {self.structure}",

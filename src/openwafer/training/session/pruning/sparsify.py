@@ -15,6 +15,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from openwafer.atomic_file import sync_path
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.training.data import load_tokenizer
 from openwafer.training.models import CheckpointFolder, UserModule, build, hugging_face_files
@@ -74,8 +75,8 @@ class PrunedModel:
 
 
 def sparsify(
-    source: Path,
-    target: Path,
+    source: PathLike,
+    target: PathLike,
     pruning: Pruning,
     calibration: Calibration = Calibration(),  # noqa: B008 - frozen
     *,
@@ -98,6 +99,7 @@ def sparsify(
     """
     start = time.perf_counter()
     console = console or Console()
+    source, target = path_of(source, "source"), path_of(target, "target")
     require_absent(target)
     with _scratch_beside(target) as scratch, PruningProgress(console) as progress:
         folder, samples = _read(source, calibration, pruning, scratch, trusts_code)

@@ -6,6 +6,7 @@ from typing import Final
 
 import psutil
 
+from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import error
 from openwafer.training.store.deferred_memory import DeferredMemory
 
@@ -14,7 +15,7 @@ MIN_BYTES: Final = 64 << 10
 
 
 def deferred_weights(
-    folder: Path | None = None, *, resident_bytes: int = 64 << 20
+    folder: PathLike | None = None, *, resident_bytes: Size = 64 << 20
 ) -> DeferredMemory:
     """Context in which the tensors of a new model lie in a scratch file instead of in memory.
 
@@ -32,7 +33,7 @@ def deferred_weights(
         OpenwaferError: ``scratch-in-memory`` when the folder's files lie in memory,
             ``scratch-disk-full``.
     """
-    scratch = (folder or Path(tempfile.gettempdir())).absolute()
+    scratch = path_of(folder or tempfile.gettempdir(), "folder").absolute()
     kind = _file_system_of(scratch)
     if kind in IN_MEMORY:
         raise error(
@@ -40,7 +41,9 @@ def deferred_weights(
             f"files in {scratch} lie in memory: it is on a {kind}",
             help="give deferred_weights a folder on a disk",
         )
-    return DeferredMemory(scratch, resident_bytes=resident_bytes, min_bytes=MIN_BYTES)
+    return DeferredMemory(
+        scratch, resident_bytes=bytes_of(resident_bytes, "resident_bytes"), min_bytes=MIN_BYTES
+    )
 
 
 def _file_system_of(folder: Path) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
-from pathlib import Path
 from types import MethodType, TracebackType
 from typing import Any, NoReturn, Self
 
@@ -26,7 +25,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
-from openwafer.config import parse_bytes
+from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, total_norm
@@ -75,8 +74,8 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     model: nn.Module,
     optimizer: Optimizer | Sequence[Optimizer],
     *,
-    device_memory: str | int,
-    folder: Path | None = None,
+    device_memory: Size,
+    folder: PathLike | None = None,
     keeps_masters: bool = False,
     systems: OneOrAll | None = None,
     options: StreamOptions | None = None,
@@ -114,7 +113,7 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     check_streamable(model)
     chosen = replace(
         options or StreamOptions(),
-        device_memory_bytes=_num_bytes(device_memory),
+        device_memory_bytes=bytes_of(device_memory, "device_memory"),
         keeps_gradients=True,
     )
     _check_not_streamed(model)
@@ -125,7 +124,8 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     if ranks is not None:
         chosen = of_systems(chosen, ranks.size)
         ranks.begin(model, optimizers)
-    home = LoopHome(chosen, folder, keeps_masters=keeps_masters)
+    where = None if folder is None else path_of(folder, "folder")
+    home = LoopHome(chosen, where, keeps_masters=keeps_masters)
     return StreamedLoop(model, optimizers, home, ranks)
 
 
@@ -136,15 +136,6 @@ def _check_not_streamed(model: nn.Module) -> None:
             f"this {type(model).__name__} is streamed already",
             help="close the first handle before the model is streamed anew",
         )
-
-
-def _num_bytes(device_memory: str | int) -> int:
-    try:
-        return device_memory if isinstance(device_memory, int) else parse_bytes(device_memory)
-    except ValueError as cause:
-        raise error(
-            "device-memory", f"device_memory: {cause}", help="write it as 2GiB or 512MB"
-        ) from cause
 
 
 def _with_masters(model: nn.Module, options: StreamOptions) -> StreamOptions:
