@@ -20,6 +20,23 @@ def test_the_version_is_that_of_the_package() -> None:
     assert run_command("--version").out == f"openwafer {openwafer.__version__}\n"
 
 
+@pytest.mark.parametrize("words", [(), ("plan",), ("csl", "compile")])
+def test_help_is_a_word_as_well_as_an_option(words: tuple[str, ...]) -> None:
+    asked = run_command("help", *words)
+    assert (asked.code, asked.out) == (0, run_command(*words, "--help").out)
+    assert "sage: " in asked.out
+
+
+@pytest.mark.parametrize("option", ["--help", "-h", ""])
+def test_cs_python_says_how_it_is_used(option: str) -> None:
+    words = [sys.executable, "-m", "openwafer.cli.cs_python", *filter(None, [option])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "usage: cs_python [--check] SCRIPT [ARGUMENT ...]",
+    )
+
+
 WAIT_BESIDE = """
 import atexit, sys, threading, time
 from openwafer.cli import main

@@ -54,6 +54,8 @@ def run() -> None:
         # Behind cslc and cs_python, whose start is short without a command line's library.
         from openwafer.cli.app import app
 
+        if sys.argv[1:2] == ["help"]:
+            sys.argv[1:] = [*sys.argv[2:], "--help"]
         app()
     except OpenwaferError as found:
         color = wants_color(sys.stderr)

@@ -8,6 +8,12 @@ from openwafer.cli import EXIT_MISTAKE
 from openwafer.diagnostics import OpenwaferError, tell
 from openwafer.sdk.program.environment import CHECK_VARIABLE
 
+USAGE = """usage: cs_python [--check] SCRIPT [ARGUMENT ...]
+
+Run a host script with the vendor's module names, on the simulated fabric.
+
+  --check  look for mistakes of its programs while they run, and tell them as warnings"""
+
 
 def main() -> None:
     """Run the script of ``sys.argv``; ``--check`` before it looks for mistakes of its program."""
@@ -17,6 +23,9 @@ def main() -> None:
     here = Path(sys.argv[0]).resolve().parent
     commands = here if (here / "cslc").is_file() else None
     arguments = sys.argv[1:]
+    if arguments[:1] in (["--help"], ["-h"], []):
+        print(USAGE)
+        return
     if arguments[:1] == ["--check"]:
         del arguments[0]
         os.environ[CHECK_VARIABLE] = "warning"
