@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
-from tests.training.stream.foreign_loops import SIZE, are_equal, new_loop, outcome, stream
+from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, new_loop, outcome, stream
 
 Function = Callable[[Tensor], Tensor]
 Transform = Callable[[Function, Tensor], Tensor]
@@ -78,3 +79,28 @@ def test_a_layer_that_differentiates_by_func_is_refused(transform: Transform) ->
     message = r"(?s)forward of '0' differentiates by torch\.func.*help: .*torch\.autograd\.grad"
     with stream(loop), pytest.raises(OpenwaferError, match=message):
         loop.train(1)
+
+
+class Normed(nn.Linear):
+    """Its tangents come by formulas that torch chooses by who watches."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + super().forward(functional.layer_norm(x, (SIZE,)).tanh())
+
+
+def tangent(loop: Loop) -> Tensor:
+    loop.train(1)
+    x, direction = torch.randn(2, 4, SIZE, generator=torch.Generator().manual_seed(1))
+    with forward_ad.dual_level():
+        out: Tensor = loop.model(forward_ad.make_dual(x, direction))
+        return forward_ad.unpack_dual(out).tangent.detach().clone()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("policy", Activations)
+def test_the_tangents_of_a_call_are_those_of_the_plain_model(policy: Activations) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(*(Normed(SIZE, SIZE) for _ in range(4)))
+
+    expected = outcome(tangent, build=build, streams=False)
+    assert are_equal(outcome(tangent, build=build, policy=policy), expected)

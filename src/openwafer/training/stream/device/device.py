@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import psutil
 import torch
+from torch.autograd import forward_ad
 
 from openwafer.training.stream.device.meter import MemoryMeter
 
@@ -205,7 +206,9 @@ class CpuDevice:
 
     def watch(self, held: Iterable[torch.Tensor] = ()) -> None:
         """See :class:`Device`."""
-        if self._pass is None or self._is_metering:
+        # Under a dispatch mode torch takes other formulas for tangents, with other last bits.
+        has_tangents = forward_ad._current_level >= 0  # noqa: SLF001 - no public name
+        if self._pass is None or self._is_metering or has_tangents:
             return
         if self._wants_new_peak:
             self.meter.reset_peak()
