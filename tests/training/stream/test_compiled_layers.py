@@ -19,6 +19,7 @@ from tests.training.stream.both_loops import (
     train_plainly,
     train_streamed,
 )
+from tests.training.stream.foreign_loops import SIZE, are_equal, outcome
 from tests.training.stream.small_gpt import build_gpt, gpt_run
 
 pytestmark = [
@@ -63,3 +64,20 @@ def test_the_compiler_is_given_the_graphs_of_the_resident_model() -> None:
     train_plainly(run)
     assert len(graphs) > 0
     assert streamed == graphs
+
+
+def wrapped_layers() -> nn.Module:
+    torch.compiler.reset()
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(SIZE, SIZE), nn.Tanh()) for _ in range(4)))
+    for index, layer in enumerate(model):
+        model[index] = torch.compile(layer, backend="aot_eager")  # type: ignore[assignment]
+    return model
+
+
+@pytest.mark.parametrize("policy", Activations)
+def test_layers_that_a_compiler_wraps_train_in_a_loop_without_its_warnings(
+    policy: Activations,
+) -> None:
+    expected = outcome(lambda loop: loop.train(4), build=wrapped_layers, streams=False)
+    found = outcome(lambda loop: loop.train(4), build=wrapped_layers, policy=policy)
+    assert are_equal(found, expected)

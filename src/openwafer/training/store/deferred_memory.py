@@ -165,7 +165,7 @@ class DeferredMemory(Unguarded, TorchDispatchMode):
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        super().__exit__(kind, value, trace)  # type: ignore[no-untyped-call]
+        super().__exit__(kind, value, trace)
         self.trim()
         if self._scratch is not None:
             self._scratch.seal()

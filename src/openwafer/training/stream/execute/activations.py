@@ -8,7 +8,7 @@ sums run in the plain order and gradients keep their bits.
 
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from itertools import dropwhile, islice
@@ -20,9 +20,11 @@ import xxhash
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils.weak import TensorWeakRef
 
 from openwafer.diagnostics import error
+from openwafer.training.dispatch_modes import uncompiled
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Geometry, whole_storage
@@ -230,7 +232,7 @@ class RecomputeFrame(Frame):
         self._collected: dict[int, torch.Tensor] = {}
         self._written: AbstractSet[int] = frozenset()
         self._random = self._random_now()
-        self._autocast = _autocast_settings()
+        self._contexts = _contexts_now()
         self._state = call.state.now()
         self._leaves, self._tree = pytree.tree_flatten((call.args, call.kwargs))
         self._versions = self._versions_now()
@@ -283,7 +285,7 @@ class RecomputeFrame(Frame):
                 self._written = stack.enter_context(self._call.state.as_it_was(self._state))
                 self._random.restore()
                 stack.enter_context(torch.enable_grad())
-                for context in self._autocast:
+                for context in self._contexts:
                     stack.enter_context(context())
                 stack.enter_context(saved_tensors_hooks(self._pack_again, self._unpack))
                 self._call.function(*args, **kwargs)
@@ -393,8 +395,11 @@ def _checksum(tensor: torch.Tensor) -> int:
     return xxhash.xxh3_64_intdigest(bits.numpy().data)
 
 
-def _autocast_settings() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
-    """Contexts that set autocast as it is set now, for the host and the present accelerator."""
+def _contexts_now() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
+    """Contexts of autocast as it is set now, for the host and the present accelerator.
+
+    And of the compiler, which a metered pass does without.
+    """
     kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
     def context(kind: str) -> Callable[[], AbstractContextManager[Any]]:
@@ -402,4 +407,5 @@ def _autocast_settings() -> tuple[Callable[[], AbstractContextManager[Any]], ...
         dtype = torch.get_autocast_dtype(kind)
         return lambda: torch.autocast(kind, dtype=dtype, enabled=is_enabled)
 
-    return tuple(context(kind) for kind in kinds)
+    is_metered = is_in_torch_dispatch_mode(include_infra_modes=False)
+    return (*map(context, kinds), uncompiled if is_metered else nullcontext)

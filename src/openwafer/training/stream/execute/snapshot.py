@@ -295,9 +295,15 @@ def _is_on_host(tensor: torch.Tensor) -> bool:
 
 
 def _put_tensor_back(tensor: torch.Tensor, content: tuple[torch.Tensor | None, int]) -> None:
-    if content[0] is not None:
-        with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
-            tensor.copy_(content[0])
+    held = content[0]
+    if held is None:
+        return
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        if (tensor.shape, tensor.dtype) == (held.shape, held.dtype):
+            tensor.copy_(held)
+        else:
+            # It was resized, as observers of ranges resize their buffers.
+            tensor.data = held.clone()
 
 
 def _put_array_back(array: np.ndarray[Any, Any], content: np.ndarray[Any, Any] | None) -> None:
