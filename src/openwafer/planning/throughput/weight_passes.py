@@ -9,7 +9,7 @@ of gradients, whose chunks they wait for.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import fsum, inf
 from typing import TypeAlias
 
 import numpy as np
@@ -152,11 +152,11 @@ class Systems:
 
     def _rooms(self, layers: Sequence[LayerPass]) -> list[int]:
         """The layer that has to have been computed before there is room for one; -1 is none."""
-        rooms, held, first = [], 0.0, 0
-        for last, layer in enumerate(layers):
-            held += layer.held_bytes
-            while first <= last and held > self._room_bytes:
-                held -= layers[first].held_bytes
+        held = [layer.held_bytes for layer in layers]
+        rooms, first = [], 0
+        for last in range(len(layers)):
+            # Rounded once, as the room is that some layers meet exactly: differences would drift.
+            while first <= last and fsum(held[first : last + 1]) > self._room_bytes:
                 first += 1
             rooms.append(min(first, last) - 1)
         return rooms
