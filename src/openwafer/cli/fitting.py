@@ -21,6 +21,7 @@ from openwafer.planning.laws import (
     Resampling,
     TrainedPoint,
     best_of_rates,
+    check_fit,
     check_points,
     conditions_of,
     course_of,
@@ -83,7 +84,7 @@ def fit_points(sources: Sources, question: Question, outputs: Outputs) -> None:
     best, notes = best_of_rates(tried)
     fitted = fit_law(best, question.kind, question.resampling)
     warnings, record = _answer(fitted, held_out, tried, question)
-    tell([*remarks, *notes, *fitted.remarks, *warnings])
+    tell([*remarks, *notes, *fitted.remarks, *check_fit(fitted), *warnings])
     _show(record)
     if outputs.json is not None:
         write_fit(outputs.json, record)

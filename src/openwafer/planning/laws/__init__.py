@@ -10,6 +10,7 @@ from openwafer.planning.laws.expectation import (
     require_near,
     sizes_outside,
 )
+from openwafer.planning.laws.fit_checks import check_fit
 from openwafer.planning.laws.fit_record import Answer, ComparedPoint, FitRecord, write_fit
 from openwafer.planning.laws.fits import fit_law
 from openwafer.planning.laws.fitted import Allocation, Fitted, Law, Resampling
@@ -59,6 +60,7 @@ __all__ = [
     "SizeTokensLaw",
     "TrainedPoint",
     "best_of_rates",
+    "check_fit",
     "check_points",
     "conditions_of",
     "course_of",

@@ -15,6 +15,7 @@ from openwafer.planning.laws.fitted import (
     Fitted,
     Resampling,
     resampled_losses,
+    unseen_residuals,
 )
 from openwafer.planning.laws.points import (
     FLOPS_PER_PARAMETER_AND_TOKEN,
@@ -70,6 +71,14 @@ class ComputeLaw:
         losses: Array = compute_loss(self.constants(), flops)
         return losses
 
+    def slopes_at(self, flops: Array) -> Array:
+        """Of log losses by height, exponent and floor, (flops, 3)."""
+        logs, losses = np.log(flops), self.losses_at(flops)
+        power = losses - self.floor_loss
+        by_constant = [power, (logs.mean() - logs) * power, np.ones_like(power)]
+        slopes: Array = np.stack(by_constant, axis=1) / losses[:, None]
+        return slopes
+
     def loss_at(self, flops: float) -> float:
         """The loss of a model trained with `flops`."""
         return float(self.losses_at(np.asarray(flops)))
@@ -105,7 +114,9 @@ def fit_compute_law(
     ]
     law = min(trials, key=lambda trial: _squares(trial, flops, losses))
     start = (law.exponent, law.floor_loss)
-    dealt = resampled_losses(losses, law.losses_at(flops), NUM_CONSTANTS, resampling)
+    expected = law.losses_at(flops)
+    residuals = unseen_residuals(losses, expected, law.slopes_at(flops))
+    dealt = resampled_losses(expected, residuals, NUM_CONSTANTS, resampling)
     return Fitted(law, tuple(_solve(flops, drawn, start) for drawn in dealt), tuple(points))
 
 

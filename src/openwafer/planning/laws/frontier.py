@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.figures import Origin
@@ -22,6 +23,7 @@ from openwafer.planning.laws.fitted import (
     Fitted,
     Resampling,
     resampled_losses,
+    unseen_residuals,
 )
 from openwafer.planning.laws.points import (
     TrainedPoint,
@@ -108,7 +110,9 @@ def fit_isoflop(
     require_enough(runs, NUM_PARABOLA_CONSTANTS * len(kept))
     losses = np.concatenate([budget.losses for budget in kept])
     expected = np.concatenate([np.exp(budget.parabola(budget.losses)) for budget in kept])
-    dealt = resampled_losses(losses, expected, NUM_PARABOLA_CONSTANTS * len(kept), resampling)
+    slopes = block_diag(*(budget.slopes for budget in kept))
+    residuals = unseen_residuals(losses, expected, slopes)
+    dealt = resampled_losses(expected, residuals, slopes.shape[1], resampling)
     ratio = _flops_ratio(runs)
     minima = _minima(kept, losses, ratio)
     found = fit_compute_law(minima, replace(resampling, num_replicas=0))
@@ -150,7 +154,9 @@ def fit_envelope(
     flops = np.array([change.flops for change in changes])
     sizes, _ = sizes_and_tokens(changes)
     line = law.size_factor * flops**law.size_exponent
-    dealt = resampled_losses(sizes, line, NUM_LINE_CONSTANTS, resampling)
+    slopes = np.vander(np.log(flops / flops.mean()), NUM_LINE_CONSTANTS)
+    residuals = unseen_residuals(sizes, line, slopes)
+    dealt = resampled_losses(line, residuals, NUM_LINE_CONSTANTS, resampling)
     replicas = [
         _law(LawKind.ENVELOPE, _with_sizes(changes, drawn), other, ratio)
         for drawn, other in zip(dealt, found.replicas, strict=True)
@@ -231,6 +237,12 @@ class _Budget:
         """Log losses that the parabola through `losses` gives its runs."""
         heights: Array = np.polyval(np.polyfit(self._sizes, np.log(losses), 2), self._sizes)
         return heights
+
+    @property
+    def slopes(self) -> Array:
+        """Of the parabola's heights by each of its constants, (runs, 3)."""
+        found: Array = np.vander(self._sizes, NUM_PARABOLA_CONSTANTS)
+        return found
 
     def minimum(self, losses: Array) -> tuple[float, float] | None:
         """Log size and log loss of the least, None where no size of the runs is near it."""
