@@ -95,7 +95,8 @@ def tangent(loop: Loop) -> Tensor:
     x, direction = torch.randn(2, 4, SIZE, generator=torch.Generator().manual_seed(1))
     with forward_ad.dual_level():
         out: Tensor = loop.model(forward_ad.make_dual(x, direction))
-        return forward_ad.unpack_dual(out).tangent.detach().clone()
+        found: Tensor = forward_ad.unpack_dual(out).tangent.detach().clone()
+        return found
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")

@@ -168,17 +168,6 @@ class Simulator:
         if self._options.is_checked:
             self._tables.unwritten[pes] &= ~bits_of_words(address, num_words)
 
-    def num_unwritten(
-        self, pes: NDArray[np.int64], addresses: NDArray[np.int64], num_words: int
-    ) -> NDArray[np.int64]:
-        """How many words of each of many PEs nothing has written; a checked run knows them."""
-        found = np.zeros(pes.size, np.int64)
-        for address in np.unique(addresses) if self._options.is_checked else ():
-            own = addresses == address
-            bits = self._tables.unwritten[pes[own]] & bits_of_words(int(address), num_words)
-            found[own] = np.bitwise_count(bits).sum(axis=1)
-        return found
-
     def read_all(
         self, pes: NDArray[np.int64], addresses: NDArray[np.int64], num_words: int
     ) -> NDArray[np.uint16]:
