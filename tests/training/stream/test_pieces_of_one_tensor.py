@@ -7,8 +7,10 @@ recurrent networks use them. What autograd saves of a piece is what the plain lo
 from collections.abc import Callable
 
 import pytest
+import torch
 from torch import Tensor, nn
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, outcome
 
@@ -81,6 +83,19 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+class WritesPast(nn.Module):
+    """Writes to what it has saved through `data`, which torch does not count."""
+
+    def __init__(self, *, saves_again: bool) -> None:
+        super().__init__()
+        self.linear, self.saves_again = nn.Linear(SIZE, SIZE), saves_again
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = torch.tanh(self.linear(x))
+        seen.data.mul_(0.5)
+        return seen * seen if self.saves_again else seen + 1
+
+
 def trains(loop: Loop) -> None:
     loop.train(2)
 
@@ -93,3 +108,19 @@ def test_pieces_are_saved_as_the_plain_loop_finds_them(layer: str, policy: Activ
 
     expected = outcome(trains, build=build, streams=False)
     assert are_equal(outcome(trains, build=build, policy=policy), expected)
+
+
+@pytest.mark.parametrize("saves_again", [False, True])
+def test_a_layer_that_writes_to_what_it_saved_keeps_it(saves_again: bool) -> None:
+    def build() -> nn.Module:
+        return Stack(lambda: WritesPast(saves_again=saves_again))
+
+    expected = outcome(trains, build=build, streams=False)
+    assert are_equal(outcome(trains, build=build), expected)
+
+
+@pytest.mark.parametrize("policy", [Activations.OFFLOAD, Activations.RECOMPUTE])
+def test_a_layer_that_writes_to_what_it_saved_is_refused_elsewhere(policy: Activations) -> None:
+    with pytest.raises(OpenwaferError, match=r"'layers.0' are set to .*tensor\.data") as found:
+        outcome(trains, build=lambda: Stack(lambda: WritesPast(saves_again=False)), policy=policy)
+    assert "keep its activations" in (found.value.diagnostics[0].help or "")

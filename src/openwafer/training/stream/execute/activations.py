@@ -173,14 +173,15 @@ class _Copied:
 
     def __init__(self, tensor: torch.Tensor, device: Device) -> None:
         self.storage = _OffloadedStorage(tensor, device)
-        self._counted, self._version = TensorWeakRef(_counted(tensor)), tensor._version
+        self._counted, self._version = TensorWeakRef(counted_by(tensor)), tensor._version
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether the storage is known to be as it was copied."""
-        return self._counted() is _counted(tensor) and self._version == tensor._version
+        return self._counted() is counted_by(tensor) and self._version == tensor._version
 
 
-def _counted(tensor: torch.Tensor) -> torch.Tensor:
+def counted_by(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with whose version counter a tensor's writes are counted."""
     return tensor if tensor._base is None else tensor._base
 
 
@@ -195,6 +196,7 @@ class OffloadFrame(Frame):
         self._copies: WeakKeyDictionary[torch.UntypedStorage, _Copied] = WeakKeyDictionary()
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
+        self._weights.on_saved(self._layer, tensor)
         storage = tensor.untyped_storage()
         if storage.nbytes() < MIN_OFFLOAD_BYTES:
             return super()._pack_activation(tensor)
@@ -257,6 +259,7 @@ class RecomputeFrame(Frame):
         self._call.state.is_rehearsed = True
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
+        self._weights.on_saved(self._layer, tensor)
         self._saved.append(self._seen(tensor))
         return len(self._saved) - 1
 

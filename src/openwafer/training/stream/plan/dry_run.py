@@ -44,6 +44,7 @@ from openwafer.training.stream.plan.operators import (
     CountingMeter,
     StepCalls,
 )
+from openwafer.training.stream.plan.uncounted_writes import UNCOUNTED, UncountedWrites
 from openwafer.training.stream.plan.unrepeatable import ForwardWatch
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming, Visit
 
@@ -112,6 +113,8 @@ class DryRun:
         is_whole: whether no layer was skipped.
         reasons: why layers cannot be recomputed, by name, where a run was asked to find out. The
             other figures are those of a forward then, if one of these layers was to be recomputed.
+        uncounted: of these, the layers whose activations are right only where they are kept; see
+            :class:`UncountedWrites`.
         experts_used: of weights whose experts stream one by one, the slices that were used.
         nested: the layer calls of both passes, and behind each what it fetched, pushed and updated
             of the records nested in it; an update without a push is one of zeros.
@@ -136,6 +139,7 @@ class DryRun:
     forms: Mapping[str, CallForm] = field(default_factory=dict, compare=False)
     is_whole: bool = True
     reasons: Mapping[str, str] = field(default_factory=dict)
+    uncounted: frozenset[str] = frozenset()
     experts_used: frozenset[str] = frozenset()
     nested: tuple[tuple[Kind, str], ...] = ()
     expert_rows: Mapping[str, int] = field(default_factory=dict)
@@ -210,6 +214,7 @@ class _WatchingMeter(CountingMeter):
         self.misused: dict[str, None] = {}
         self.written: dict[str, None] = {}
         self.offset: dict[str, None] = {}
+        self.uncounted = UncountedWrites()
         # Called where an operator on fake tensors writes to one that is not.
         self.on_foreign_write: Callable[[], None] | None = None
 
@@ -261,6 +266,8 @@ class _WatchingMeter(CountingMeter):
     def _note_writes(self, weights: DeviceWeights, func: Any, args: Any, kwargs: Any) -> None:
         for argument, value in zip(func._schema.arguments, args, strict=False):  # noqa: SLF001
             if argument.is_write:
+                if isinstance(value, torch.Tensor):
+                    self.uncounted.note_write(value)
                 for leaf in pytree.tree_leaves((value, kwargs)):
                     name = weights.bound_parameter(leaf) if torch.is_tensor(leaf) else None
                     if name is not None:
@@ -451,6 +458,7 @@ class _Stage:
         self.weights = self.meter.weights = DeviceWeights(forms, layouts, self.device)
         self.weights.on_written = lambda name: self.meter.written.update({name: None})
         pinned = split.records.get(PINNED, ())
+        self.weights.on_saved = self.meter.uncounted.note_saved
         self.weights.on_kept = lambda names: self.meter.misused.update(
             dict.fromkeys(name for name in names if name not in pinned)
         )
@@ -521,6 +529,7 @@ class _Stage:
             forms=self.calls.forms(self.executor.log.visits),
             is_whole=not self.calls.skipped,
             reasons=self._reasons(),
+            uncounted=frozenset(self.meter.uncounted.layers),
             experts_used=self.executor.experts.used,
             nested=self._nested(),
             expert_rows=self.executor.experts.num_rows,
@@ -626,7 +635,8 @@ class _Stage:
     def _reasons(self) -> dict[str, str]:
         refused = {name: state.refusal for name, state in self.executor.states.items()}
         found = self.watch.reasons if self.watch is not None else {}
-        return {name: reason for name, reason in refused.items() if reason} | found
+        uncounted = dict.fromkeys(self.meter.uncounted.layers, UNCOUNTED)
+        return {name: reason for name, reason in refused.items() if reason} | found | uncounted
 
 
 def faked(walk: Callable[[RememberingFakeMode | None], Result]) -> Result:

@@ -30,6 +30,7 @@ from openwafer.training.stream.plan.dry_run import (
 from openwafer.training.stream.plan.like_layers import like_earlier_ones
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.resident_run import resident_run
+from openwafer.training.stream.plan.uncounted_writes import UNCOUNTED
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -165,6 +166,8 @@ class _Search:
         self.split = request.split
         self.layouts = request.lay_out(self.split)
         self.reasons: dict[str, str] = {}
+        # Of these, the layers whose activations are right only where they are kept.
+        self.kept: frozenset[str] = frozenset()
         # Until that is known.
         self.is_changed = True
         self.nested_capacity_bytes = self.least_nested_bytes
@@ -205,6 +208,7 @@ class _Search:
             except UsedWholeError as found:
                 self._split_as(unsliced(self.split, {found.name}))
                 continue
+            self.kept |= run.uncounted
             if run.reasons.keys() <= self.reasons.keys():
                 return run
             self.reasons = {**run.reasons, **self.reasons}
@@ -401,6 +405,15 @@ class _Search:
         return self.request.activations.get(name, self.request.default_activations)
 
     def _check_recomputed_layers(self) -> None:
+        for name in sorted(self.kept):
+            asked = self._asked_for(name)
+            if asked not in (None, Activations.KEEP):
+                raise error(
+                    "activations-uncounted",
+                    f"the activations of layer {name!r} are set to {asked}, and {UNCOUNTED}",
+                    help="write to a copy, with .clone(), or keep its activations: "
+                    f"activations: {{{name}: keep}}",
+                )
         for name, reason in self.reasons.items():
             if self._asked_for(name) is Activations.RECOMPUTE:
                 raise error(
@@ -414,7 +427,7 @@ class _Search:
     def _policies(self, chosen: Sequence[Activations]) -> dict[str, Activations]:
         """The policy of every layer: what was asked for, else what was chosen."""
         return {
-            name: self._asked_for(name) or policy
+            name: self._asked_for(name) or (Activations.KEEP if name in self.kept else policy)
             for name, policy in zip(self.names, chosen, strict=True)
         }
 
