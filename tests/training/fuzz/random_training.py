@@ -10,14 +10,17 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream import stream_weights
 from tests.training.fuzz.random_blocks import BLOCKS, WIDTH, Leaving, attributes_of
+from tests.training.fuzz.unusual_blocks import UNUSUAL
 from tests.training.stream.both_loops import STREAMED
 
 CLASSES = 5
+KINDS = BLOCKS | UNUSUAL
 OF_TORCH = "refused by torch"
 
 
@@ -72,7 +75,7 @@ class RandomModel(nn.Module):
         super().__init__()
         self.plan = plan
         self.embedding = nn.Embedding(CLASSES, WIDTH)
-        self.blocks = nn.ModuleList(BLOCKS[kind]() for kind in plan.blocks)
+        self.blocks = nn.ModuleList(KINDS[kind]() for kind in plan.blocks)
         self.head = nn.Linear(WIDTH, CLASSES, bias=False)
         for first, second in plan.shared:
             one, other = (getattr(self.blocks[place], "down", None) for place in (first, second))
@@ -99,7 +102,10 @@ def functional_loss(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
-    "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True),
+    # Its fused kernels know no complex weights.
+    "adamw": lambda model: torch.optim.AdamW(
+        model.parameters(), lr=1e-2, fused=not any(p.is_complex() for p in model.parameters())
+    ),
     "adam": lambda model: torch.optim.Adam(model.parameters(), lr=1e-2, foreach=False),
     "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=1e-1, momentum=0.9),
     "rmsprop": lambda model: torch.optim.RMSprop(model.parameters(), lr=1e-3),
@@ -183,12 +189,38 @@ class Loop:
         penalty.backward()
 
     def fail(self) -> None:
-        handle = self.model.blocks[-1].register_forward_pre_hook(_stop)
+        self._stopped(self.model.blocks[-1].register_forward_pre_hook(_stop), self.loss)
+
+    def _stopped(self, handle: RemovableHandle, call: Callable[[], object]) -> None:
+        """Make a call while a hook that raises is there, which is taken off afterwards."""
         try:
-            self.loss()
+            call()
         except ZeroDivisionError:
             self.seen.append(torch.tensor(1.0))
         handle.remove()
+
+    def fail_behind_a_block(self) -> None:
+        self._stopped(self.model.blocks[-1].register_forward_hook(_stop), self.loss)
+
+    def fail_at_a_gradient(self) -> None:
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self._stopped(trained[len(trained) // 2].register_hook(_stop), self.backward)
+
+    def fail_behind_a_backward(self) -> None:
+        block = self.model.blocks[0]
+        self._stopped(block.register_full_backward_hook(_stop), self.backward)
+
+    def fail_before_the_step(self) -> None:
+        self._stopped(self.optimizer.register_step_pre_hook(_stop), self.optimizer.step)
+
+    def fail_behind_the_step(self) -> None:
+        self._stopped(self.optimizer.register_step_post_hook(_stop), self.optimizer.step)
+
+    def fail_in_a_closure(self) -> None:
+        try:
+            self.optimizer.step(_stop)
+        except ZeroDivisionError:
+            self.seen.append(torch.tensor(1.0))
 
     def save_and_load(self) -> None:
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
@@ -207,7 +239,7 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=False)
 
 
-def _stop(*_: object) -> None:
+def _stop(*_: object) -> Any:
     raise ZeroDivisionError
 
 
@@ -253,7 +285,11 @@ def _streaming(case: Case, loop: Loop) -> AbstractContextManager[object]:
 
 BACKWARDS = ("backward", "backward", "backward_of_two", "backward_twice")
 BESIDE = ("forward_only", "evaluate", "fail", "read_norms", "shrink", "save_and_load")
-ON_GRADIENTS = ("clip", "clip_values", "read_gradients", "penalise", "backward")
+ON_GRADIENTS = (
+    *("clip", "clip_values", "read_gradients", "penalise", "backward"),
+    *("fail_behind_a_block", "fail_at_a_gradient", "fail_behind_a_backward"),
+    *("fail_before_the_step", "fail_behind_the_step", "fail_in_a_closure"),
+)
 ENDS = (("step", "zero"), ("step", "zero"), ("zero",), ("step", "zero_in_place"))
 
 
@@ -271,7 +307,7 @@ def step_plans(draw: st.DrawFn) -> tuple[str, ...]:
 @st.composite
 def model_plans(draw: st.DrawFn) -> ModelPlan:
     """A model of few blocks, so that what fails can be read."""
-    blocks = tuple(draw(st.lists(st.sampled_from(sorted(BLOCKS)), min_size=2, max_size=4)))
+    blocks = tuple(draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=4)))
     places = st.integers(0, len(blocks) - 1)
     return ModelPlan(
         blocks,
@@ -292,4 +328,4 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.booleans()),
     )
     policy = draw(st.sampled_from([None, *Activations]))
-    return Case(model, loop, policy, draw(st.sampled_from([40, 400])))
+    return Case(model, loop, policy, draw(st.sampled_from([64, 400])))
