@@ -165,8 +165,13 @@ class Loop:
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
         self.seen.append(norm.clone())
 
+    @property
+    def _real(self) -> list[nn.Parameter]:
+        return [p for p in self.model.parameters() if p.requires_grad and not p.is_complex()]
+
     def clip_values(self) -> None:
-        nn.utils.clip_grad_value_(self.model.parameters(), 0.05)
+        # Torch has no order of complex numbers.
+        nn.utils.clip_grad_value_(self._real, 0.05)
 
     def read_norms(self) -> None:
         self.seen += [p.detach().norm() for p in self.model.parameters()]
@@ -184,8 +189,7 @@ class Loop:
         parameter.data = parameter.data * 0.5
 
     def penalise(self) -> None:
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        penalty: Tensor = 0.01 * torch.stack([p.square().sum() for p in trained]).sum()
+        penalty: Tensor = 0.01 * torch.stack([p.square().sum() for p in self._real]).sum()
         penalty.backward()
 
     def fail(self) -> None:
@@ -205,10 +209,6 @@ class Loop:
     def fail_at_a_gradient(self) -> None:
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self._stopped(trained[len(trained) // 2].register_hook(_stop), self.backward)
-
-    def fail_behind_a_backward(self) -> None:
-        block = self.model.blocks[0]
-        self._stopped(block.register_full_backward_hook(_stop), self.backward)
 
     def fail_before_the_step(self) -> None:
         self._stopped(self.optimizer.register_step_pre_hook(_stop), self.optimizer.step)
@@ -285,29 +285,34 @@ def _streaming(case: Case, loop: Loop) -> AbstractContextManager[object]:
 
 BACKWARDS = ("backward", "backward", "backward_of_two", "backward_twice")
 BESIDE = ("forward_only", "evaluate", "fail", "read_norms", "shrink", "save_and_load")
-ON_GRADIENTS = (
-    *("clip", "clip_values", "read_gradients", "penalise", "backward"),
-    *("fail_behind_a_block", "fail_at_a_gradient", "fail_behind_a_backward"),
+ON_GRADIENTS = (*("clip", "clip_values", "read_gradients", "penalise", "backward"),)
+UNUSUAL_LINES = (
+    *("fail_behind_a_block", "fail_at_a_gradient"),
     *("fail_before_the_step", "fail_behind_the_step", "fail_in_a_closure"),
 )
 ENDS = (("step", "zero"), ("step", "zero"), ("zero",), ("step", "zero_in_place"))
 
 
 @st.composite
-def step_plans(draw: st.DrawFn) -> tuple[str, ...]:
+def step_plans(draw: st.DrawFn, *, is_unusual: bool = False) -> tuple[str, ...]:
     """The lines of one step."""
     lines = [*draw(st.lists(st.sampled_from(BESIDE), max_size=1))]
     lines.append(draw(st.sampled_from(BACKWARDS)))
-    lines += draw(st.lists(st.sampled_from(ON_GRADIENTS), max_size=2, unique=True))
+    lines += draw(
+        st.lists(
+            st.sampled_from(ON_GRADIENTS + UNUSUAL_LINES * is_unusual), max_size=2, unique=True
+        )
+    )
     lines += draw(st.sampled_from(ENDS))
     lines += draw(st.lists(st.sampled_from(("exchange_data", "evaluate")), max_size=1))
     return tuple(lines)
 
 
 @st.composite
-def model_plans(draw: st.DrawFn) -> ModelPlan:
+def model_plans(draw: st.DrawFn, *, is_unusual: bool = False) -> ModelPlan:
     """A model of few blocks, so that what fails can be read."""
-    blocks = tuple(draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=4)))
+    kinds = sorted(KINDS if is_unusual else BLOCKS)
+    blocks = tuple(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=4)))
     places = st.integers(0, len(blocks) - 1)
     return ModelPlan(
         blocks,
@@ -319,11 +324,11 @@ def model_plans(draw: st.DrawFn) -> ModelPlan:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """A case of few steps."""
-    model = draw(model_plans())
+def cases(draw: st.DrawFn, *, is_unusual: bool = False) -> Case:
+    """A case of few steps, whose blocks and lines may be unusual ones."""
+    model = draw(model_plans(is_unusual=is_unusual))
     loop = LoopPlan(
-        tuple(draw(st.lists(step_plans(), min_size=2, max_size=4))),
+        tuple(draw(st.lists(step_plans(is_unusual=is_unusual), min_size=2, max_size=4))),
         draw(st.sampled_from(sorted(OPTIMIZERS))),
         draw(st.booleans()),
     )

@@ -49,6 +49,19 @@ def after_a_layer(loop: Loop) -> None:
     loop.step()
 
 
+def after_a_layer_and_reads_gradients(loop: Loop) -> list[Tensor | None]:
+    loop.backward(3)
+    handle = loop.model.get_submodule("layers.2").register_forward_hook(Once())
+    try:
+        loop.loss(4)
+    except StoppedError:
+        handle.remove()
+    found = [parameter.grad for parameter in loop.parameters]
+    read = [None if gradient is None else gradient.clone() for gradient in found]
+    loop.step()
+    return read
+
+
 def between_forward_and_backward(loop: Loop) -> None:
     def lines() -> Tensor:
         loss = loop.loss(3)
@@ -171,6 +184,7 @@ def in_a_scaled_step(loop: Loop) -> None:
 STAGES: list[Stage] = [
     in_a_forward,
     after_a_layer,
+    after_a_layer_and_reads_gradients,
     between_forward_and_backward,
     in_a_tensor_hook,
     in_a_tensor_hook_and_zeroed,

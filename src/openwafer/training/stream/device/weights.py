@@ -56,6 +56,9 @@ class DeviceWeights:
 
     are_hidden = False
 
+    def on_saved(self, layer: str, tensor: torch.Tensor) -> None:
+        """A layer has saved a tensor and does not keep it; the dry run of a step wants to know."""
+
     def __init__(
         self,
         forms: Mapping[str, WeightForm],
@@ -82,8 +85,6 @@ class DeviceWeights:
         self._lent_bytes = 0
         self.on_written: Callable[[str], None] = refuse_write
         self.on_kept: Callable[[Sequence[str]], None] = refuse_kept
-        # Told of the tensors that a layer saves and does not keep.
-        self.on_saved: Callable[[str, torch.Tensor], None] = lambda layer, tensor: None
         # Whether writes to the data of bound parameters are noticed.
         self.watches_data = False
         self._watched_classes: dict[type[nn.Parameter], type[nn.Parameter]] = {}

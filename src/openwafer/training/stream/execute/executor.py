@@ -579,10 +579,13 @@ class Executor:
                 # For what runs beside layers: pinned weights, which may move before backward.
                 frame = Frame(self.weights, self._use_saved)
                 self.watch.begin_layer(frame)
-                with frame.hooks(), transforms_refused(name):
-                    out = function(*args, **kwargs)
-                self.watch.end_layer(frame, len(self.log.visits))
-                self.weights.hide()
+                try:
+                    with frame.hooks(), transforms_refused(name):
+                        out = function(*args, **kwargs)
+                    self.watch.end_layer(frame, len(self.log.visits))
+                finally:
+                    # Also of one that failed, whose caller may go on.
+                    self.weights.hide()
                 return out
             out = function(*args, **kwargs)
             self.end_pass()

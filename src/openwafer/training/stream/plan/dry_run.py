@@ -5,11 +5,12 @@ peak it meters is the peak the real step will have, activations and temporaries 
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, TypeVar
 
 import torch
@@ -285,14 +286,26 @@ class _SavedWeights(TorchFunctionMode):
     it is under any saved-tensor hooks, and a gradient that is written to it is lost.
     """
 
-    def __init__(self, weights: DeviceWeights) -> None:
+    def __init__(self, weights: DeviceWeights, visits: Sequence[Visit]) -> None:
         super().__init__()
         self._weights = weights
+        records = chain.from_iterable(visit.records for visit in visits)
+        self._num_calls = Counter(chain.from_iterable(map(weights.names, records)))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _OF_GRADIENT and not isinstance(args[0], nn.Parameter):
+        if func in _OF_GRADIENT:
             name = self._weights.bound_parameter(args[0])
-            if name is not None:
+            is_parameter = isinstance(args[0], nn.Parameter)
+            is_given = func == _GRADIENT.__set__ and args[1] is not None
+            if name is not None and is_parameter and is_given and self._num_calls[name] > 1:
+                raise error(
+                    "gradient-of-calls",
+                    f"a backward gives {name!r} its .grad, and its layer is called more than once "
+                    "in a forward: the gradient of each call leaves for the store by itself",
+                    help="return the gradient from backward, or keep the layer's weights in a "
+                    "tensor of your own, such as weight.main_grad",
+                )
+            if name is not None and not is_parameter:
                 raise error(
                     "saved-weight-gradient",
                     f"a backward uses .grad of the saved weight {name!r}, which is not the "
@@ -458,7 +471,7 @@ class _Stage:
         self.weights = self.meter.weights = DeviceWeights(forms, layouts, self.device)
         self.weights.on_written = lambda name: self.meter.written.update({name: None})
         pinned = split.records.get(PINNED, ())
-        self.weights.on_saved = self.meter.uncounted.note_saved
+        self.weights.on_saved = self.meter.uncounted.note_saved  # type: ignore[method-assign]
         self.weights.on_kept = lambda names: self.meter.misused.update(
             dict.fromkeys(name for name in names if name not in pinned)
         )
@@ -621,7 +634,7 @@ class _Stage:
             scaled = [loss / 2 * 2 for loss in losses]
             ones = [torch.ones_like(loss) for loss in scaled]
             engine = torch.autograd.Variable._execution_engine
-            with _SavedWeights(self.weights):
+            with _SavedWeights(self.weights, self.executor.visits()):
                 # As torch.autograd.backward does, which leaves such modes outside.
                 engine.run_backward(
                     *(tuple(scaled), tuple(ones), False, False, ()),
