@@ -23,7 +23,8 @@ def test_a_system_that_does_something_else_is_named_on_all(loop_ranks: LoopRanks
 
 def test_a_silent_system_is_named_on_all_others(loop_ranks: LoopRanks) -> None:
     first, _, third = loop_ranks.run(Mistake(loop_scenes.no_step, IMPATIENT), 3)
-    assert "; rank 1 on host" in third.splitlines()[0]
+    # It waits for rank 0 as long as that waits for rank 1: either may be told first.
+    assert "; rank 1 on host" in third or "s for rank 0 on host" in third
     assert "[rank-lost]: rank 0 on host" in first
     assert "to send what it does, where this rank does optimizer.step()" in first
     assert "s for rank 1 on host" in first
