@@ -21,7 +21,7 @@ GRAIN: Final = 1 << 15
 
 MOST_SAVED: Final = 0.01
 MOST_LOST: Final = 0.1
-ALONE_FOR: Final = 20
+ALONE_FOR: Final = 40
 """Times as long as several threads lost one computes alone, before several are tried again."""
 
 _start_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
