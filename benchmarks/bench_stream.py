@@ -307,14 +307,14 @@ def measure(case: Case, turns: Turns, scratch: Path) -> list[Ratio]:
         shape = str(plain)
         show_bytes(contenders)
         ratios = [
-            Ratio(f"{name} / {other}", shape, over(contenders, name, other), 1.03)
-            for name, other in (
-                ("streamed", "plain loop"),
-                ("streamed, clipped", "plain loop, clipped"),
-                ("disk tier", "plain loop"),
-                ("disk tier, clipped", "plain loop, clipped"),
-                ("streamed, clipped", "streamed"),
-                ("disk tier, clipped", "disk tier"),
+            Ratio(f"{name} / {other}", shape, over(contenders, name, other), target)
+            for name, other, target in (
+                ("streamed", "plain loop", 1.03),
+                ("streamed, clipped", "plain loop, clipped", 1.03),
+                ("disk tier", "plain loop", 1.05),
+                ("disk tier, clipped", "plain loop, clipped", 1.05),
+                ("streamed, clipped", "streamed", 1.03),
+                ("disk tier, clipped", "disk tier", 1.05),
             )
             if name in contenders
         ]
@@ -346,7 +346,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(LONG_STEPS.workload.num_threads)
     num_rounds = options.rounds or (2 if options.quick else 5)
-    compute_bound, turns = LONG_STEPS, Turns(num_rounds, 2)
+    # A turn waits for the updates of its last step, which nothing hides: it has several steps.
+    compute_bound, turns = LONG_STEPS, Turns(num_rounds, 4)
     if options.quick:
         compute_bound = replace(LONG_STEPS, workload=replace(LONG_STEPS.workload, sequences=1))
         turns = Turns(num_rounds, 1)
