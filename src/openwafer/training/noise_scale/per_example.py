@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -98,12 +98,14 @@ class PerExampleNorms:
     """Measures what each example adds to the gradients of a model's weights.
 
     Inputs of the model's modules have the example as their first dim, and tokens behind it. A table
-    of positions that is asked once for all examples gives its output once for each instead, as a
-    view: what comes behind it is to add it to something that has all examples. A weight that code
-    uses beside its module, as in ``F.linear(x, table.weight)``, has more gradient than is seen.
+    of positions that is asked once for all examples, for (1, tokens) or (tokens,), gives its output
+    once for each instead, as a view: what comes behind it is to add it to something that has all
+    examples. A weight that code uses beside its module, as in ``F.linear(x, table.weight)``, has
+    more gradient than is seen.
 
     Args:
-        model: whose modules get hooks, from the first forward that is measured to :meth:`close`.
+        model: whose modules get hooks, from the first forward that is measured to :meth:`close`;
+            they do nothing in other forwards.
         num_examples: of each forward.
 
     Attributes:
@@ -117,8 +119,10 @@ class PerExampleNorms:
     def __init__(self, model: nn.Module, num_examples: int, watched: Watched) -> None:
         self._num_examples = num_examples
         self._current: ContextVar[ExampleNorms | None] = ContextVar("examples", default=None)
-        self._anchor = torch.zeros((), requires_grad=True)
-        modules = self._modules = watched_modules(model, watched)
+        self._num_measuring = 0
+        self._is_last_measured = False
+        modules = watched_modules(model, watched)
+        self._watched = {each.path: each for each in modules}
         told = {name for each in modules for name in (each.weight, each.bias) if name is not None}
         trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
         self.names = tuple(name for name in trained if name in told)
@@ -133,9 +137,13 @@ class PerExampleNorms:
         """Hang hooks on the model, unless they are there already; a first forward does that too."""
         if not self._handles and not self._is_closed:
             self._handles = [
-                each.module.register_forward_hook(partial(self._seen, each), with_kwargs=True)
-                for each in self._modules
+                each.module.register_forward_hook(partial(self._seen, path), with_kwargs=True)
+                for path, each in self._watched.items()
             ]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself: a copy of the model does as it does where it is measured, and tells nothing."""
+        return self
 
     def close(self) -> None:
         """Take the hooks off the model."""
@@ -149,9 +157,12 @@ class PerExampleNorms:
         self.attach()
         norms = ExampleNorms()
         token = self._current.set(norms)
+        # Micro-batches take turns; a rehearsal of a layer has no context variables.
+        self._num_measuring += 1
         try:
             yield norms
         finally:
+            self._num_measuring -= 1
             self._current.reset(token)
 
     def require_told(self, names: Iterable[str], forwards: Iterable[ExampleNorms]) -> None:
@@ -166,30 +177,44 @@ class PerExampleNorms:
 
     def _seen(
         self,
-        watched: WatchedModule,
+        path: str,
         module: nn.Module,
         args: tuple[Any, ...],
         options: Mapping[str, Any],
         output: object,
     ) -> Tensor | None:
-        if not isinstance(output, Tensor) or not output.requires_grad:
+        if not isinstance(output, Tensor) or not output.requires_grad or not self._acts():
             return None
-        x = self._input(watched.path, args, options)
+        x = self._input(path, args, options)
         widened = None
-        if isinstance(module, nn.Embedding) and x.shape[0] == 1 < self._num_examples:
-            x = x.expand(self._num_examples, *x.shape[1:])
-            output = widened = output.expand(self._num_examples, *output.shape[1:])
+        if isinstance(module, nn.Embedding) and self._is_for_all(x):
+            x = x.expand(self._num_examples, x.shape[-1])
+            output = widened = output.expand(self._num_examples, *output.shape[-2:])
         # Saved as autograd saves it: whoever keeps saved tensors elsewhere has it once, and a layer
         # that is run again saves it again.
-        saved: Tensor = _Saved.apply(self._anchor, x)  # type: ignore[no-untyped-call]
-        norms = self._current.get()
-        if norms is not None:
+        anchor = torch.zeros((), requires_grad=True)
+        saved: Tensor = _Saved.apply(anchor, x)  # type: ignore[no-untyped-call]
+        norms, watched = self._current.get(), self._watched[path]
+        if norms is not None and module is watched.module:
             self._require_examples(watched, x)
-            norms.note_call(watched.path)
+            norms.note_call(path)
             if isinstance(module, nn.Embedding) and watched.is_tied and watched.weight is not None:
                 norms.note_ids(watched.weight, x)
             output.register_hook(partial(_arrived, watched, norms, [saved.grad_fn]))
         return widened
+
+    def _acts(self) -> bool:
+        """Whether a forward is measured, or repeats in a backward one that was."""
+        if torch._C._current_graph_task_id() < 0:  # noqa: SLF001 - no public name
+            self._is_last_measured = self._num_measuring > 0
+        return self._is_last_measured
+
+    def _is_for_all(self, ids: Tensor) -> bool:
+        """Whether a table is asked once for all examples; as many as these may be one of each."""
+        sizes = tuple(ids.shape)
+        if len(sizes) == 1:
+            return sizes[0] != self._num_examples
+        return len(sizes) == 2 and sizes[0] == 1 < self._num_examples
 
     def _input(self, path: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Tensor:
         inputs = [each for each in (*args, *options.values()) if isinstance(each, Tensor)]
@@ -206,7 +231,7 @@ class PerExampleNorms:
                 f"does not count the {self._num_examples} examples",
                 notes=("which tokens belong to which example cannot be seen there",),
                 help="train without the noise scale, or write a forward whose modules get inputs "
-                "of (examples, tokens, features)",
+                "of (examples, tokens, features), and a table of positions (1, tokens)",
             )
 
 
