@@ -114,13 +114,14 @@ def outcome(
     *,
     build: Callable[[], nn.Module] = Small,
     streams: bool = True,
+    trains_before: bool = True,
     trains_on: bool = True,
     **options: Any,
 ) -> list[Tensor]:
     """All that a loop has seen, and all that it leaves in model and optimizer."""
     loop = new_loop(build)
     with stream(loop, **options) if streams else nullcontext():
-        loop.train(1)
+        loop.train(int(trains_before))
         seen = lines(loop)
         loop.train(int(trains_on))
         left = seen, loop.model.state_dict(), loop.optimizer.state_dict()["state"]

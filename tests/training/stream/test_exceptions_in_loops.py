@@ -1,6 +1,7 @@
 """An exception at any stage of a step that a loop catches leaves what it leaves in a plain loop."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from openwafer.diagnostics import OpenwaferError
 from tests.training.stream.foreign_loops import Loop, are_equal, on_both_tiers, outcome
 
 Stage = Callable[[Loop], Any]
@@ -49,15 +51,17 @@ def after_a_layer(loop: Loop) -> None:
     loop.step()
 
 
+def gradients(parameters: list[nn.Parameter]) -> list[Tensor | None]:
+    found = [parameter.grad for parameter in parameters]
+    return [None if gradient is None else gradient.clone() for gradient in found]
+
+
 def after_a_layer_and_reads_gradients(loop: Loop) -> list[Tensor | None]:
     loop.backward(3)
-    handle = loop.model.get_submodule("layers.2").register_forward_hook(Once())
-    try:
+    loop.model.get_submodule("layers.2").register_forward_hook(Once())
+    with suppress(StoppedError):
         loop.loss(4)
-    except StoppedError:
-        handle.remove()
-    found = [parameter.grad for parameter in loop.parameters]
-    read = [None if gradient is None else gradient.clone() for gradient in found]
+    read = gradients(loop.parameters)
     loop.step()
     return read
 
@@ -98,6 +102,36 @@ def in_a_backward_hook(loop: Loop) -> None:
 def in_a_backward_pre_hook(loop: Loop) -> None:
     loop.model.get_submodule("layers.2").register_full_backward_pre_hook(Once())
     attempted(lambda: loop.backward(3))
+    loop.step()
+
+
+def in_a_backward_and_reads_gradients(loop: Loop) -> list[Tensor | None]:
+    loop.backward(4)
+    loop.parameters[3].register_hook(Once())
+    with suppress(StoppedError):
+        loop.backward(3)
+    # First those of the layer whose backward has failed.
+    read = gradients(loop.parameters[4:])
+    loop.step()
+    return read
+
+
+def in_a_backward_and_shrinks_weights(loop: Loop) -> None:
+    loop.parameters[3].register_hook(Once())
+    with suppress(StoppedError):
+        loop.backward(3)
+    with torch.no_grad():
+        for parameter in loop.parameters:
+            parameter.mul_(0.9)
+    loop.step()
+
+
+def between_backwards_without_forwards(loop: Loop) -> None:
+    loop.backward(3)
+    loop.parameters[3].register_hook(Once())
+    with suppress(StoppedError):
+        loop.backward(4)
+    torch.stack([parameter.square().sum() for parameter in loop.parameters]).sum().backward()
     loop.step()
 
 
@@ -190,6 +224,9 @@ STAGES: list[Stage] = [
     in_a_tensor_hook_and_zeroed,
     in_a_backward_hook,
     in_a_backward_pre_hook,
+    in_a_backward_and_reads_gradients,
+    in_a_backward_and_shrinks_weights,
+    between_backwards_without_forwards,
     in_the_second_backward,
     between_clip_and_step,
     in_a_hook_before_the_step,
@@ -208,3 +245,24 @@ def test_a_caught_exception_leaves_what_it_leaves_in_a_plain_loop(
     folder = tmp_path / "store" if is_on_disk else None
     expected = outcome(stage, streams=False)
     assert are_equal(outcome(stage, folder=folder), expected)
+
+
+@pytest.mark.parametrize("stage", [in_a_backward_hook, in_a_backward_pre_hook])
+def test_a_module_hook_may_raise_in_the_backward_of_the_planned_step(stage: Stage) -> None:
+    expected = outcome(stage, streams=False, trains_before=False)
+    assert are_equal(outcome(stage, trains_before=False), expected)
+
+
+class Weighing(nn.Linear):
+    """A hook on a tensor of its forward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        out.register_hook(Once())
+        return out
+
+
+def test_a_planned_step_whose_backward_raises_elsewhere_is_refused() -> None:
+    told = "the backward of this step raises StoppedError\\(\\), and no plan can tell what it needs"
+    with pytest.raises(OpenwaferError, match=told):
+        outcome(Loop.train, build=lambda: Weighing(32, 32), trains_before=False)

@@ -51,7 +51,7 @@ class DeviceWeights:
         device: where slots are.
 
     Attributes:
-        are_hidden: whether a forward is over and its backward is still to come.
+        are_hidden: whether a forward is over and its backward is still to come, or has failed.
     """
 
     are_hidden = False

@@ -27,6 +27,9 @@ class Runner(Protocol):
     def run_part(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the forward of a module with weights that is no layer and in none."""
 
+    def expect_gradient(self, gradient: torch.Tensor) -> None:
+        """A gradient is about to be added to a parameter."""
+
     def take_gradient(self, name: str, parameter: torch.Tensor) -> None:
         """A gradient has been added to a parameter."""
 
@@ -47,6 +50,8 @@ def attach(
     for name, parameter in parameters.items():
         if parameter.requires_grad:
             # Held weakly: a garbage collector does not see what these hooks hold.
+            expect = partial(call_weakly, WeakMethod(runner.expect_gradient))
+            undo.callback(parameter.register_hook(expect).remove)
             take = partial(call_weakly, WeakMethod(runner.take_gradient), name)
             undo.callback(parameter.register_post_accumulate_grad_hook(take).remove)
     return undo

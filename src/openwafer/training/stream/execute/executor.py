@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 from torch import nn
@@ -119,6 +120,8 @@ class Executor:
         self.push: Callable[[str], None] = self._push
         self.check: Check | None = None
         self._phase = Phase.IDLE
+        # What autograd calls behind the backward under way; one that fails drops it instead.
+        self._end: ReferenceType[Callable[[], None]] | None = None
         self._walk = Walk()
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
@@ -199,6 +202,7 @@ class Executor:
         come between the two. The weights then come on demand. A backward inside a layer's forward
         ends nothing.
         """
+        self._end_failed_backward()
         match self._phase:
             case Phase.RECOMPUTE | Phase.LAYER:
                 return
@@ -212,8 +216,15 @@ class Executor:
                 self._phase = Phase.BACKWARD
                 self.weights.show()
         # Whoever is told of the backward may want to be called behind its end.
-        torch.autograd.Variable._execution_engine.queue_callback(self.end_pass)
+        end, weights = partial(self.end_pass), self.weights
+        self._end = ref(end, lambda _: weights.hide())
+        torch.autograd.Variable._execution_engine.queue_callback(end)
         self.on_backward()
+
+    def _end_failed_backward(self) -> None:
+        """What a backward that failed has left comes before what another one brings."""
+        if self._end is not None and self._end() is None:
+            self.end_pass()
 
     @property
     def _updates_on_push(self) -> bool:
@@ -256,7 +267,7 @@ class Executor:
             self.check(schedule, log.executed, records_of)
 
     def _leave_pass(self) -> None:
-        self._phase = Phase.IDLE
+        self._phase, self._end = Phase.IDLE, None
         self.nested.forget()
         self.experts.end_pass()
         self._unplanned_records.clear()
@@ -462,6 +473,10 @@ class Executor:
         self._unplanned_records.clear()
 
     # Gradients.
+
+    def expect_gradient(self, _gradient: torch.Tensor) -> None:
+        """A gradient is about to be added to a parameter."""
+        self._end_failed_backward()
 
     def take_gradient(self, name: str, _parameter: torch.Tensor) -> None:
         """A gradient has been added to a parameter: push its record if that was the last."""

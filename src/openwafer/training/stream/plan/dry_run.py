@@ -34,6 +34,7 @@ from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
+from openwafer.training.stream.plan.backward_failures import let_hooks_raise, walked_backward
 from openwafer.training.stream.plan.changed_state import Derived, harmless_names
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.held_gradients import HeldGradients
@@ -457,6 +458,7 @@ class _Stage:
         self.is_fake = mode is not None
         torch_device = device.torch_device
         self.model = hollow_copy(workload.model, torch_device)
+        let_hooks_raise(self.model, is_fake=self.is_fake)
         self.batches = [placed(batch, mode, torch_device) for batch in workload.batches]
         self.depends_on_values = mode is None
         self.device.meter = self.meter = _WatchingMeter()
@@ -634,7 +636,8 @@ class _Stage:
             scaled = [loss / 2 * 2 for loss in losses]
             ones = [torch.ones_like(loss) for loss in scaled]
             engine = torch.autograd.Variable._execution_engine
-            with _SavedWeights(self.weights, self.executor.visits()):
+            saved = _SavedWeights(self.weights, self.executor.visits())
+            with walked_backward(is_fake=self.is_fake), saved:
                 # As torch.autograd.backward does, which leaves such modes outside.
                 engine.run_backward(
                     *(tuple(scaled), tuple(ones), False, False, ()),

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import torch
 
+from openwafer.training.stream.plan.backward_failures import let_hooks_raise, walked_backward
 from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
@@ -42,6 +43,7 @@ def resident_run(
 
     def walk(mode: RememberingFakeMode | None) -> ResidentRun:
         model = hollow_copy(workload.model, torch_device)
+        let_hooks_raise(model, is_fake=mode is not None)
         left: list[list[int]] = []
         with CountingMeter() as meter:
             if mode is not None:
@@ -58,7 +60,8 @@ def resident_run(
                 with autocast(torch_device, workload.autocast_dtype):
                     loss = workload.loss_of(model, given)
                 left[-1].append(meter.used_bytes)
-                loss.backward()
+                with walked_backward(is_fake=mode is not None):
+                    loss.backward()
         # What runs before the first layer counts as its own, what runs behind each layer, too.
         marks = left[0][:1] + left[0][2:]
         activation_bytes = tuple(after - before for before, after in pairwise(marks))
