@@ -35,7 +35,7 @@ def test_regions_that_bands_share_begin_with_a_page() -> None:
 
 
 def test_a_view_has_what_its_region_has() -> None:
-    (state,) = allocate(3, 2, 1)
+    (state,) = allocate(3, 2, 1, 1)
     tables = Tables(state)
     tables.fifo[2, 5, 1] = 7
     assert state[w.FIFO_ROWS + (2 * w.PITCH + 5) * w.FIFO_WORDS + 1] == 7

@@ -41,7 +41,7 @@ _BLOCK_WORDS = 512
 def load(program: Program, num_bands: int = 1) -> list[Array]:
     """Allocate and fill the state of a program, as an array for each band of columns of PEs."""
     kinds, kind_of = _kinds(program)
-    states = allocate(program.width, program.height, num_bands)
+    states = allocate(program.width, program.height, num_bands, len(program.images))
     tables = Tables(states[0])
     for state in states:
         _fill_globals(state, program)

@@ -389,6 +389,7 @@ class Simulator:
         """Hand what waits to be injected to the compiled core, as one table."""
         if not self._pending:
             return
+        self._check_room()
         state, core, source = self._state, self._tables.core, self._tables.source
         streams = self._unread_streams()
         for key, parts in self._pending.items():
@@ -406,6 +407,19 @@ class Simulator:
         self._wake(np.unique([pe for pe, _ in streams]))
         state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(streams)
         self._pending = {}
+
+    def _check_room(self) -> None:
+        """Refuse more words from the host than the machine's table takes."""
+        unread = self._tables.source[: self._state[w.G_SOURCE_ROWS]]
+        num_words = int((unread[:, w.S_END] - unread[:, w.S_NEXT]).sum())
+        num_words += sum(part.size for parts in self._pending.values() for part in parts)
+        room = int(self._state[w.G_SOURCE_ROOM])
+        if num_words > room:
+            raise error(
+                "fabric-stream-too-long",
+                f"{num_words:,} words wait to be streamed into PEs, and there is room for {room:,}",
+                help="send them in several calls, and wait for each",
+            )
 
     def _unread_streams(self) -> dict[tuple[int, int], list[NDArray[np.uint32]]]:
         """What is left of the table; its PEs forget it."""

@@ -5,23 +5,22 @@ for each band, but for their first part: so compiled code finds what is its band
 share at the same places.
 """
 
-import ctypes
-import mmap
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.fabric import address_space
 from openwafer.sdk.fabric import words as w
 
-MAP_NORESERVE: Final = 0x4000
-"""Linux: address space that no memory is set aside for; `mmap` names it from Python 3.13 on."""
-MAP_FIXED: Final = 0x10
-
 Array: TypeAlias = NDArray[np.int64]
+
+_FEWEST_EVENTS: Final = 1 << 16
+_FEWEST_SOURCE_WORDS: Final = 1 << 20
+_SOURCE_SHARE: Final = 4
+"""Where address space is limited, words from the host get one part of so many of what is left."""
 
 
 class State(Protocol):
@@ -31,20 +30,31 @@ class State(Protocol):
     def __setitem__(self, index: int, value: int, /) -> None: ...
 
 
-def allocate(width: int, height: int, num_bands: int) -> list[Array]:
+def allocate(width: int, height: int, num_bands: int, num_images: int) -> list[Array]:
     """An empty machine, as an array a band; pages take memory once something is written to them.
 
     Raises OpenwaferError `fabric-no-memory` when there is no address space.
     """
     num_pes = width * height
     num_words = w.MEMORY_ROWS + num_pes * w.MEMORY_WORDS
-    states = [_reserve(num_words) for _ in range(num_bands)]
-    if num_bands > 1:
-        _share(states)
+    rows = {"event": w.MAX_EVENTS, "source_data": w.MAX_SOURCE_WORDS}
+    pages = [(0, 8 * num_words)]
+    free = address_space.free_bytes()
+    if free is not None:
+        rows = _rows_of(num_pes, num_images, free)
+        pages = address_space.whole_pages(_extents(num_pes, rows))
+    try:
+        states = [address_space.reserved(8 * num_words, pages) for _ in range(num_bands)]
+        if num_bands > 1:
+            address_space.share(states, 8 * w.OWN_WORDS, pages)
+    except OSError as cause:
+        num_bytes = num_bands * sum(end - begin for begin, end in pages)
+        raise _no_memory(width, height, num_bytes, free, cause) from cause
     for band, state in enumerate(states):
         state[w.G_WIDTH], state[w.G_HEIGHT], state[w.G_NUM_PES] = width, height, num_pes
         state[w.G_STEPS : w.G_STEPS + 4] = (-height, height, 1, -1)
-        state[w.G_EVENT_LIMIT] = w.MAX_EVENTS // 4
+        state[w.G_EVENT_LIMIT] = rows["event"] // 4
+        state[w.G_SOURCE_ROOM] = rows["source_data"]
         state[w.G_BANDS], state[w.G_BAND] = num_bands, band
         state[w.G_ADDRESS] = state.ctypes.data
         addresses = [other.ctypes.data for other in states]
@@ -54,35 +64,40 @@ def allocate(width: int, height: int, num_bands: int) -> list[Array]:
     return states
 
 
-def _reserve(num_words: int) -> Array:
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-    buffer = mmap.mmap(-1, 8 * num_words, flags=flags)
-    # Rows are far apart in some regions: a huge page for each would waste most of it.
-    buffer.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(buffer, np.int64)
+def _rows_of(num_pes: int, num_images: int, free: int) -> dict[str, int]:
+    """Rows that a machine needs of the regions that have none a PE, with `free` bytes left."""
+    words = free // _SOURCE_SHARE // 8
+    return {
+        "event": min(w.MAX_EVENTS, _FEWEST_EVENTS + num_pes * (w.MAX_EVENTS // w.MAX_PES)),
+        "filter": min(w.MAX_FILTERS, num_pes * w.COLORS),
+        "image": num_images,
+        "map": min(w.MAX_MAPS, num_images),
+        "source": min(w.MAX_SOURCES, num_pes * w.COLORS),
+        "source_data": min(w.MAX_SOURCE_WORDS, max(words, _FEWEST_SOURCE_WORDS)),
+    }
 
 
-def _share(states: list[Array]) -> None:
-    """Put the same memory behind the own part of all arrays."""
-    num_bytes = 8 * (states[0].size - w.OWN_WORDS)
-    file = os.memfd_create("fabric")
-    os.ftruncate(file, num_bytes)
-    map_memory = ctypes.CDLL(None, use_errno=True).mmap
-    map_memory.restype = ctypes.c_void_p
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    map_memory.argtypes = (pointer, size, number, number, number, ctypes.c_long)
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
-    flags = mmap.MAP_SHARED | MAP_FIXED | MAP_NORESERVE
-    for state in states:
-        wanted = state.ctypes.data + 8 * w.OWN_WORDS
-        if map_memory(wanted, num_bytes, protection, flags, file, 0) != wanted:
-            reason = os.strerror(ctypes.get_errno())
-            raise error(
-                "fabric-no-memory",
-                f"{num_bytes} bytes of address space for a fabric: {reason}",
-                help="simulate with one thread",
-            )
-    os.close(file)
+def _extents(num_pes: int, rows: Mapping[str, int]) -> Iterator[address_space.Extent]:
+    """Where a machine's words lie in its array, in bytes."""
+    yield 0, 8 * w.GLOBAL_WORDS
+    for name, region in {**w.OWN, **w.SHARED}.items():
+        shape = region.shape
+        used = num_pes if shape.is_by_pe else rows.get(name, shape.rows)
+        for number in range(shape.sets):
+            begin = region.start + number * shape.rows * shape.words
+            yield 8 * begin, 8 * (begin + used * shape.words)
+
+
+def _no_memory(
+    width: int, height: int, num_bytes: int, free: int | None, cause: OSError
+) -> OpenwaferError:
+    left = "" if free is None else f", and {free / 2**20:,.0f} MiB are left"
+    return error(
+        "fabric-no-memory",
+        f"{num_bytes / 2**20:,.0f} MiB of address space for {width} x {height} PEs: "
+        f"{cause.strerror}{left}",
+        help="raise the limit of address space (ulimit -v), or simulate with one thread, or fewer PEs",
+    )
 
 
 def band_of(states: Sequence[Array], pe: int) -> int:

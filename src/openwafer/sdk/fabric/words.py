@@ -329,6 +329,8 @@ G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48
 """By color: its number among the sinks of a PE."""
+G_SOURCE_ROOM: Final = 77
+"""Words that streams from the host have room for."""
 G_SWITCHED: Final = 78
 """Mask of the colors that have switch positions on some PE, or may get some from code."""
 G_WAVELET_SWITCH: Final = 79
