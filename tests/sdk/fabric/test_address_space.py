@@ -68,5 +68,5 @@ def test_more_words_than_there_is_room_for_are_refused_and_the_machine_goes_on()
     simulator = PythonCode([]).simulator(program([[0]], [image("idle")]))
     simulator.engine.state[w.G_SOURCE_ROOM] = 3
     simulator.inject(4, 0, 0, np.arange(4, dtype=np.uint32))
-    with pytest.raises(OpenwaferError, match="4 words wait .* and there is room for 3"):
+    with pytest.raises(OpenwaferError, match=r"4 words wait .* and there is room for 3"):
         simulator.run_until_idle()

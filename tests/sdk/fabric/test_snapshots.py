@@ -1,16 +1,19 @@
 """A machine that is brought back to a snapshot does again what it did."""
 
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.fabric import words as w
 from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
 from openwafer.sdk.program.program import Program
-from tests.sdk.fabric.random_machines import CYCLES, Machine, build, machines
+from tests.sdk.fabric.random_machines import CYCLES, TO_HOST, Machine, build, machines
 from tests.sdk.host.test_same_cycles import compiled
 
 
@@ -42,19 +45,19 @@ def rest(simulator: Simulator, program: Program) -> FinalState:
 def test_native_code_goes_on_from_any_cycle(program: Program, cycles: int) -> None:
     simulator, _code = launched(program, EngineKind.NATIVE)
     simulator.run_cycles(cycles)
-    before = simulator.engine.snapshot()
+    before = simulator.snapshot()
     first = rest(simulator, program)
-    simulator.engine.restore(before)
+    simulator.restore(before)
     assert difference(first, rest(simulator, program)) == ""
 
 
 def test_interpreted_code_goes_on_where_no_pe_waits_in_its_middle(program: Program) -> None:
     simulator, _code = launched(program, EngineKind.INTERPRETER)
     simulator.run_until_idle()
-    before = simulator.engine.snapshot()
+    before = simulator.snapshot()
     launch(simulator, program)
     first = rest(simulator, program)
-    simulator.engine.restore(before)
+    simulator.restore(before)
     launch(simulator, program)
     assert difference(first, rest(simulator, program)) == ""
 
@@ -66,7 +69,9 @@ def ended(simulator: Simulator) -> tuple[str, int, Any]:
         end = str(stop)
     width, height = simulator.size
     pes = [(x, y) for y in range(height) for x in range(width)]
-    return end, simulator.cycle, [simulator.read(x, y, 0, 4000).tolist() for x, y in pes]
+    collected = [simulator.num_collected(TO_HOST, x, y) for x, y in pes]
+    memory = [simulator.read(x, y, 0, 4000).tolist() for x, y in pes]
+    return end, simulator.cycle, collected, memory, simulator.landings()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -75,10 +80,29 @@ def ended(simulator: Simulator) -> tuple[str, int, Any]:
 def test_machines_begin_again(threads: int, machine: Machine) -> None:
     simulator, _code = build(machine, SimulatorOptions(threads=threads, landing_log=True))
     simulator.run_cycles(0)
-    before, counts = simulator.engine.snapshot(), simulator.statistics()
+    before, counts = simulator.snapshot(), simulator.statistics()
     first = ended(simulator)
-    simulator.engine.restore(before)
-    assert simulator.statistics() == counts
+    simulator.restore(before)
+    assert (simulator.statistics(), simulator.landings()) == (counts, ())
     assert ended(simulator) == first
-    landings = simulator.landings()
-    assert landings[::2] == landings[1::2]
+
+
+def test_the_snapshot_of_another_machine_is_refused_and_nothing_is_touched(
+    program: Program,
+) -> None:
+    one, _code = launched(program, EngineKind.NATIVE)
+    other, _other_code = launched(program, EngineKind.NATIVE)
+    before = other.engine.state[: w.GLOBAL_WORDS].tolist()
+    with pytest.raises(OpenwaferError) as refused:
+        other.restore(one.snapshot())
+    size = "{} x {} PEs".format(*one.size)
+    named = re.findall(rf"machine (\d+) of {size}", str(refused.value))
+    assert len(set(named)) == 2
+    assert other.engine.state[: w.GLOBAL_WORDS].tolist() == before
+
+
+def test_a_snapshot_holds_no_address_of_its_machine(program: Program) -> None:
+    simulator, _code = launched(program, EngineKind.NATIVE)
+    snapshot = simulator.snapshot().machine
+    scalars = np.concatenate([own["scalars"] for own in snapshot.own])
+    assert simulator.engine.state.ctypes.data not in scalars

@@ -11,6 +11,7 @@ reads. What goes from one band into the next lies on lists of the one that it le
 
 import ctypes
 import functools
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -428,6 +429,9 @@ def advance_all(
     return stops[0]
 
 
+_NUMBERS: Final = itertools.count(1)
+
+
 class Engine:
     """A machine between two cycles: what it is, and the way on.
 
@@ -443,6 +447,8 @@ class Engine:
     def __init__(self, states: Sequence[Array], run_address: int, element_address: int) -> None:
         self.states = tuple(states)
         self.tables = Tables(self.state)
+        size = f"{self.state[w.G_WIDTH]} x {self.state[w.G_HEIGHT]} PEs"
+        self._name = f"machine {next(_NUMBERS)} of {size}"
         self._run = NativeFunction(run_address, RUN_TYPE)
         self._element = NativeFunction(element_address, ELEMENT_TYPE)
 
@@ -470,8 +476,11 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """What the machine is now; what it has recorded for the host has to be taken before."""
-        return taken(self.states)
+        return taken(self._name, self.states)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Make the machine what it was when a snapshot was taken of it."""
-        put_back(self.states, snapshot)
+        """Make the machine what it was when a snapshot was taken of it.
+
+        Raises OpenwaferError for a snapshot of another machine, also of the same program's.
+        """
+        put_back(self._name, self.states, snapshot)

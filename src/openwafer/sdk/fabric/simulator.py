@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.overruns import Overrun, by_place, diagnostic, distinct, read_event
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
+from openwafer.sdk.fabric.snapshots import Snapshot
 from openwafer.sdk.fabric.state import Array, events_of
 from openwafer.sdk.fabric.variables import bits_of_words, fill_unwritten
 from openwafer.sdk.program import mailbox as mb
@@ -86,6 +87,39 @@ class Statistics:
     busy_cycles: int
 
 
+@dataclass
+class _Books:
+    """What the host has taken of a machine, and what it has not given to it yet."""
+
+    collected: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
+    pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = field(default_factory=dict)
+    prints: list[Print] = field(default_factory=list)
+    landings: list[Landing] = field(default_factory=list)
+    lost: Counter[Lost] = field(default_factory=Counter)
+    overruns: list[Overrun] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+
+    def copy(self) -> "_Books":
+        """The same books, to be written on apart from these."""
+        return _Books(
+            {key: words.copy() for key, words in self.collected.items()},
+            {key: parts.copy() for key, parts in self.pending.items()},
+            self.prints.copy(),
+            self.landings.copy(),
+            self.lost.copy(),
+            self.overruns.copy(),
+            self.found.copy(),
+        )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A simulation between two cycles: the machine, and the host's side of it."""
+
+    machine: Snapshot
+    books: _Books
+
+
 class Simulator:
     """A rectangle of PEs and their routers.
 
@@ -113,13 +147,7 @@ class Simulator:
         if options.is_checked:
             fill_unwritten(self._engine.states, program)
         self._state[w.G_HAS_PLANS] = options.has_plans
-        self._collected: dict[tuple[int, int], deque[int]] = {}
-        self._pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = {}
-        self._prints: list[Print] = []
-        self._landings: list[Landing] = []
-        self._lost: Counter[Lost] = Counter()
-        self._overruns: list[Overrun] = []
-        self._found: list[Found] = []
+        self._books = _Books()
         self._wake(np.arange(program.width * program.height))
 
     @property
@@ -129,8 +157,17 @@ class Simulator:
 
     @property
     def engine(self) -> Engine:
-        """The machine itself. What the host has taken of it is kept here, and not brought back."""
+        """The machine itself, without what the host has taken of it."""
         return self._engine
+
+    def snapshot(self) -> Moment:
+        """What the simulation is now, with what the host has taken of it so far."""
+        return Moment(self._engine.snapshot(), self._books.copy())
+
+    def restore(self, moment: Moment) -> None:
+        """Make the simulation what it was; raises OpenwaferError for a moment of another one."""
+        self._engine.restore(moment.machine)
+        self._books = moment.books.copy()
 
     @property
     def num_threads(self) -> int:
@@ -209,15 +246,15 @@ class Simulator:
         """Stream words into a PE's core on a color, behind those that were injected before."""
         pe = self._pe(x, y)
         if words.size:
-            self._pending.setdefault((pe, color), []).append(words.astype(np.uint32).ravel())
+            self._books.pending.setdefault((pe, color), []).append(words.astype(np.uint32).ravel())
 
     def num_collected(self, color: int, x: int, y: int) -> int:
         """How many words that a PE sent to the host on a color wait for `take`."""
-        return len(self._collected.get((self._pe(x, y), color), ()))
+        return len(self._books.collected.get((self._pe(x, y), color), ()))
 
     def take(self, color: int, x: int, y: int, num_words: int) -> NDArray[np.uint32]:
         """The next words that a PE sent to the host on a color, which must be there."""
-        waiting = self._collected.get((self._pe(x, y), color), deque())
+        waiting = self._books.collected.get((self._pe(x, y), color), deque())
         if len(waiting) < num_words:
             raise error(
                 "fabric-stream-short",
@@ -232,7 +269,7 @@ class Simulator:
 
     def lacks_open_streams_only(self) -> bool:
         """Whether all PEs rest, and some have not opened their stream since the last command."""
-        report = Report(self._program, self._state, self._lost)
+        report = Report(self._program, self._state, self._books.lost)
         return not self.is_command_done() and report.lacks_open_streams_only()
 
     def run_until_injected(self) -> None:
@@ -268,12 +305,12 @@ class Simulator:
 
     def prints(self) -> tuple[Print, ...]:
         """What PEs wrote to the log so far, by cycle, then by PE."""
-        return tuple(sorted(self._prints, key=lambda p: (p.cycle, p.y, p.x)))
+        return tuple(sorted(self._books.prints, key=lambda p: (p.cycle, p.y, p.x)))
 
     def landings(self) -> tuple[Landing, ...]:
         """Landings so far, if they are recorded, by cycle, then by PE."""
         return tuple(
-            sorted(self._landings, key=lambda e: (e.cycle, e.y, e.x, e.color, e.link, e.data))
+            sorted(self._books.landings, key=lambda e: (e.cycle, e.y, e.x, e.color, e.link, e.data))
         )
 
     def overruns(self) -> tuple[Diagnostic, ...]:
@@ -282,7 +319,9 @@ class Simulator:
         One for each operand and place in the source: the first one, by PE in a cycle. Where they
         are errors there are no warnings.
         """
-        found = by_place(() if self._options.stops_at_overrun else self._overruns, self._program)
+        found = by_place(
+            () if self._options.stops_at_overrun else self._books.overruns, self._program
+        )
         return tuple(diagnostic(one, self._program, Severity.WARNING, num) for one, num in found)
 
     def findings(self) -> tuple[Diagnostic, ...]:
@@ -290,16 +329,18 @@ class Simulator:
 
         Extents are passed over where an overrun at the same place tells more.
         """
-        told = {one.place for one in self._overruns}
+        told = {one.place for one in self._books.overruns}
         news = [
-            one for one in self._found if one.kind is not Finding.EXTENTS or one.place not in told
+            one
+            for one in self._books.found
+            if one.kind is not Finding.EXTENTS or one.place not in told
         ]
         found = findings.by_place(news, self._program)
         return tuple(findings.diagnostic(one, self._program, num) for one, num in found)
 
     def left_over(self, *, is_at_rest: bool) -> tuple[Diagnostic, ...]:
         """A warning for each kind of wavelets that no PE has taken, or that still move."""
-        report = Report(self._program, self._state, self._lost)
+        report = Report(self._program, self._state, self._books.lost)
         return tuple(report.left_over(is_at_rest=is_at_rest))
 
     def statistics(self) -> Statistics:
@@ -350,7 +391,7 @@ class Simulator:
             if stop == w.STOP_LIMIT:
                 patience.look(self.cycle - begin, self._busy)
         if stop == w.STOP_IDLE:
-            raise Report(self._program, self._state, self._lost).deadlock(awaited)
+            raise Report(self._program, self._state, self._books.lost).deadlock(awaited)
         if stop == w.STOP_LIMIT:
             raise error(
                 "fabric-cycle-limit",
@@ -360,7 +401,7 @@ class Simulator:
             )
 
     def _busy(self) -> list[str]:
-        return Report(self._program, self._state, self._lost).busy()
+        return Report(self._program, self._state, self._books.lost).busy()
 
     def _advance(self, goal: int, limit: int) -> int:
         self._place_sources()
@@ -380,19 +421,19 @@ class Simulator:
 
     def _stopped(self) -> OpenwaferError:
         if self._state[w.G_ERROR] != w.ERROR_OVERRUN:
-            return Report(self._program, self._state, self._lost).stopped()
+            return Report(self._program, self._state, self._books.lost).stopped()
         pe = int(self._state[w.G_ERROR_PE])
-        first = next(one for one in distinct(self._overruns, self._program) if one.pe == pe)
+        first = next(one for one in distinct(self._books.overruns, self._program) if one.pe == pe)
         return OpenwaferError(diagnostic(first, self._program, Severity.ERROR))
 
     def _place_sources(self) -> None:
         """Hand what waits to be injected to the compiled core, as one table."""
-        if not self._pending:
+        if not self._books.pending:
             return
         self._check_room()
         state, core, source = self._state, self._tables.core, self._tables.source
         streams = self._unread_streams()
-        for key, parts in self._pending.items():
+        for key, parts in self._books.pending.items():
             streams[key] = [*streams.get(key, ()), *parts]
         core[[pe for pe, _ in streams], w.C_AWAKE] &= w.AWAKE_BIT
         start = 0
@@ -406,13 +447,13 @@ class Simulator:
             start = end
         self._wake(np.unique([pe for pe, _ in streams]))
         state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(streams)
-        self._pending = {}
+        self._books.pending = {}
 
     def _check_room(self) -> None:
         """Refuse more words from the host than the machine's table takes."""
         unread = self._tables.source[: self._state[w.G_SOURCE_ROWS]]
         num_words = int((unread[:, w.S_END] - unread[:, w.S_NEXT]).sum())
-        num_words += sum(part.size for parts in self._pending.values() for part in parts)
+        num_words += sum(part.size for parts in self._books.pending.values() for part in parts)
         room = int(self._state[w.G_SOURCE_ROOM])
         if num_words > room:
             raise error(
@@ -437,20 +478,20 @@ class Simulator:
         for kind, cycle, pe, a, b, _ in events_of(state).tolist():
             x, y = self._program.place_of(pe)
             if kind == w.E_SINK:
-                self._collected.setdefault((pe, a), deque()).append(b)
+                self._books.collected.setdefault((pe, a), deque()).append(b)
             elif kind == w.E_LOST:
-                self._lost[pe, a >> 3, a & 7] += 1
+                self._books.lost[pe, a >> 3, a & 7] += 1
             elif kind == w.E_PRINT:
                 text = "".join(chr(c) for c in state[w.TEXT + a : w.TEXT + a + b].tolist())
-                self._prints.append(Print(cycle, x, y, text))
+                self._books.prints.append(Print(cycle, x, y, text))
             elif kind == w.E_OVERRUN:
-                self._overruns.append(read_event(cycle, pe, a, b))
+                self._books.overruns.append(read_event(cycle, pe, a, b))
             elif kind == w.E_FINDING:
-                self._found.append(findings.read_event(cycle, pe, a, b))
+                self._books.found.append(findings.read_event(cycle, pe, a, b))
             else:
                 link = LINK_LETTERS[a & 7]
                 is_control = bool(b & w.CONTROL_BIT)
-                self._landings.append(
+                self._books.landings.append(
                     Landing(cycle, x, y, a >> 3, link, is_control, b & 0xFFFFFFFF)
                 )
         state[w.G_EVENTS] = 0

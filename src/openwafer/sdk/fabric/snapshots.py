@@ -10,32 +10,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from openwafer.diagnostics import error
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Copies of regions: of each band its own, then those that all share, by name."""
+    """Copies of regions: of each band its own, then those that all share, by name.
 
+    `machine` names the machine that it was taken of, as no other one is named.
+    """
+
+    machine: str
     own: tuple[Mapping[str, Array], ...]
     shared: Mapping[str, Array]
 
 
-def taken(states: Sequence[Array]) -> Snapshot:
+def taken(machine: str, states: Sequence[Array]) -> Snapshot:
     """Copy what a machine is between two cycles; what bands have recorded was taken before."""
     shared = {name: region.copy() for name, region in _shared_regions(states[0])}
     return Snapshot(
+        machine,
         tuple({name: region.copy() for name, region in _own_regions(state)} for state in states),
         shared,
     )
 
 
-def put_back(states: Sequence[Array], snapshot: Snapshot) -> None:
-    """Make a machine what it was."""
+def put_back(machine: str, states: Sequence[Array], snapshot: Snapshot) -> None:
+    """Make a machine what it was. Raises OpenwaferError for a snapshot of another machine."""
+    if snapshot.machine != machine:
+        raise error(
+            "snapshot-of-other-machine",
+            f"the snapshot was taken of {snapshot.machine}, and this is {machine}",
+            help="restore a snapshot into the machine that it was taken of",
+        )
     for state, own in zip(states, snapshot.own, strict=True):
-        # How long lists are stands among the scalars.
-        state[: w.GLOBAL_WORDS] = own["scalars"]
         for name, region in _own_regions(state):
             region[...] = own[name]
     for name, region in _shared_regions(states[0]):
@@ -43,8 +53,9 @@ def put_back(states: Sequence[Array], snapshot: Snapshot) -> None:
 
 
 def _own_regions(state: Array) -> Iterator[tuple[str, Array]]:
-    """What a band has of its own, lists as long as they are."""
-    yield "scalars", state[: w.GLOBAL_WORDS]
+    """What a band has of its own but for addresses, and lists as long as the scalars say."""
+    yield "scalars of all", state[: w.G_BAND_ADDRESSES]
+    yield "scalars", state[w.G_ADDRESS + 1 : w.GLOBAL_WORDS]
     yield "wheel_list", state[w.WHEEL_LIST :][: w.WHEEL]
     yield "router_list", state[w.ROUTER_LIST :][: state[w.G_ROUTERS]]
     yield "core_list", state[w.CORE_LIST :][: state[w.G_CORES]]

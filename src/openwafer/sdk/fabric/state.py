@@ -96,7 +96,7 @@ def _no_memory(
         "fabric-no-memory",
         f"{num_bytes / 2**20:,.0f} MiB of address space for {width} x {height} PEs: "
         f"{cause.strerror}{left}",
-        help="raise the limit of address space (ulimit -v), or simulate with one thread, or fewer PEs",
+        help="raise the limit (ulimit -v), or simulate with one thread, or fewer PEs",
     )
 
 
