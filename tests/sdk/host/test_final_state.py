@@ -55,8 +55,8 @@ def test_a_word_that_differs_is_named_with_both_values(states: dict[str, FinalSt
 
 
 def test_a_state_of_another_version_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "state.npz", format=np.str_("openwafer-final-state"), version=np.int64(2))
-    with pytest.raises(OpenwaferError, match=r"version 2; this program reads .* version 1"):
+    np.savez(tmp_path / "state.npz", format=np.str_("openwafer-final-state"), version=np.int64(1))
+    with pytest.raises(OpenwaferError, match=r"version 1; this program reads .* version 2"):
         read(tmp_path / "state.npz")
 
 

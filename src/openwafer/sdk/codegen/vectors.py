@@ -190,6 +190,8 @@ class _KernelWriter:
             self._loops(length)
         body.begin("end")
         self._add_cycles(length)
+        elements = body.value(f"add i64 {read(body, mailbox.ELEMENTS)}, {length}")
+        write(body, mailbox.ELEMENTS, elements)
         body.do(f"ret i32 {Outcome.FINISHED.value}")
         return body.text()
 

@@ -43,7 +43,6 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     core = core_row(pe)
     mailbox_address = s[w.G_ADDRESS] + 8 * mailbox_row(pe)
     memory_address = s[w.G_ADDRESS] + 8 * memory_row(pe)
-    started = s[mailbox_row(pe) + mb.CYCLE]
     s[processor_row(pe) + w.P_ENTRY] = entry
     has_microthreads = s[core + w.C_THREADS] & w.MICROTHREADS != 0
     s[mailbox_row(pe) + mb.IN_FLIGHT] = s[w.G_NOW] + 1 if has_microthreads else 0
@@ -54,7 +53,6 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
         drained = s[mailbox_row(pe) + mb.DRAINED]
         s[mailbox_row(pe) + mb.CYCLE] = max(s[mailbox_row(pe) + mb.CYCLE], drained)
     s[sleep_row(pe) + w.Z_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
-    s[processor_row(pe) + w.P_BUSY_CYCLES] += s[mailbox_row(pe) + mb.CYCLE] - started
     s[core + w.C_MAIN] = w.MAIN_BUSY
     thread.hold(s, pe)
     if s[processor_row(pe) + w.P_OUTCOME] == TRAPPED:

@@ -76,7 +76,16 @@ class Landing:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts since the start."""
+    """Counts since the start; of code that has run ahead of the present cycle, too.
+
+    Attributes:
+        cycles: the present one.
+        wavelets: what PEs have sent.
+        landings: arrivals of wavelets at routers.
+        elements: what vector operations have computed or moved, whoever served them.
+        tasks: what PEs have started: tasks, handlers, commands of the host.
+        switch_changes: positions that control wavelets have changed.
+    """
 
     cycles: int
     wavelets: int
@@ -84,7 +93,6 @@ class Statistics:
     elements: int
     tasks: int
     switch_changes: int
-    busy_cycles: int
 
 
 @dataclass
@@ -345,15 +353,14 @@ class Simulator:
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
-        g, processor = self._state, self._tables.processor
+        g, tables = self._state, self._tables
         return Statistics(
             cycles=self.cycle,
             wavelets=int(g[w.G_WAVELETS]),
             landings=int(g[w.G_LANDINGS]),
-            elements=int(g[w.G_ELEMENTS]),
-            tasks=int(processor[:, w.P_TASKS_RUN].sum()),
+            elements=int(g[w.G_ELEMENTS] + tables.mailbox[:, mb.ELEMENTS].sum()),
+            tasks=int(tables.processor[:, w.P_TASKS_RUN].sum()),
             switch_changes=int(g[w.G_SWITCHES]),
-            busy_cycles=int(processor[:, w.P_BUSY_CYCLES].sum()),
         )
 
     def _pe(self, x: int, y: int) -> int:

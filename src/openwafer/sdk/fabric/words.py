@@ -94,16 +94,15 @@ P_COMMAND: Final = 4
 P_TEARDOWNS: Final = 5
 P_FLUSHES: Final = 6
 """Bits 0-15: queue whose handler waits until it is empty."""
-P_BUSY_CYCLES: Final = 7
-P_HIGH_TASKS: Final = 8
-P_MAIN_PRIORITY: Final = 9
-P_TASKS_RUN: Final = 10
-P_FLUSHED: Final = 11
+P_HIGH_TASKS: Final = 7
+P_MAIN_PRIORITY: Final = 8
+P_TASKS_RUN: Final = 9
+P_FLUSHED: Final = 10
 """Bits as of P_FLUSHES: status registers, set when a queue was found empty."""
-P_RESULT: Final = 12
-P_OUT_COLOR: Final = 13
+P_RESULT: Final = 11
+P_OUT_COLOR: Final = 12
 """A byte by output queue: color + 1."""
-P_ROTATED: Final = 14
+P_ROTATED: Final = 13
 """Counters of the pairs of tasks that take turns."""
 P_BEGAN: Final = 15
 """When the code of the last task began, or :data:`HAD_VECTORS`."""

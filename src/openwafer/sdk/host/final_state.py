@@ -17,7 +17,7 @@ from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import Program
 
 FORMAT: Final = "openwafer-final-state"
-VERSION: Final = 1
+VERSION: Final = 2
 
 _COUNTS: Final = ("cycles", "wavelets", "landings", "elements", "tasks", "switch_changes")
 
@@ -29,8 +29,8 @@ class FinalState:
     Attributes:
         words: uint16, shape (rows, columns, n): each PE's data; zero from its stack on, whose
             content is no part of a program's meaning.
-        counts: cycles, wavelets sent, their landings at routers, elements of vector operations that
-            the fabric served, tasks started, changes of switches.
+        counts: cycles, wavelets sent, their landings at routers, elements of vector operations,
+            tasks started, changes of switches.
         prints: what PEs wrote, in the order of PEs and then of time.
         image_of: shape (rows, columns): image of each PE.
         symbols: image, address, length in words, type of the elements and name of each variable,

@@ -95,7 +95,6 @@ class SimLog:
             "fabric_x": columns,
             "fabric_y": rows,
             "hwtile_count": num_tiles,
-            "idle_ce_cycles": cycles * num_tiles - counts.busy_cycles,
             "iotile_count": 0,
             "nultile_count": columns * rows - num_tiles,
             "num_switch_pos": counts.switch_changes,

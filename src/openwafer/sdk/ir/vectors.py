@@ -56,6 +56,7 @@ def run_inline(
             machine.store(2 * _address(target, index, sizes[0]), _BY_WORDS[sizes[0]], result)
     if not isinstance(target, tuple) and length:
         machine.store(target & ~1, _BY_WORDS[sizes[0]], result)
+    machine.box[mailbox.ELEMENTS] += length
     shape = _shape(op, [bits for _, bits in operands], generation.timing.row_words)
     timing = generation.timing
     machine.box[mailbox.CYCLE] += vector_cycles(op, length, generation, shape)

@@ -121,6 +121,8 @@ MAP_STATE: Final = OPERANDS + OPERAND_WORDS * NUM_OPERANDS
 """First argument of the map's ``look``."""
 UNWRITTEN: Final = MAP_STATE + 1
 """Native address of a bit for each word of memory that nothing has written yet; 0 is none."""
+ELEMENTS: Final = UNWRITTEN + 1
+"""How many elements of vector operations code has computed by itself."""
 MAILBOX_WORDS: Final = 72
 
 
