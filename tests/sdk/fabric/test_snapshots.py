@@ -13,7 +13,8 @@ from openwafer.sdk.fabric import words as w
 from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
 from openwafer.sdk.program.program import Program
-from tests.sdk.fabric.random_machines import CYCLES, TO_HOST, Machine, build, machines
+from tests.sdk.fabric.random_code import TO_HOST
+from tests.sdk.fabric.random_machines import CYCLES, Machine, build, machines
 from tests.sdk.host.test_same_cycles import compiled
 
 
@@ -62,7 +63,7 @@ def test_interpreted_code_goes_on_where_no_pe_waits_in_its_middle(program: Progr
     assert difference(first, rest(simulator, program)) == ""
 
 
-def ended(simulator: Simulator) -> tuple[str, int, Any]:
+def ended(simulator: Simulator) -> tuple[Any, ...]:
     try:
         end = str(simulator.run_until_idle(CYCLES))
     except OpenwaferError as stop:
