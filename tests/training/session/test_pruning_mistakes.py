@@ -107,6 +107,14 @@ def test_a_model_that_shares_its_layers_is_refused(data: TinyData, tmp_path: Pat
     refused("comes to the layer .* more than once", folder, tmp_path / "out", pruning, texts)
 
 
+def test_a_classifier_is_not_pruned_by_what_texts_do_in_it(data: TinyData, tmp_path: Path) -> None:
+    folder, texts = tmp_path / "classes", Calibration((str(data.source),), num_samples=2)
+    config = transformers.AlbertConfig(vocab_size=300, **ALBERT)
+    transformers.AlbertForSequenceClassification(config).save_pretrained(folder)
+    message = r"holds AlbertForSequenceClassification, .*\n.*choose the method magnitude"
+    refused(message, folder, tmp_path / "out", replace(WANDA, filters=("*.ffn.*",)), texts)
+
+
 class Chooses(nn.Module):
     """Sends inputs through one of two layers, or through none."""
 

@@ -9,27 +9,33 @@ import pytest
 import torch
 from rich.console import Console
 from torch import Tensor, nn
+from transformers import T5Config, T5ForConditionalGeneration, ViTConfig
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.models import ModelConfig, Task, TransformersModel, UserModule
+from openwafer.training.models import (
+    CheckpointFolder,
+    ModelConfig,
+    Task,
+    TransformersModel,
+    UserModule,
+)
 from openwafer.training.session import Session, TrainResult
 from tests.training.session.tiny_model import TinyModel
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config
+from tests.training.session.tiny_saved_models import save_model
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
 HEADS = {"num_attention_heads": 2}
-T5 = TransformersModel(
-    "t5",
-    task=Task.SEQ2SEQ_LM,
-    config={
-        "d_model": 16,
-        "d_kv": 8,
-        "d_ff": 24,
-        "num_layers": 1,
-        "num_heads": 2,
-        "decoder_start_token_id": 0,
-    },
-)
+T5 = UserModule(f"{__name__}:make_t5")
+
+
+def make_t5() -> nn.Module:
+    """A library's model by a factory, of which a config says nothing."""
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    model: nn.Module = T5ForConditionalGeneration(
+        T5Config(vocab_size=300, decoder_start_token_id=0, **sizes)
+    )
+    return model
 
 
 class Blind(nn.Module):
@@ -64,7 +70,11 @@ def train(data: TinyData, folder: Path, model: ModelConfig, **changes: Any) -> T
     [
         (
             TransformersModel("vit", Task.IMAGE_CLASSIFICATION, config={**SIZES, **HEADS}),
-            "the forward of ViTForImageClassification takes: pixel_values, ",
+            "model describes ViTForImageClassification (model type vit): a run on texts trains ",
+        ),
+        (
+            TransformersModel("bert", Task.MASKED_LM, config={**SIZES, **HEADS}),
+            "model describes BertForMaskedLM (model type bert): a run on texts trains causal",
         ),
         (
             UserModule(f"{__name__}:Blind"),
@@ -77,7 +87,7 @@ def train(data: TinyData, folder: Path, model: ModelConfig, **changes: Any) -> T
         ),
         (
             TransformersModel("llama", Task.SEQUENCE_CLASSIFICATION, config={**SIZES, **HEADS}),
-            "LlamaForSequenceClassification refuses a batch of tokens: ",
+            "set model.task: causal-lm, which takes LlamaForCausalLM",
         ),
     ],
 )
@@ -94,7 +104,7 @@ def test_a_model_that_repeats_its_input_is_warned_of(data: TinyData, tmp_path: P
     out = io.StringIO()
     config = replace(tiny_config(data, tmp_path), model=T5, steps=1)
     Session(config, console=Console(file=out)).train()
-    message = "warning[model-labels]: T5ForConditionalGeneration does not predict the next token"
+    message = "warning[model-labels]: T5ForConditionalGeneration does not predict the next token: "
     assert message in out.getvalue()
 
 
@@ -114,3 +124,23 @@ def test_a_table_of_embeddings_too_small_for_the_tokens_is_told(
     model = UserModule("tests.training.session.tiny_model:TinyModel", {"vocab_size": 200})
     with pytest.raises(OpenwaferError, match=r"input_ids has the .*, from \d+ to 2\d\d\n"):
         train(data, tmp_path, model)
+
+
+def test_a_folder_of_images_is_told_at_its_key(data: TinyData, tmp_path: Path) -> None:
+    folder, file = tmp_path / "vit", tmp_path / "run.yaml"
+    ViTConfig(architectures=["ViTForImageClassification"]).save_pretrained(folder)
+    source = f"data: {{source: {{kind: text, paths: [{data.source}]}}}}"
+    file.write_text(f"steps: 1\n{source}\nmodel: {{path: {folder}}}\n")
+    told = rf"model: {folder} holds ViT.*causal language models.*\n --> {file}:3:1"
+    with pytest.raises(OpenwaferError, match=told):
+        Session(file)
+
+
+def test_a_run_whose_model_became_another_kind_does_not_write(
+    data: TinyData, tmp_path: Path
+) -> None:
+    folder = save_model("llama", data, tmp_path / "llama", torch.float32)
+    train(data, tmp_path, CheckpointFolder(folder))
+    ViTConfig(architectures=["ViTForImageClassification"]).save_pretrained(folder)
+    with pytest.raises(OpenwaferError, match=r"model: .* holds ViTForImageClassification"):
+        Session(tmp_path / "tiny")

@@ -55,7 +55,7 @@ def load_saved_model(description: CheckpointFolder) -> nn.Module:
             are missing, have another shape or are not finite.
     """
     folder = description.path
-    model_class, config = _class_and_config(description)
+    model_class, config = class_and_config(description)
     _require_weights(folder)
     model, missing = _read_weights(folder, model_class, config)
     if missing and description.task is None:
@@ -75,7 +75,7 @@ def describe_saved_model(description: CheckpointFolder) -> nn.Module:
     Raises:
         OpenwaferError: the config is missing, or does not lead to a model.
     """
-    model_class, config = _class_and_config(description)
+    model_class, config = class_and_config(description)
     model: Any = model_class._from_config(config, dtype=torch.float32)  # noqa: SLF001
     if model.can_generate() and (description.path / GENERATION_FILE).is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(description.path)
@@ -89,7 +89,12 @@ def has_saved_buffers(model: nn.Module) -> bool:
     return bool(model.state_dict().keys() - names)
 
 
-def _class_and_config(description: CheckpointFolder) -> tuple[Any, Any]:
+def class_and_config(description: CheckpointFolder) -> tuple[Any, Any]:
+    """The class of the model that a folder describes, and its config.
+
+    Raises:
+        OpenwaferError: the config is missing, or does not lead to a model.
+    """
     saved = _read_json(description.path, CONFIG_FILE)
     config = _library_config(description.path, saved)
     if description.task is None:

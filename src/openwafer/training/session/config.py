@@ -1,7 +1,8 @@
 """The config of a run: every key of the YAML that ``openwafer train`` reads."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
@@ -14,6 +15,8 @@ from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
+from openwafer.training.models.checkpoint_folder import CONFIG_FILE
+from openwafer.training.models.next_token import require_next_token
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
@@ -41,6 +44,16 @@ def _require_positive(config: object, *names: str) -> None:
         found = getattr(config, name)
         if found is not None and not found > 0:
             raise InvalidFieldError(name, f"expected above 0, found {found}")
+
+
+@contextmanager
+def _of_field(name: str) -> Iterator[None]:
+    """Context whose mistakes are those of a field."""
+    try:
+        yield
+    except OpenwaferError as found:
+        told = found.diagnostics[0]
+        raise InvalidFieldError(name, told.message, help=told.help) from found
 
 
 @dataclass(frozen=True)
@@ -264,6 +277,7 @@ class RunConfig:
         self._check_base()
         self._check_formats()
         self._check_schedule()
+        self._check_model()
         self._check_length()
         self._check_sizes()
         self._check_noise_scale()
@@ -316,11 +330,17 @@ class RunConfig:
             )
 
     def _check_schedule(self) -> None:
-        try:
+        with _of_field("schedule"):
             self.schedule.build(self.steps)
-        except OpenwaferError as found:
-            told = found.diagnostics[0]
-            raise InvalidFieldError("schedule", told.message, help=told.help) from found
+
+    def _check_model(self) -> None:
+        if not isinstance(self.model, CheckpointFolder):
+            return
+        folder = self.model.path.expanduser()
+        # What is missing is told where it is read: a run may only be looked at.
+        if (folder / CONFIG_FILE).is_file():
+            with _of_field("model"):
+                require_next_token(replace(self.model, path=folder))
 
     def _check_noise_scale(self) -> None:
         if self.noise_scale is None:

@@ -10,8 +10,9 @@ from torch import nn
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.data import Batch
-from openwafer.training.models import Task, loss_of
-from openwafer.training.models.transformers_model import head_for, heads_for, is_of_library
+from openwafer.training.models import loss_of
+from openwafer.training.models.next_token import is_decoding, why_not_next_token
+from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.stream.execute.micro_batches import Forward
 
 Inputs = Mapping[str, torch.Tensor]
@@ -22,7 +23,6 @@ POSITION_TABLES: Final = ("wpe", "position_embeddings", "embed_positions")
 REFUSALS: Final = (AttributeError, IndexError, TypeError, ValueError)
 # Torch's words for an id that a table of embeddings has no row for.
 NO_SUCH_ROW: Final = "index out of range in self"
-REPEATING_TASKS: Final = (Task.MASKED_LM, Task.SEQ2SEQ_LM)
 
 
 def model_inputs(model: nn.Module, batch: Batch) -> Inputs:
@@ -108,14 +108,17 @@ def require_tokens(model: nn.Module, sequence_length: int) -> None:
 
 
 def remark_on_labels(model: nn.Module) -> Diagnostic | None:
-    """A warning for a model that learns to repeat its input, as its loss shifts no labels."""
-    if not (is_of_library(model) and any(_has_head(model, task) for task in REPEATING_TASKS)):
+    """A warning for a model of the library that a factory made and that does not predict tokens."""
+    if not is_of_library(model):
+        return None
+    reason = why_not_next_token(type(model), is_decoder=is_decoding(model.config))
+    if reason is None:
         return None
     return Diagnostic(
         Severity.WARNING,
         "model-labels",
-        f"{type(model).__name__} does not predict the next token: labels equal input_ids, so that "
-        "it learns to repeat its input",
+        f"{type(model).__name__} does not predict the next token: {reason}; labels equal "
+        "input_ids, so that it learns to repeat its input",
         help="mask or corrupt the input in a loop of your own, by openwafer.stream_weights",
     )
 
@@ -133,11 +136,6 @@ def require_writer(model: nn.Module) -> None:
 def _described(name: str, tensor: torch.Tensor) -> str:
     span = "" if tensor.is_meta else f", from {int(tensor.min())} to {int(tensor.max())}"
     return f"{name} has the shape {tuple(tensor.shape)}{span}"
-
-
-def _has_head(model: nn.Module, task: Task) -> bool:
-    config_class = type(model.config)
-    return config_class in heads_for(task) and head_for(config_class, task) is type(model)
 
 
 def _accepts(model: nn.Module, name: str) -> bool:

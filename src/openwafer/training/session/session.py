@@ -13,7 +13,8 @@ from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import GeneratedSample, write_sample
-from openwafer.training.models import UserModule
+from openwafer.training.models import TransformersModel, UserModule
+from openwafer.training.models.next_token import require_next_token
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
@@ -72,7 +73,7 @@ class Session:
 
     Raises:
         OpenwaferError: every mistake of the config with its place, ``run-missing``, ``run-code``
-            where the folder of a run names code that is not trusted.
+            where the folder of a run names code that is not trusted, ``model-task``.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class Session:
         systems: Systems | None = None,
     ) -> None:
         self.config, self.folder = _read(source, tuple(overrides), trusts_code)
+        if isinstance(self.config.model, TransformersModel):
+            require_next_token(self.config.model)
         self._console = console or Console()
         self._store = store
         self._met = systems

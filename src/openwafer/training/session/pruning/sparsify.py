@@ -20,6 +20,7 @@ from openwafer.diagnostics import error
 from openwafer.training.data import load_tokenizer
 from openwafer.training.models import CheckpointFolder, UserModule, build, hugging_face_files
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
+from openwafer.training.models.next_token import is_of_texts
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.building import (
     DEFERRED_SHARE,
@@ -186,9 +187,16 @@ def _load(folder: Path, scratch: Path) -> nn.Module:
 
 
 def _samples_for(model: nn.Module, folder: Path, calibration: Calibration) -> list[Tensor]:
+    assert is_of_library(model)
+    if not is_of_texts(type(model)):
+        raise error(
+            "model-task",
+            f"{folder} holds {type(model).__name__}, which is no language model, and this method "
+            "looks at what texts do in a model",
+            help="choose the method magnitude, which looks at the weights alone",
+        )
     tokenizer = load_tokenizer(folder)
     require_embeddings(CheckpointFolder(folder), tokenizer)
-    assert is_of_library(model)
     length = sample_length(model)
     require_tokens(model, length)
     return samples_of_texts(calibration, tokenizer, length)
