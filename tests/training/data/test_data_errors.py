@@ -246,8 +246,36 @@ def test_a_dataset_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert found == f"no data folder matches '{tmp_path}/none'"
 
 
-def test_a_column_of_chats_is_told_how_to_become_text(tmp_path: Path) -> None:
-    chats = pa.table({"text": [[{"role": "user", "content": "hello"}]]})
-    pq.write_table(chats, tmp_path / "a.parquet")
-    problem = problem_of(SourceKind.PARQUET, tmp_path / "a.parquet")
-    assert "apply_chat_template(..., tokenize=False)" in str(problem)
+CHAT = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+
+
+@pytest.mark.parametrize("column", ["messages", "text"])
+@pytest.mark.parametrize("kind", [SourceKind.JSONL, SourceKind.PARQUET])
+def test_a_chat_is_told_how_to_become_a_text(kind: SourceKind, column: str, tmp_path: Path) -> None:
+    """Be its column the one that is asked for or another, which nobody named."""
+    file = tmp_path / f"a.{kind}"
+    if kind is SourceKind.JSONL:
+        file.write_text(json.dumps({column: CHAT}))
+    else:
+        pq.write_table(pa.table({column: [CHAT]}), file)
+    problem = str(problem_of(kind, file))
+    assert f"apply_chat_template(row['{column}'], tokenize=False); then train on column" in problem
+    assert "tokenizer: {path: FOLDER, split_special_tokens: false}" in problem
+
+
+def test_a_chat_of_other_keys_is_one(tmp_path: Path) -> None:
+    found = jsonl_problem(tmp_path, b'{"text": [{"from": "human", "value": "hello"}]}')
+    assert found == "a.jsonl:1: 'text' holds a chat, expected a text"
+
+
+def test_a_list_is_counted_and_an_object_told_by_its_fields(tmp_path: Path) -> None:
+    found = jsonl_problem(tmp_path, json.dumps({"text": ["word"] * 900}).encode())
+    assert found == "a.jsonl:1: 'text' holds a list of 900 items, expected a text"
+    found = jsonl_problem(tmp_path, b'{"text": {"en": "a", "de": "b"}}')
+    assert found == "a.jsonl:1: 'text' holds an object with 'en', 'de', expected a text"
+
+
+def test_a_column_of_lists_is_told_to_be_joined(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [["a", "b"]]}), tmp_path / "a.parquet")
+    problem = str(problem_of(SourceKind.PARQUET, tmp_path / "a.parquet"))
+    assert "join the items of each list to one text" in problem

@@ -1,7 +1,7 @@
 """Documents of a data source, one by one, each with its file and line."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.diagnostics import OpenwaferError, counted, did_you_mean, error
 from openwafer.training.data.sources import DataSource, SourceKind, list_files
 
 EXCERPT_CHARS = 60
 ROWS_AT_ONCE = 1024
 READ_BYTES = 1 << 20
+# Keys of a message, as templates read them and as some data sets write them.
+MESSAGES = ({"role", "content"}, {"from", "value"})
+JOINED = "; or join the items of each list to one text"
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,14 @@ def _read_jsonl(file: Path, source: DataSource) -> Iterator[Document]:
             origin = f"{file}:{row}"
             fields = _parse_line(_decode(raw, origin), origin)
             if source.column not in fields:
+                chats = [name for name, value in fields.items() if _is_chat(_item_keys(value))]
                 raise error(
                     "missing-field",
                     f"{origin}: the object has no field '{source.column}'; it has "
                     f"{', '.join(map(repr, fields)) or 'no fields'}",
-                    help=f"set column to the field with the text; "
+                    help=_from_chat(chats[0])
+                    if chats
+                    else f"set column to the field with the text; "
                     f"{did_you_mean(source.column, fields)}",
                 )
             text = _checked_text(fields[source.column], source.column, origin)
@@ -187,31 +193,34 @@ def _read_rows(
 
 def _check_column(schema: Any, column: str, file: Path) -> None:
     if column not in schema.names:
+        chats = [field.name for field in schema if _is_chat(_item_fields(field.type))]
         raise error(
             "missing-column",
             f"{file} has no column '{column}'; it has {', '.join(map(repr, schema.names))}",
-            help=f"set column to the one with the text; {did_you_mean(column, schema.names)}",
+            help=_from_chat(chats[0])
+            if chats
+            else f"set column to the one with the text; {did_you_mean(column, schema.names)}",
         )
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(test(kind) for test in is_text):
-        made = "; or make one: tokenizer.apply_chat_template(..., tokenize=False) for a chat"
+        is_chat = _is_chat(_item_fields(kind))
         raise error(
             "wrong-column-type",
-            f"column '{column}' of {file} holds {kind}, expected string",
-            help=f"set column to the one with the text{made if pa.types.is_nested(kind) else ''}",
+            f"column '{column}' of {file} holds {'chats' if is_chat else kind}, expected string",
+            help=_from_chat(column)
+            if is_chat
+            else f"set column to the one with the text{JOINED if _is_list(kind) else ''}",
         )
 
 
 def _checked_text(value: object, column: str, origin: str) -> str:
     if not isinstance(value, str):
-        found = "null" if value is None else f"{type(value).__name__} {value!r:.{EXCERPT_CHARS}}"
+        found, remedy = _no_text(value, column)
         raise error(
-            "not-a-text",
-            f"{origin}: '{column}' holds {found}, expected a text",
-            help="drop such rows or give them a text",
+            "not-a-text", f"{origin}: '{column}' holds {found}, expected a text", help=remedy
         )
     try:
         value.encode()
@@ -223,6 +232,49 @@ def _checked_text(value: object, column: str, origin: str) -> str:
             help="write the other half beside it, or remove it",
         ) from None
     return value
+
+
+def _no_text(value: object, column: str) -> tuple[str, str]:
+    """What stands in the place of a text, and what to do about it."""
+    if _is_chat(_item_keys(value)):
+        return "a chat", _from_chat(column)
+    if isinstance(value, list):
+        return f"a list of {counted(len(value), 'item')}", f"set column to the text{JOINED}"
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(repr, value)) or 'no fields'}", (
+            "give the text a field of its own, outside of the object"
+        )
+    found = "null" if value is None else f"{type(value).__name__} {value!r:.{EXCERPT_CHARS}}"
+    return found, "drop such rows or give them a text"
+
+
+def _item_keys(value: object) -> Collection[str]:
+    """Keys of the objects in a list."""
+    first = value[0] if isinstance(value, list) and value else None
+    return first.keys() if isinstance(first, dict) else ()
+
+
+def _is_list(kind: Any) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
+
+
+def _item_fields(kind: Any) -> Collection[str]:
+    """As :func:`_item_keys`, by the type of a column."""
+    is_of_objects = _is_list(kind) and pa.types.is_struct(kind.value_type)
+    return [field.name for field in kind.value_type] if is_of_objects else ()
+
+
+def _is_chat(keys: Collection[str]) -> bool:
+    return any(message <= set(keys) for message in MESSAGES)
+
+
+def _from_chat(column: str) -> str:
+    return (
+        "a chat (messages with role and content) becomes a text by its model's template: "
+        f"row['text'] = tokenizer.apply_chat_template(row['{column}'], tokenize=False); then train on column: "
+        "text with tokenizer: {path: FOLDER, split_special_tokens: false}"
+    )
 
 
 def _decode(raw: bytes, origin: str, offset: int = 0) -> str:
