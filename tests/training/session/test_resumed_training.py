@@ -161,6 +161,39 @@ def test_a_damaged_checkpoint_leaves_no_store_open(data: TinyData, tmp_path: Pat
     assert [t.name for t in threading.enumerate() if t.name.startswith("store")] == []
 
 
+def test_a_run_that_is_extended_is_told_of_its_other_schedule(
+    data: TinyData, tmp_path: Path
+) -> None:
+    """A cosine that came down to 0 at step 2 is one that comes down to 0 at step 4."""
+    train_halfway(tiny_config(data, tmp_path))
+    out = io.StringIO()
+    Session(tmp_path / "tiny", ["steps=4"], console=Console(file=out), trusts_code=True).resume()
+    told = out.getvalue()
+    assert "than it had before step 2, where this one gives 0.5 of the highest rate" in told
+    assert "that one 0: a run of 4 steps from its beginning ends with other weights" in told
+    assert "before: cosine, num_steps: 2, num_warm_up_steps: 0" in told
+    assert "now: cosine, num_steps: 4, num_warm_up_steps: 0" in told
+
+
+@pytest.mark.parametrize(
+    ("begun", "resumed"),
+    [
+        ({"num_steps": 4, "num_warm_up_steps": 0}, []),
+        ({}, ["schedule={name: cosine, options: {num_steps: 2, num_warm_up_steps: 0}}"]),
+    ],
+    ids=["written when it began", "as the warning says"],
+)
+def test_a_schedule_whose_end_is_written_goes_on(
+    begun: dict[str, int | float], resumed: list[str], data: TinyData, tmp_path: Path
+) -> None:
+    train_halfway(replace(tiny_config(data, tmp_path), schedule=ScheduleConfig(options=begun)))
+    out = io.StringIO()
+    Session(
+        tmp_path / "tiny", ["steps=4", *resumed], console=Console(file=out), trusts_code=True
+    ).resume()
+    assert "schedule-changed" not in out.getvalue()
+
+
 def test_a_complete_run_has_nothing_left_to_do(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path)
     before = saved_arrays(train_quietly(config))

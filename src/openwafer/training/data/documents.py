@@ -272,8 +272,8 @@ def _is_chat(keys: Collection[str]) -> bool:
 def _from_chat(column: str) -> str:
     return (
         "a chat (messages with role and content) becomes a text by its model's template: "
-        f"row['text'] = tokenizer.apply_chat_template(row['{column}'], tokenize=False); then train on column: "
-        "text with tokenizer: {path: FOLDER, split_special_tokens: false}"
+        f"row['text'] = tokenizer.apply_chat_template(row['{column}'], tokenize=False); then "
+        "train on column: text with tokenizer: {path: FOLDER, split_special_tokens: false}"
     )
 
 

@@ -5,6 +5,8 @@ from itertools import chain
 
 from torch.optim import Optimizer
 
+from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.training.lr_schedules import Schedule
 from openwafer.training.session.config import RunConfig
 
 
@@ -30,3 +32,36 @@ class LearningRates:
         factor = self._schedule(step)
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
+
+
+def remark_on_schedule(before: RunConfig, now: RunConfig, step: int) -> Diagnostic | None:
+    """A warning where a run goes on by another schedule than its steps so far had.
+
+    A schedule whose end is not written ends with the run, so that other ``steps`` change it.
+
+    Args:
+        before: as the run went until now.
+        now: as it goes on.
+        step: the next one.
+    """
+    old, new = before.schedule.build(before.steps), now.schedule.build(now.steps)
+    if old == new:
+        return None
+    as_before = f"{{name: {before.schedule.name}, options: {{{_written(old)}}}}}"
+    return Diagnostic(
+        Severity.WARNING,
+        "schedule-changed",
+        f"the learning rate goes on by another schedule than it had before step {step}, where "
+        f"this one gives {new(step):.4g} of the highest rate and that one {old(step):.4g}: a run "
+        f"of {now.steps} steps from its beginning ends with other weights",
+        notes=(
+            f"before: {before.schedule.name}, {_written(old)}",
+            f"now: {now.schedule.name}, {_written(new)}",
+        ),
+        help=f"to go on by the one before, add --set 'schedule={as_before}'; a run that may be "
+        "extended names its last step in schedule.options.num_steps when it begins",
+    )
+
+
+def _written(schedule: Schedule) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in vars(schedule).items())

@@ -28,10 +28,12 @@ from openwafer.training.metrics import (
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.activation_sparsity import describe_activations
 from openwafer.training.session.allocator import returning_holes
+from openwafer.training.session.config import load_config
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.law_watch import LawWatch, token_identity, watch_by_law
+from openwafer.training.session.learning_rates import remark_on_schedule
 from openwafer.training.session.matmul_precision import measured_remark
 from openwafer.training.session.mup import remark_on_widths
 from openwafer.training.session.opened_run import OpenedRun
@@ -85,7 +87,7 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         log.write(f"gradient noise scale: {run.trainer.noise.describes}")
     show_plan(run.planned.report, console)
     show_sizes(run.config.batch.sizes, console)
-    remarks = remark_on_labels(run.model), remark_on_widths(run.config)
+    remarks = remark_on_labels(run.model), remark_on_widths(run.config), _other_schedule(run)
     show_remarks((*remarks, measured_remark(run.config)), console)
     # Asked for before there is a run in the folder, as there may be no such documents.
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)
@@ -133,6 +135,12 @@ def run_step(run: OpenedRun, saver: Saver) -> Decision:
     if decision.coefficient is None:
         saver.note_no_updates()
     return decision
+
+
+def _other_schedule(run: OpenedRun) -> Diagnostic | None:
+    if not run.steps_done:
+        return None
+    return remark_on_schedule(load_config(run.folder.config), run.config, run.steps_done)
 
 
 def _describe(run: OpenedRun) -> None:
