@@ -5,7 +5,12 @@ INSTALLED := .venv/installed
 MINUTES ?= 5
 SEED ?= 0
 
-.PHONY: demo test test-slow bench fuzz check docs format clean
+DEVICE ?= cuda
+WHEELS ?=
+# The interpreter that holds torch for the GPU: the environment's own, if there is one.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+
+.PHONY: demo test test-slow bench gpu fuzz check docs format clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -20,6 +25,9 @@ test-slow: $(INSTALLED)
 
 bench: $(INSTALLED)
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+gpu:
+	$(GPU_PYTHON) benchmarks/gpu/measure.py --device $(DEVICE) $(if $(WHEELS),--wheels $(WHEELS))
 
 fuzz: $(INSTALLED)
 	$(BIN)/python benchmarks/fuzz_csl.py --minutes $(MINUTES) --seed $(SEED)

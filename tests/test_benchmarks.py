@@ -37,6 +37,7 @@ QUICKEST: dict[str, str] = {
     "--device-memory 48MiB --host-memory 96MiB",
     "compare/run.py": "--quick --rounds 1 --steps 1 --only openwafer openwafer-disk fsdp2 --out .",
     "fuzz_csl.py": "--minutes 0.2",
+    "gpu/measure.py": "--device cpu --out .",
     "learning_rate_transfer.py": "lr --widths 64 --neighbours 1 --seeds 1 --steps 3",
     "modelled_reads_of_owners.py": "",
     "scaling_study.py": "study --tokens-a-parameter 0.05",

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from system import Setup, serve
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-from workload import build_model, build_optimizer, plain_step
+from workload import PlainLoop, build_model
 
 
 class Fsdp2:
@@ -23,11 +23,10 @@ class Fsdp2:
         for layer in self._model.model.layers:
             fully_shard(layer, mesh=mesh, offload_policy=policy)
         fully_shard(self._model, mesh=mesh, offload_policy=policy)
-        self._optimizer = build_optimizer(self._model)
-        self._clip_norm = setup.workload.clip_norm
+        self._loop = PlainLoop(self._model, setup.workload)
 
     def step(self, tokens: torch.Tensor) -> float:
-        return plain_step(self._model, self._optimizer, tokens, self._clip_norm)
+        return self._loop.step(tokens)
 
     def settle(self) -> None:
         """Nothing is ever under way between steps."""

@@ -36,8 +36,8 @@ class OpenWafer:
 
     def step(self, tokens: torch.Tensor) -> float:
         run = self._run
-        [batch] = run.batches(run.steps_done)
-        if not torch.equal(batch.input_ids, tokens):
+        batches = [batch.input_ids for batch in run.batches(run.steps_done)]
+        if not torch.equal(torch.cat(batches), tokens):
             raise ValueError(f"step {run.steps_done} of the run has other tokens than the others")
         run_step(run, self._saver)
         return run.trainer.loss

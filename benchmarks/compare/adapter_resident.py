@@ -4,22 +4,24 @@ from collections.abc import Iterator
 
 import torch
 from system import Setup, serve
-from workload import build_model, build_optimizer, plain_step
+from workload import PlainLoop, build_model
 
 
 class Resident:
-    """The reference of the comparison, with torch's fused AdamW."""
+    """The reference of the comparison."""
 
     def __init__(self, setup: Setup) -> None:
-        self._model = build_model(setup.workload)
-        self._optimizer = build_optimizer(self._model)
-        self._clip_norm = setup.workload.clip_norm
+        self._device = torch.device(setup.workload.device)
+        self._model = build_model(setup.workload).to(self._device)
+        self._loop = PlainLoop(self._model, setup.workload)
 
     def step(self, tokens: torch.Tensor) -> float:
-        return plain_step(self._model, self._optimizer, tokens, self._clip_norm)
+        return self._loop.step(tokens)
 
     def settle(self) -> None:
-        """Nothing is ever under way between steps."""
+        """The host may be ahead of the device."""
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in self._model.named_parameters():

@@ -37,12 +37,16 @@ HOST_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Contestant:
-    """A system under test: its adapter, its tier, and whether it needs DeepSpeed's environment."""
+    """A system under test: its adapter, its tier, and whether it needs DeepSpeed's environment.
+
+    With `device_bytes` it may take no more of its device.
+    """
 
     name: str
     script: str
     tier: str
     needs_deepspeed: bool = False
+    device_bytes: int = 0
 
 
 CONTESTANTS = {
@@ -110,6 +114,7 @@ def entries(
                 "tier": contestant.tier,
                 "folder": str(folder),
                 "host_bytes": HOST_BYTES,
+                "device_bytes": contestant.device_bytes,
             }
             python = pythons[contestant.needs_deepspeed]
             start = time.perf_counter()

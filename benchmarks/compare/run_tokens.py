@@ -20,6 +20,7 @@ from openwafer.training.session.config import (
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.opened_run import prepare_data
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
+from openwafer.training.session.precision import Weights
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.stream.plan.placement import StoreTier
 
@@ -29,7 +30,8 @@ END_OF_TEXT = "<end>"
 def run_of(setup: Setup) -> RunConfig:
     """The config of the run that trains the workload, streaming always.
 
-    It keeps activations as the other systems do, and has no key that a user could not write.
+    Without a cap it keeps activations as the other systems do, and has no key that a user could not
+    write.
     """
     work = setup.workload
     decay = ADAMW["weight_decay"]
@@ -44,7 +46,13 @@ def run_of(setup: Setup) -> RunConfig:
         name="run",
         folder=setup.folder,
         model=UserModule("workload:model_of", kwargs=asdict(work)),
-        batch=BatchConfig(size=work.sequences, sequence_length=work.tokens_per_sequence),
+        batch=BatchConfig(
+            size=work.sequences,
+            sequence_length=work.tokens_per_sequence,
+            micro_batch_size=work.micro_batch,
+        ),
+        weights=Weights(work.weights),
+        device_memory=setup.device_bytes or None,
         optimizer=OptimizerConfig(
             learning_rate=ADAMW["lr"],
             options={"betas": list(ADAMW["betas"]), "eps": ADAMW["eps"]},
@@ -53,11 +61,11 @@ def run_of(setup: Setup) -> RunConfig:
         schedule=ScheduleConfig("constant", options={"num_warm_up_steps": 0}),
         clip_norm=work.clip_norm,
         streaming=StreamingConfig(
-            device="cpu",
+            device=work.device,
             store=StoreTier(setup.tier),
             host_memory=setup.host_bytes or None,
             mode=Mode.STREAMED,
-            activations=Activations.KEEP,
+            activations=None if setup.device_bytes else Activations.KEEP,
         ),
         checkpoint=CheckpointConfig(every=1_000_000, at_end=False),
     )

@@ -47,6 +47,7 @@ class Setup:
         tier: home of weights and optimizer state, "dram" or "disk".
         folder: its own.
         host_bytes: host memory for that home on the tier "disk", where a system lets one choose.
+        device_bytes: memory of the device for a system that needs no more, or 0 for all of it.
     """
 
     workload: Workload
@@ -54,6 +55,7 @@ class Setup:
     tier: str
     folder: Path
     host_bytes: int
+    device_bytes: int = 0
 
     def batches(self) -> torch.Tensor:
         """Tokens of all steps, [steps, sequences, tokens]; read from disk when they are used."""
@@ -70,7 +72,7 @@ def serve(build: Callable[[Setup], System]) -> None:
     told = json.loads(sys.stdin.readline())
     workload = Workload(**told["workload"])
     folders = Path(told["tokens"]), told["tier"], Path(told["folder"])
-    setup = Setup(workload, *folders, told["host_bytes"])
+    setup = Setup(workload, *folders, told["host_bytes"], told["device_bytes"])
     batches = setup.batches()
     torch.set_num_threads(workload.num_threads)
     system = build(setup)
@@ -85,6 +87,9 @@ def serve(build: Callable[[Setup], System]) -> None:
             case "forget peak":
                 Path("/proc/self/clear_refs").write_text("5")
                 _answer(answers)
+            case "device memory":
+                is_cuda = workload.device != "cpu"
+                _answer(answers, peak=torch.cuda.max_memory_allocated() if is_cuda else 0)
             case "save":
                 torch.save({n: t.clone() for n, t in system.parameters()}, command["path"])
                 _answer(answers)

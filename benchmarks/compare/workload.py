@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 @dataclass(frozen=True)
 class Workload:
-    """A decoder-only transformer in fp32 under AdamW.
+    """A decoder-only transformer under AdamW.
 
     Attributes:
         layers, hidden, intermediate, heads, vocabulary: sizes of the Llama config.
@@ -18,6 +18,9 @@ class Workload:
         clip_norm: clip by the global norm, or ``None``.
         num_threads: threads of the computation.
         seed: of weights and tokens.
+        micro_batch: sequences that are computed at once, or ``None`` for all.
+        device: where it is computed, as torch names it.
+        weights: "fp32", or "bf16" with fp32 masters, which are updated.
     """
 
     layers: int
@@ -30,6 +33,9 @@ class Workload:
     clip_norm: float | None = None
     num_threads: int = 2
     seed: int = 0
+    micro_batch: int | None = None
+    device: str = "cpu"
+    weights: str = "fp32"
 
     @property
     def tokens(self) -> int:
@@ -41,7 +47,7 @@ class Workload:
         return (
             f"Llama, {self.layers} layers of {self.hidden}, MLP {self.intermediate}, "
             f"vocabulary {self.vocabulary}, {self.sequences} x {self.tokens_per_sequence} "
-            f"tokens a step, fp32, AdamW, {clip}"
+            f"tokens a step, {self.weights}, AdamW, {clip}"
         )
 
 
@@ -67,11 +73,6 @@ def build_model(workload: Workload) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).train()
 
 
-def build_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
-    """AdamW over all parameters, in torch's fused form."""
-    return torch.optim.AdamW(model.parameters(), fused=True, **ADAMW)
-
-
 def model_of(**workload: Any) -> torch.nn.Module:
     """The model of a workload, given by its fields: the factory that a run's config names."""
     return build_model(Workload(**workload))
@@ -83,17 +84,41 @@ def loss_of(model: torch.nn.Module, tokens: object) -> torch.Tensor:
     return loss
 
 
-def plain_step(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    tokens: torch.Tensor,
-    clip_norm: float | None,
-) -> float:
-    """The loss of one step of the plain PyTorch loop."""
-    loss = loss_of(model, tokens)
-    loss.backward()
-    if clip_norm is not None:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.item()
+class PlainLoop:
+    """The plain PyTorch loop, with torch's fused AdamW.
+
+    Args:
+        model: where it is to be computed; its weights become bf16 here, if the workload has such.
+        workload: the job.
+    """
+
+    def __init__(self, model: torch.nn.Module, workload: Workload) -> None:
+        self._model, self._workload = model, workload
+        self._masters: list[torch.Tensor] = []
+        if workload.weights == "bf16":
+            for weight in model.parameters():
+                self._masters.append(weight.detach().clone())
+                weight.data = weight.data.bfloat16()
+        self._updated = self._masters or [*model.parameters()]
+        self._optimizer = torch.optim.AdamW(self._updated, fused=True, **ADAMW)
+
+    def step(self, tokens: torch.Tensor) -> float:
+        """The loss of one step."""
+        work = self._workload
+        losses = []
+        parts = tokens.to(work.device).split(work.micro_batch or len(tokens))
+        for part in parts:
+            loss = loss_of(self._model, part) / len(parts)
+            loss.backward()
+            losses.append(loss.detach())
+        pairs = [*zip(self._masters, self._model.parameters(), strict=False)]
+        for master, weight in pairs:
+            assert weight.grad is not None
+            master.grad, weight.grad = weight.grad.float(), None
+        if work.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._updated, work.clip_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        for master, weight in pairs:
+            weight.data.copy_(master)
+        return torch.stack(losses).sum().item()
