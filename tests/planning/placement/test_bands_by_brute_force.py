@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openwafer.planning.placement import Demand
-from openwafer.planning.placement.bands import SLOWER, place_in_bands
+from openwafer.planning.placement.bands import PRECISION, SLOWER, least_cycles, place_in_bands
 from openwafer.planning.placement.layer_load import slowest_cycles
 
 CORE_BYTES = 10.0
@@ -118,3 +118,33 @@ def test_bands_lose_at_most_a_third_against_rectangles_that_lie_anywhere(
     assert found is not None
     least = least_of_all(demands, 4, 4)
     assert least * (1 - 1e-9) <= slowest_cycles(demands, found) <= gap * SLOWER * least
+    bound = least_cycles(demands, 4, 4, CORE_BYTES)
+    assert bound is not None
+    assert bound <= least
+
+
+def least_of_shapes(demands: Sequence[Demand], columns: int, rows: int) -> float:
+    """Of rectangles that have no more cores than there are, and need not lie side by side."""
+    sides = [*product(range(1, columns + 1), range(1, rows + 1))]
+    shapes = [[(w, h) for w, h in sides if has_room(each, w * h)] for each in demands]
+    return min(
+        (
+            max(cycles(d, w, h) for d, (w, h) in zip(demands, chosen, strict=True))
+            for chosen in product(*shapes)
+            if sum(w * h for w, h in chosen) <= columns * rows
+        ),
+        default=float("inf"),
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(DEMANDS, st.integers(1, 4), st.integers(1, 4))
+def test_the_bound_is_the_least_of_rectangles_that_share_the_cores(
+    demands: list[Demand], columns: int, rows: int
+) -> None:
+    least = least_of_shapes(demands, columns, rows)
+    found = least_cycles(demands, columns, rows, CORE_BYTES)
+    if found is None:
+        assert least == float("inf")
+    else:
+        assert least * (1 - PRECISION) <= found <= least * (1 + 1e-9)

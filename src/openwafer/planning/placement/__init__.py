@@ -1,6 +1,11 @@
 """Layers on a wafer: a rectangle of cores for each, neighbours side by side, replicas in tiles."""
 
-from openwafer.planning.placement.choice import Placement, place_pipeline
+from openwafer.planning.placement.choice import (
+    Placement,
+    StepBound,
+    least_step,
+    place_pipeline,
+)
 from openwafer.planning.placement.faults import find_faults
 from openwafer.planning.placement.floor_plan import FloorPlan, PlacedLayer
 from openwafer.planning.placement.layer_load import (
@@ -21,7 +26,9 @@ __all__ = [
     "Placement",
     "Recomputing",
     "Rectangle",
+    "StepBound",
     "find_faults",
+    "least_step",
     "place_pipeline",
     "write_placement",
 ]

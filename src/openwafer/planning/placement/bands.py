@@ -7,7 +7,7 @@ by dynamic programming over the places where bands begin, and the least time by 
 floor plans of this form none is faster, up to `PRECISION`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -58,6 +58,29 @@ class _Layers:
         least: Counts = np.clip(widths, 1, FAR).astype(np.int64)
         return least
 
+    def cores(self, most_cycles: float) -> int:
+        """Fewest for all layers, each in a rectangle of its own; more than there are for none."""
+        widths = self.widths(most_cycles)
+        areas = np.where(widths <= self.columns, widths * np.arange(1, self.rows + 1), FAR)
+        return int(areas.min(axis=1).sum())
+
+    def least_cycles(self, fits: Callable[[float], bool]) -> tuple[float, float] | None:
+        """Of the slowest layer, so few that they do not fit, and hardly more that do."""
+        on_one_core = float((self.cycles * (1 + self.sum_share)).max())
+        most = on_one_core * (1 + PRECISION) or 1.0
+        if not fits(most):
+            return None
+        bound = float(self.cycles.sum()) / (self.columns * self.rows)
+        if bound == 0:
+            return bound, most
+        low, high = bound, 1.25 * bound
+        while not fits(high):
+            low, high = high, min(2 * high, most)
+        while high > (1 + PRECISION) * low:
+            middle = (low + high) / 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return low, high
+
     def band_rows(self, widths: Counts) -> Counts:
         """Fewest rows of a band with layers i to j - 1 at [i, j]; `FAR` where none are enough."""
         number = len(widths)
@@ -106,11 +129,21 @@ def place_in_bands(
     return min(fast, key=lambda each: wire_length(demands, each))
 
 
-def _along(
+def least_cycles(
     demands: Sequence[Demand], columns: int, rows: int, core_bytes: float
-) -> list[tuple[Rectangle, ...]]:
-    """The fastest floor plan in bands along rows, and the one of least wire that is nearly so."""
-    layers = _Layers(
+) -> float | None:
+    """Of the slowest layer, that no rectangles go below, wherever they lie, up to `PRECISION`.
+
+    Each layer takes the fewest cores of the rectangles that are as fast and have its room, and all
+    of them together at most the cores of the fabric. None where the memory is too small for all.
+    """
+    layers = _layers(demands, columns, rows, core_bytes)
+    found = layers.least_cycles(lambda cycles: layers.cores(cycles) <= columns * rows)
+    return None if found is None else found[0]
+
+
+def _layers(demands: Sequence[Demand], columns: int, rows: int, core_bytes: float) -> _Layers:
+    return _Layers(
         np.array([each.core_cycles for each in demands]),
         np.array([each.sum_share for each in demands]),
         np.array([each.least_cores(core_bytes) for each in demands], np.int64),
@@ -118,9 +151,19 @@ def _along(
         columns,
         rows,
     )
-    least = _least_cycles(layers)
-    if least is None:
+
+
+def _along(
+    demands: Sequence[Demand], columns: int, rows: int, core_bytes: float
+) -> list[tuple[Rectangle, ...]]:
+    """The fastest floor plan in bands along rows, and the one of least wire that is nearly so."""
+    layers = _layers(demands, columns, rows, core_bytes)
+    found = layers.least_cycles(
+        lambda cycles: _fewest_rows(layers.band_rows(layers.widths(cycles)))[0] <= rows
+    )
+    if found is None:
         return []
+    _, least = found
     widths = layers.widths(least)
     band_rows = layers.band_rows(widths)
     fastest = _rectangles(widths, band_rows, _fewest_rows(band_rows)[1], columns)
@@ -128,28 +171,6 @@ def _along(
     band_rows = layers.band_rows(widths)
     shortest = _rectangles(widths, band_rows, _shortest(layers, widths, band_rows), columns)
     return [fastest, shortest]
-
-
-def _least_cycles(layers: _Layers) -> float | None:
-    """Cycles of the slowest layer that a floor plan in bands can keep to."""
-
-    def fits(cycles: float) -> bool:
-        return _fewest_rows(layers.band_rows(layers.widths(cycles)))[0] <= layers.rows
-
-    on_one_core = float((layers.cycles * (1 + layers.sum_share)).max())
-    most = on_one_core * (1 + PRECISION) or 1.0
-    if not fits(most):
-        return None
-    bound = float(layers.cycles.sum()) / (layers.columns * layers.rows)
-    if bound == 0:
-        return most
-    low, high = bound, 1.25 * bound
-    while not fits(high):
-        low, high = high, min(2 * high, most)
-    while high > (1 + PRECISION) * low:
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
 
 
 def _shortest(layers: _Layers, widths: Counts, band_rows: Counts) -> list[int]:

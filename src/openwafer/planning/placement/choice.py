@@ -1,14 +1,15 @@
 """How many replicas of a pipeline a wafer holds, and the floor plan of each."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.figures import Figure
-from openwafer.planning.placement.bands import place_in_bands
+from openwafer.planning.placement.bands import least_cycles, place_in_bands
 from openwafer.planning.placement.faults import find_faults
 from openwafer.planning.placement.floor_plan import FloorPlan, Site
-from openwafer.planning.placement.layer_load import PipelineTask, Recomputing
+from openwafer.planning.placement.layer_load import Demand, PipelineTask, Recomputing
 from openwafer.planning.placement.row_packing import pack_rows
 from openwafer.planning.systems import System
 
@@ -19,6 +20,28 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
+class StepBound:
+    """A step that is shorter than in any floor plan: rectangles that need not lie side by side.
+
+    Attributes:
+        replicas: of the pipeline.
+        recomputing: what becomes of activations.
+        demands: of the layers of one replica.
+        seconds: of the step.
+    """
+
+    replicas: int
+    recomputing: Recomputing
+    demands: tuple[Demand, ...]
+    seconds: float
+
+    @property
+    def held_bytes(self) -> float:
+        """Of all replicas: states, and sequences between forward and backward."""
+        return self.replicas * sum(demand.held_bytes for demand in self.demands)
+
+
+@dataclass(frozen=True)
 class Placement:
     """The floor plan of a pipeline on a wafer, and what it is compared with.
 
@@ -26,8 +49,7 @@ class Placement:
         system: the wafer's.
         chosen: the floor plan of the shortest step.
         rows_of_squares: the simplest one, without replicas; None where it has no room.
-        least_step_seconds: that no floor plan goes below with these activations: all work on all
-            cores, no partial sums, a single pipeline to fill.
+        least_step_seconds: that no floor plan in equal tiles goes below, wherever rectangles lie.
     """
 
     system: System
@@ -41,17 +63,20 @@ class Placement:
         plan = self.chosen
         site = plan.site
         work = sum(each.core_cycles for each in site.demands(1, plan.recomputing))
+        together = "total work / all cores"
         bounds = {
-            "step": self.least_step_seconds,
-            "work of the cores": 1.0,
-            "cores with a layer": 1.0,
+            "step": (self.least_step_seconds, "rectangles that need not lie side by side"),
+            "work of the cores": (1.0, together),
+            "cores with a layer": (1.0, together),
         }
         if work:
-            bounds["tokens in a second"] = site.cores * site.fabric.clock.value / work
+            rate = site.cores * site.fabric.clock.value / work
+            bounds["tokens in a second"] = rate, together
         return {
-            figure.name: replace(figure, value=bounds[figure.name], source="total work / all cores")
+            figure.name: replace(figure, value=value, source=source)
             for figure in plan.figures
             if figure.name in bounds
+            for value, source in (bounds[figure.name],)
         }
 
 
@@ -65,6 +90,10 @@ class _Candidate:
     @property
     def replicas(self) -> int:
         return self.across * self.down
+
+    def tile(self, site: Site) -> tuple[int, int]:
+        """Columns and rows of cores that a replica has."""
+        return site.columns // self.across, site.rows // self.down
 
 
 def place_pipeline(
@@ -86,7 +115,7 @@ def place_pipeline(
     """
     site = _site(task, system)
     _require_replicas(task, replicas)
-    candidates = sorted(_candidates(site, replicas), key=lambda each: each.least_seconds)
+    candidates = _candidates(site, replicas)
     best: FloorPlan | None = None
     for done, candidate in enumerate(candidates):
         if best is not None and candidate.least_seconds >= best.step_seconds:
@@ -95,11 +124,37 @@ def place_pipeline(
         found = _placed(site, candidate)
         if found and (best is None or found.step_seconds < best.step_seconds):
             best = found
-    if best is None:
+    bound = _bound_of(site, candidates)
+    if best is None or bound is None:
         raise _no_room(site, system, replicas or 1)
     progress(len(candidates), len(candidates))
     _verify(best)
-    return Placement(system, best, _baseline(site), _least_seconds(site, 1, best.recomputing))
+    return Placement(system, best, _baseline(site), bound.seconds)
+
+
+def least_step(task: PipelineTask, system: System) -> StepBound | None:
+    """What no floor plan of any number of replicas goes below; None without room for one.
+
+    Raises:
+        OpenwaferError: ``placement-system`` for a system that is no wafer.
+    """
+    site = _site(task, system)
+    return _bound_of(site, _candidates(site, None))
+
+
+def _bound_of(site: Site, candidates: Sequence[_Candidate]) -> StepBound | None:
+    best: StepBound | None = None
+    for each in candidates:
+        if best is not None and each.least_seconds >= best.seconds:
+            break
+        demands = site.demands(each.replicas, each.recomputing)
+        cycles = least_cycles(demands, *each.tile(site), site.core_bytes)
+        if cycles is None:
+            continue
+        seconds = site.step_seconds(each.replicas, cycles)
+        if best is None or seconds < best.seconds:
+            best = StepBound(each.replicas, each.recomputing, demands, seconds)
+    return best
 
 
 def _site(task: PipelineTask, system: System) -> Site:
@@ -122,8 +177,12 @@ def _require_replicas(task: PipelineTask, replicas: int | None) -> None:
         )
 
 
-def _candidates(site: Site, asked: int | None) -> Iterator[_Candidate]:
-    """Tilings that memory may have room for."""
+def _candidates(site: Site, asked: int | None) -> list[_Candidate]:
+    """Tilings that memory may have room for, those first whose step could be shortest."""
+    return sorted(_tilings(site, asked), key=lambda each: each.least_seconds)
+
+
+def _tilings(site: Site, asked: int | None) -> Iterator[_Candidate]:
     states = sum(layer.state_bytes for layer in site.task.layers)
     room = site.cores * site.core_bytes
     most = min(site.task.batch_size, site.cores, int(room / max(states, room / site.cores)))
@@ -133,28 +192,20 @@ def _candidates(site: Site, asked: int | None) -> Iterator[_Candidate]:
             least = sum(each.least_cores(site.core_bytes) for each in demands)
             seconds = _least_seconds(site, replicas, recomputing)
             for across in range(1, replicas + 1):
-                down = replicas // across
-                tile = (site.columns // across) * (site.rows // down)
-                if across * down == replicas and least <= tile:
-                    yield _Candidate(across, down, recomputing, seconds)
+                found = _Candidate(across, replicas // across, recomputing, seconds)
+                if found.replicas == replicas and least <= prod(found.tile(site)):
+                    yield found
 
 
 def _least_seconds(site: Site, replicas: int, recomputing: Recomputing) -> float:
     """Of a step, if all cores of a replica's share were busy with products all the time."""
     work = sum(each.core_cycles for each in site.demands(replicas, recomputing))
-    tokens = site.task.sequences(replicas) * site.task.sequence_length
-    cycles = site.task.stretch(replicas) * tokens * work * replicas / site.cores
-    return cycles / site.fabric.clock.value
+    return site.step_seconds(replicas, work * replicas / site.cores)
 
 
 def _placed(site: Site, candidate: _Candidate) -> FloorPlan | None:
     demands = site.demands(candidate.replicas, candidate.recomputing)
-    rectangles = place_in_bands(
-        demands,
-        site.columns // candidate.across,
-        site.rows // candidate.down,
-        site.core_bytes,
-    )
+    rectangles = place_in_bands(demands, *candidate.tile(site), site.core_bytes)
     if rectangles is None:
         return None
     return FloorPlan(site, candidate.across, candidate.down, candidate.recomputing, rectangles)

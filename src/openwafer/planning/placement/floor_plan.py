@@ -68,6 +68,11 @@ class Site:
         """Of the layers of one of so many replicas."""
         return demands_of(self.task, self.fabric, self.busy_share, replicas, recomputing)
 
+    def step_seconds(self, replicas: int, slowest_cycles: float) -> float:
+        """Of a training step, in which pipelines fill and drain, by a token's slowest layer."""
+        tokens = self.task.sequences(replicas) * self.task.sequence_length
+        return self.task.stretch(replicas) * tokens * slowest_cycles / self.fabric.clock.value
+
 
 @dataclass(frozen=True)
 class FloorPlan:
@@ -113,11 +118,8 @@ class FloorPlan:
 
     @property
     def step_seconds(self) -> float:
-        """Of a training step, in which pipelines fill and drain; 0 if nothing is computed."""
-        task = self.site.task
-        tokens = task.sequences(self.replicas) * task.sequence_length
-        cycles = task.stretch(self.replicas) * tokens * self.slowest_cycles
-        return cycles / self.site.fabric.clock.value
+        """Of a training step; 0 if nothing is computed."""
+        return self.site.step_seconds(self.replicas, self.slowest_cycles)
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -33,7 +33,7 @@ class LayerLoad:
     name: str
     forward_flops: float
     backward_flops: float
-    features: int
+    features: float
     state_bytes: float
     activation_bytes: float
     output_bytes: float
