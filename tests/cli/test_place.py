@@ -51,6 +51,15 @@ def test_the_file_has_every_layer_and_figure(placed: Done, folder: Path) -> None
     assert {figure["origin"] for figure in plan["figures"]} == {"inferred"}
 
 
+def test_a_plan_tells_the_bound_as_its_step(placed: Done, folder: Path) -> None:
+    done = run_command("plan", SMALL, "--system", "wse2", "--json", folder / "system.json")
+    plan = json.loads((folder / "system.json").read_text())["plan"]
+    told = {f["name"]: f["value"] for section in plan["sections"] for f in section["figures"]}
+    least = json.loads((folder / "plan.json").read_text())["placement"]["least_step_seconds"]
+    assert done.code == placed.code == 0
+    assert told["step"] == pytest.approx(least)
+
+
 def test_the_same_floor_plan_gives_the_same_picture(placed: Done, folder: Path) -> None:
     again = run_command("place", SMALL, "--wafer", "cs2", "--picture", folder / "again.svg")
     assert again.code == placed.code == 0

@@ -2,18 +2,22 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure as Canvas
 
+from openwafer.cli.counted_task import task_of
 from openwafer.cli.system_page import draw_roofline, draw_systems
 from openwafer.planning.system_plan import plan_system
 from openwafer.planning.systems import CS2
 from tests.cli.command import EXAMPLES, run_command
 from tests.planning.system_plan.tasks import GPT_3
 from tests.planning.system_plan.tasks import SMALL as SMALL_TASK
+from tests.training.session.test_layer_count import ALBERT
+from tests.training.session.test_step_count import RUN
 
 SMALL = EXAMPLES / "small.yaml"
 BOX = """\
@@ -40,6 +44,14 @@ def test_a_plan_for_a_system_tells_mode_limit_and_figures(tmp_path: Path) -> Non
     assert re.search(r"^peak +989\.5 TFLOP/s +published +NVIDIA", done.out, re.MULTILINE)
     content = json.loads((tmp_path / "plan.json").read_text())["plan"]
     assert (content["mode"], content["num_systems"]) == ("resident", 1)
+
+
+def test_a_model_that_is_no_pipeline_is_planned_for_with_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    task = task_of(replace(RUN, model=ALBERT), CS2)
+    assert task.loads == ()
+    assert "warning[layer-order]: a forward calls the" in capsys.readouterr().err
 
 
 def test_a_described_system_is_planned_for(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from openwafer.cli.counted_task import loads_of
 from openwafer.cli.floor_plan_picture import draw_floor_plan
 from openwafer.cli.tables import plain_console, value_of
 from openwafer.diagnostics import Diagnostic, Severity, counted, tell
 from openwafer.figures import Figure, Origin
-from openwafer.planning.memory import RESIDENT_BYTES_PER_WEIGHT
 from openwafer.planning.placement import (
     FloorPlan,
-    LayerLoad,
     PipelineTask,
     Placement,
     place_pipeline,
@@ -23,7 +22,7 @@ from openwafer.planning.placement import (
 )
 from openwafer.planning.systems import find_system
 from openwafer.training.data import BatchSizes
-from openwafer.training.session import RunConfig, count_layers
+from openwafer.training.session import RunConfig
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,8 @@ class Outputs:
 
 def pipeline_of(config: RunConfig) -> PipelineTask:
     """What a run trains, counted layer by layer."""
-    layers = tuple(
-        LayerLoad(
-            layer.name,
-            layer.forward_flops,
-            layer.backward_flops,
-            layer.features,
-            RESIDENT_BYTES_PER_WEIGHT * layer.parameters,
-            layer.activation_bytes,
-            layer.output_bytes,
-        )
-        for layer in count_layers(config)
-    )
-    return PipelineTask(layers, max(config.batch.sizes.all), config.batch.sequence_length)
+    sizes = config.batch.sizes
+    return PipelineTask(loads_of(config), max(sizes.all), config.batch.sequence_length)
 
 
 def place_layers(config: RunConfig, wafer: str, replicas: int | None, outputs: Outputs) -> None:

@@ -122,8 +122,9 @@ def draw_roofline(axes: Any, plan: SystemPlan, task: TrainingTask, system: Syste
     setting = setting_of(task, system, plan.mode, Activations(plan.activations))
 
     def rate(tokens: float) -> float:
-        flops = task.model.flops_per_token * tokens
-        return flops / step_time(system, task.model, tokens, setting).passes_seconds
+        flops, number = task.model.flops_per_token * tokens, plan.num_systems
+        time = step_time(system, task.model, tokens * number, setting, number)
+        return flops / time.passes_seconds
 
     axes.plot(TOKENS, [rate(float(tokens)) for tokens in TOKENS], color=BLUE)
     own = plan.figure("step", "tokens of a pass").value

@@ -28,7 +28,8 @@ class Outputs:
 
 def plan_elsewhere(config: RunConfig, name: str, num_systems: int, outputs: Outputs) -> None:
     """Plan a run's training on systems of a name, tell it, and write it down."""
-    system, task = find_system(name), task_of(config)
+    system = find_system(name)
+    task = task_of(config, system)
     plan = plan_system(task, system, num_systems)
     _finish(plan, outputs, pictures_of(plan, task, system))
 

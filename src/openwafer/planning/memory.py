@@ -5,6 +5,8 @@ memory bounds the tokens of a pass; weights and optimizer states are in the para
 """
 
 import math
+from collections.abc import Mapping
+from enum import IntEnum
 from typing import Final
 
 ACTIVATION_BYTES: Final = 2
@@ -16,11 +18,35 @@ STORE_BYTES_PER_WEIGHT: Final = 20
 UPDATE_BYTES_PER_WEIGHT: Final = 36
 """That Adam moves in the store for each weight: 16 read, 16 written, 4 of gradients."""
 
-RESIDENT_BYTES_PER_WEIGHT: Final = 16
-"""With Adam, in training: weight and gradient of 2, and in fp32 the weight and two moments.
 
-Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1.
-"""
+class Sharding(IntEnum):
+    """What systems deal among themselves, where else each holds all of it: the stages of ZeRO.
+
+    Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1. The last is what FSDP does.
+    """
+
+    NONE = 0
+    STATES = 1
+    GRADIENTS = 2
+    WEIGHTS = 3
+
+
+PARTS_OF_A_WEIGHT: Final[Mapping[Sharding, int]] = {
+    Sharding.STATES: 12,
+    Sharding.GRADIENTS: 2,
+    Sharding.WEIGHTS: 2,
+}
+"""Bytes in training with Adam, by what deals them: in fp32 the weight and two moments."""
+
+RESIDENT_BYTES_PER_WEIGHT: Final = sum(PARTS_OF_A_WEIGHT.values())
+"""Of a system that holds all: 16."""
+
+
+def sharded_bytes(sharding: Sharding, num_systems: int) -> float:
+    """That each of so many systems holds for a weight, its gradient and its states."""
+    return sum(
+        own / (num_systems if sharding >= stage else 1) for stage, own in PARTS_OF_A_WEIGHT.items()
+    )
 
 
 def held_activations(memory_bytes: float, weights_bytes: float = 0.0) -> float:

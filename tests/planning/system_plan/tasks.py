@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from openwafer.planning.placement import LayerLoad
 from openwafer.planning.system_plan import TrainingTask
 from openwafer.planning.throughput import transformer
 
@@ -16,14 +17,25 @@ def task(
     sparsity: float = 0.0,
 ) -> TrainingTask:
     """Sequences of 2048 tokens; a layer leaves `vectors` vectors of its width for each of them."""
+    shape = transformer(parameters, layers, width, 2048)
+    load = LayerLoad(
+        "layer",
+        shape.forward_flops / layers,
+        shape.backward_flops / layers,
+        width,
+        16 * parameters / layers,
+        vectors * width * 2,
+        width * 2,
+    )
     return TrainingTask(
-        model=transformer(parameters, layers, width, 2048),
+        model=shape,
         batch_size=batch_size,
         sequence_length=2048,
         steps=100,
         sparsity=sparsity,
         layer_activation_bytes=vectors * width * 2,
         other_activation_bytes=0,
+        loads=(load,) * layers,
     )
 
 

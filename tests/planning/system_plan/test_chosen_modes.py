@@ -11,28 +11,37 @@ from tests.planning.system_plan.tasks import GPT_3, SMALL, task
 
 
 @pytest.mark.parametrize(
-    ("made", "system", "mode"),
+    ("made", "system", "number", "mode"),
     [
-        (SMALL, CS1, Mode.PIPELINED),
-        (SMALL, CS2, Mode.PIPELINED),
-        (SMALL, H200, Mode.RESIDENT),
-        (GPT_3, CS2, Mode.STREAMED),
-        (GPT_3, CS3, Mode.STREAMED),
-        (GPT_3, A100, Mode.STREAMED),
+        (SMALL, CS1, 1, Mode.PIPELINED),
+        (SMALL, CS2, 1, Mode.PIPELINED),
+        (SMALL, H200, 1, Mode.RESIDENT),
+        (GPT_3, CS2, 1, Mode.STREAMED),
+        (GPT_3, CS3, 1, Mode.STREAMED),
+        (GPT_3, A100, 16, Mode.STREAMED),
     ],
-    ids=lambda value: getattr(value, "name", str(value)),
+    ids=lambda value: getattr(value, "name", ""),
 )
 def test_weights_stay_where_they_fit_and_stream_elsewhere(
-    made: TrainingTask, system: System, mode: Mode
+    made: TrainingTask, system: System, number: int, mode: Mode
 ) -> None:
-    assert plan_system(made, system, 1).mode is mode
+    assert plan_system(made, system, number).mode is mode
+
+
+def test_a_model_that_is_no_pipeline_streams_or_is_refused() -> None:
+    made = replace(SMALL, loads=())
+    plan = plan_system(made, CS2, 1)
+    told = "the model is no pipeline, which calls each of its layers once, behind each other"
+    assert (plan.mode, plan.reason) == (Mode.STREAMED, f"{told}: weights stream")
+    with pytest.raises(OpenwaferError, match=rf"plan-layers.*does not stream weights, and {told}"):
+        plan_system(made, CS1, 1)
 
 
 def test_the_reason_has_both_numbers() -> None:
-    """16 bytes of 175 billion weights, against 40 GB."""
+    """16 bytes of 175 billion weights, against 48 KiB in each of 750 x 994 cores."""
     reason = plan_system(GPT_3, CS2, 1).reason
     assert reason == (
-        "weights, gradients and states of 2,800 GB do not fit beside activations into 40 GB: "
+        "weights, gradients and states of 2,800 GB do not fit beside activations into 36.64 GB: "
         "weights stream"
     )
 

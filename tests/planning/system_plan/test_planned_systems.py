@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.figures import Origin
+from openwafer.planning.placement import PipelineTask, place_pipeline
 from openwafer.planning.system_plan import (
     Activations,
     Mode,
@@ -16,7 +17,6 @@ from openwafer.planning.system_plan import (
     plan_system,
     write_system_plan,
 )
-from openwafer.planning.system_plan.ways import sequences_at_work
 from openwafer.planning.systems import CS1, CS2, CS3, H200, System
 from tests.planning.system_plan.tasks import GPT_3, SMALL, task, with_batch
 
@@ -38,7 +38,7 @@ def test_a_streamed_step_with_few_tokens_is_limited_by_its_weights() -> None:
     assert step_seconds(plan) == pytest.approx(passes, rel=0.01)
 
 
-@pytest.mark.parametrize(("system", "number"), [(CS2, 192), (H200, 1), (H200, 8)])
+@pytest.mark.parametrize(("system", "number"), [(CS2, 192), (H200, 16), (H200, 32)])
 def test_what_is_planned_fits_and_one_sequence_more_does_not(system: System, number: int) -> None:
     made = with_batch(GPT_3, 1536)
     plan = plan_system(made, system, number)
@@ -72,9 +72,9 @@ def test_a_gpu_that_recomputes_takes_a_forward_longer() -> None:
 
 
 def test_micro_batches_are_as_few_as_fit() -> None:
-    plan = plan_system(GPT_3, H200, 1)
+    plan = plan_system(GPT_3, H200, 16)
     most = plan.figure("memory", "sequences of a pass, at most").value
-    assert plan.figure("step", "micro-batches of a system").value == math.ceil(1536 / most)
+    assert plan.figure("step", "micro-batches of a system").value == math.ceil(96 / most)
 
 
 def pipelined_seconds(sequences: int, layers: int, seconds: float) -> float:
@@ -91,16 +91,29 @@ def pipelined_seconds(sequences: int, layers: int, seconds: float) -> float:
 def test_a_pipeline_of_layers_fills_and_drains(sequences: int) -> None:
     plan = plan_system(with_batch(SMALL, sequences), CS1, 1)
     full = plan.figure("step", "compute").value
-    simulated = pipelined_seconds(sequences, 12, full / sequences)
+    behind = int(plan.figure("step", "micro-batches of a system").value)
+    simulated = pipelined_seconds(behind, 12, full / behind)
     assert step_seconds(plan) == pytest.approx(simulated)
 
 
-@pytest.mark.parametrize(("sequences", "layers"), [(1, 12), (5, 12), (12, 12), (100, 12), (3, 1)])
-def test_layers_hold_the_sequences_that_wait_for_their_backward(
-    sequences: int, layers: int
-) -> None:
-    held = [min(sequences, behind + 1) for behind in range(layers)]
-    assert sequences_at_work(sequences, layers) == pytest.approx(sum(held) / layers)
+@pytest.mark.parametrize("system", [CS1, CS2, CS3], ids=lambda system: system.name)
+def test_a_pipeline_is_planned_as_fast_as_it_is_placed(system: System) -> None:
+    """Hardly faster, since a floor plan's rectangles lie side by side."""
+    plan = plan_system(SMALL, system, 1)
+    placement = place_pipeline(PipelineTask(SMALL.loads, 64, 2048), system)
+    assert step_seconds(plan) == pytest.approx(placement.least_step_seconds)
+    assert 1 <= placement.chosen.step_seconds / step_seconds(plan) < 1.025
+
+
+@pytest.mark.parametrize("sequences", [1, 5, 12, 100])
+def test_layers_hold_the_sequences_that_wait_for_their_backward(sequences: int) -> None:
+    plan = plan_system(with_batch(SMALL, sequences), CS3, 1)
+    assert plan.activations == "kept"
+    copies = int(plan.figure("step", "copies on a system").value)
+    own = math.ceil(sequences / copies)
+    held = copies * sum(min(own, behind + 1) for behind in range(12))
+    activations = plan.figure("memory", "activations beside the cores").value
+    assert activations == pytest.approx(held * 2048 * 17 * 768 * 2)
 
 
 def test_replicas_share_a_step_and_add_energy() -> None:

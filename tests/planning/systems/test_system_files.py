@@ -51,6 +51,14 @@ def test_a_fabric_has_the_published_cycles_unless_a_file_has_others(tmp_path: Pa
     assert (fabric.columns.value, fabric.rows.value) == (100, 200)
 
 
+def test_a_server_has_the_memory_that_its_systems_share(tmp_path: Path) -> None:
+    server = "server: {systems: 4, peer_bytes_per_second: 50GB, host_memory_bytes: 1TB, "
+    box = read_system(written(tmp_path, BOX + server + "host_bytes_per_second: 2e11}\n"))
+    assert (box.store_bytes(1), box.store_bytes_per_second(6)) == (250e9, 3e11)
+    assert (box.peer_rate(4), box.peer_rate(5)) == (50e9, 1.25e9)
+    assert "host_memory" in [figure.name for figure in box.figures]
+
+
 @pytest.mark.parametrize(
     ("line", "mistake"),
     [
@@ -62,6 +70,7 @@ def test_a_fabric_has_the_published_cycles_unless_a_file_has_others(tmp_path: Pa
         ("version: 2", r"version: 2; this program reads openwafer-system 1"),
         ("format: openwafer-points", r"no such choice: the text 'openwafer-points'"),
         ("store_bytes: 1TB", r"a parameter store has both a size and a rate"),
+        ("server: {systems: 8}", r"missing here: peer_bytes_per_second"),
         ("power_watts: {value: 5, origin: measured}", r"has to say where it is from"),
         ("power_watts: {value: 5, origin: guessed}", r"known here: measured, published"),
     ],

@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 
 from openwafer.figures import Figure, Origin
 from openwafer.planning.memory import (
-    RESIDENT_BYTES_PER_WEIGHT,
+    PARTS_OF_A_WEIGHT,
     STORE_BYTES_PER_WEIGHT,
+    Sharding,
+    sharded_bytes,
     store_bytes,
     stored_parameters,
 )
-from openwafer.planning.system_plan.choice import choose
-from openwafer.planning.system_plan.training_task import TrainingTask
-from openwafer.planning.system_plan.ways import Mode, Way
+from openwafer.planning.system_plan.choice import choose, fastest
+from openwafer.planning.system_plan.training_task import Activations, TrainingTask
+from openwafer.planning.system_plan.ways import Mode, Way, modes, ways, weights_bytes
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import (
     Resource,
@@ -88,6 +90,7 @@ def plan_system(task: TrainingTask, system: System, num_systems: int) -> SystemP
             training_section(task),
             Section("system", system.figures),
             Section("memory", tuple(_of_memory(task, system, num_systems, way))),
+            *_layouts(task, system, num_systems),
             Section("step", tuple(_of_step(task, system, num_systems, way))),
             Section("all", tuple(_of_training(task, system, num_systems, way))),
         ),
@@ -123,37 +126,80 @@ def _of_task(task: TrainingTask) -> Iterator[Figure]:
 
 def _of_memory(task: TrainingTask, system: System, num_systems: int, way: Way) -> Iterator[Figure]:
     is_streamed = way.mode is Mode.STREAMED
-    held = f"{RESIDENT_BYTES_PER_WEIGHT} B a weight, with gradient and states"
+    held = f"{_parts(way.mode.sharding, num_systems)} B a weight, with gradient and states"
     if is_streamed:
         held = "weights pass by" if system.fabric else "the layer at work and the next one"
     yield _inferred("weights beside the cores", way.weights_bytes, "B", held)
     yield _inferred("activations beside the cores", way.activations_bytes, "B", COUNTED)
     fused = task.fused_attentions
     yield _inferred("fused attentions", fused, "", FUSED if fused else WRITTEN_OUT)
-    used = (way.weights_bytes + way.activations_bytes) / system.memory.value
+    room = system.memory.value if is_streamed else system.held_memory
+    used = (way.weights_bytes + way.activations_bytes) / room
     yield _inferred("share of the memory", used, "", "weights and activations / memory")
     if is_streamed:
         source = f"{STORE_BYTES_PER_WEIGHT} B a weight with Adam"
         stored = store_bytes(task.model.kept(task.sparsity))
         yield _inferred("parameter store", stored, "B", source)
+        if system.store is None and system.server is not None:
+            server = system.server
+            source = f"its share of the store; {server.systems.value:g} share a host's memory"
+            yield _inferred("host memory of a system", stored / num_systems, "B", source)
     if way.mode is not Mode.PIPELINED:
         most = way.pass_sequences
         yield _inferred("sequences of a pass, at most", most, "", "what memory has room for")
         yield _inferred(
             "largest batch in one pass", most * num_systems, "sequences", "on all systems"
         )
-    largest = system.memory.value / RESIDENT_BYTES_PER_WEIGHT
-    if is_streamed and system.store is not None:
-        largest = stored_parameters(system.store.value)
-    if not is_streamed or system.store is not None:
-        source = "store / 20 B" if is_streamed else "memory / 16 B, without activations"
+    each = sharded_bytes(way.mode.sharding, num_systems)
+    largest, source = room / each, f"memory / {each:g} B, without activations"
+    store = system.store_bytes(num_systems)
+    if is_streamed and store is not None:
+        largest, source = stored_parameters(store), "store / 20 B"
+    if not is_streamed or store is not None:
         yield _inferred("largest model, in parameters", largest, "", source)
+
+
+def _parts(sharding: Sharding, num_systems: int) -> str:
+    """Bytes of a weight as people write them, such as ``2 + (2 + 12) / 8``."""
+    whole = [own for stage, own in PARTS_OF_A_WEIGHT.items() if sharding < stage]
+    dealt = [own for stage, own in PARTS_OF_A_WEIGHT.items() if sharding >= stage]
+    if not dealt:
+        return f"{sum(whole)}"
+    return " + ".join([*(f"{own}" for own in whole), f"{sum(dealt)} / {num_systems}"])
+
+
+def _layouts(task: TrainingTask, system: System, num_systems: int) -> Iterator[Section]:
+    """What a system of no fabric takes in each mode, so that they can be compared."""
+    if system.fabric is None:
+        yield Section("layouts", tuple(_of_layouts(task, system, num_systems)))
+
+
+def _of_layouts(task: TrainingTask, system: System, num_systems: int) -> Iterator[Figure]:
+    found = list(ways(task, system, num_systems))
+    least = min(map(task.activation_bytes, Activations)) * task.sequence_length
+    for mode in modes(system, num_systems):
+        held = weights_bytes(task, system, num_systems, mode)
+        each = "layers at work" if mode is Mode.STREAMED else _parts(mode.sharding, num_systems)
+        each += "" if mode is Mode.STREAMED else " B a weight"
+        own = [way for way in found if way.mode is mode]
+        if not own:
+            source = f"{each}, and one sequence: more than there is"
+            yield _inferred(f"{mode}: memory", held + least, "B", source)
+            continue
+        way = fastest(own)
+        source = f"{each}, and activations {way.activations}"
+        yield _inferred(f"{mode}: memory", held + way.activations_bytes, "B", source)
+        source = f"waits longest for {way.time.limit}"
+        yield _inferred(f"{mode}: step", way.time.seconds, "s", source)
 
 
 def _of_step(task: TrainingTask, system: System, num_systems: int, way: Way) -> Iterator[Figure]:
     time = way.time
     own = math.ceil(task.batch_size / num_systems)
-    cut = "sequences behind each other" if way.mode is Mode.PIPELINED else "as few as fit"
+    cut = "as few as fit"
+    if way.mode is Mode.PIPELINED:
+        cut = "sequences behind each other in each copy"
+        yield _inferred("copies on a system", way.replicas, "", "as many as make a step shortest")
     yield _inferred("micro-batches of a system", time.micro_batches, "", cut)
     yield _inferred(
         "tokens of a pass", own * task.sequence_length / time.micro_batches, "", "of one system"

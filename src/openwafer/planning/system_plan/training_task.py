@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from openwafer.planning.memory import ACTIVATION_BYTES
+from openwafer.planning.placement import LayerLoad
 from openwafer.planning.throughput import ModelShape
 
 
@@ -35,6 +36,8 @@ class TrainingTask:
         other_activation_bytes: that the rest of the forward leaves for a token.
         fused_attentions: of a forward, whose scores stay within a kernel.
         changing: batch sizes with the numbers of steps that have them, where steps differ.
+        loads: of the layers on a wafer, behind each other, as if dense; none where the model does
+            not call each of them once.
     """
 
     model: ModelShape
@@ -46,6 +49,7 @@ class TrainingTask:
     other_activation_bytes: float
     fused_attentions: int = 0
     changing: tuple[tuple[int, int], ...] = ()
+    loads: tuple[LayerLoad, ...] = ()
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:

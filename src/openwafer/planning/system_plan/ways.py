@@ -5,23 +5,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from openwafer.planning.memory import RESIDENT_BYTES_PER_WEIGHT
+from openwafer.planning.memory import RESIDENT_BYTES_PER_WEIGHT, Sharding, sharded_bytes
+from openwafer.planning.placement import PipelineTask, least_step
 from openwafer.planning.system_plan.training_task import Activations, TrainingTask
 from openwafer.planning.systems import System
-from openwafer.planning.throughput import Setting, StepTime, step_time
+from openwafer.planning.throughput import Resource, Setting, StepTime, step_time
 from openwafer.planning.throughput.passes import DENSE_BYTES, TAGGED_BYTES
 
 INDEX_BYTES = TAGGED_BYTES - DENSE_BYTES
-STREAMED_LAYERS = 2
-"""Layers at once on a system that streams weights into its memory: one at work, one on its way."""
+PASSING_LAYERS = 2
+"""Layers whole in a memory that they only pass through: one at work, one on its way."""
 
 
 class Mode(StrEnum):
     """How weights and cores come together."""
 
     RESIDENT = "resident"
+    SHARDED_STATES = "resident, states sharded (ZeRO-1)"
+    SHARDED_GRADIENTS = "resident, gradients and states sharded (ZeRO-2)"
+    SHARDED_WEIGHTS = "resident, weights, gradients and states sharded (ZeRO-3, FSDP)"
     PIPELINED = "layer-pipelined"
     STREAMED = "weight streaming"
+
+    @property
+    def sharding(self) -> Sharding:
+        """What systems deal among themselves."""
+        return {
+            Mode.SHARDED_STATES: Sharding.STATES,
+            Mode.SHARDED_GRADIENTS: Sharding.GRADIENTS,
+            Mode.SHARDED_WEIGHTS: Sharding.WEIGHTS,
+        }.get(self, Sharding.NONE)
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,7 @@ class Way:
         activations_bytes: beside the cores, of the sequences that are at work.
         pass_sequences: sequences of a pass on one system, at most.
         time: of a step.
+        replicas: of the model on one system.
     """
 
     mode: Mode
@@ -44,6 +58,7 @@ class Way:
     activations_bytes: float
     pass_sequences: int
     time: StepTime
+    replicas: int = 1
 
 
 def resident_bytes(task: TrainingTask) -> float:
@@ -53,17 +68,48 @@ def resident_bytes(task: TrainingTask) -> float:
     return RESIDENT_BYTES_PER_WEIGHT * kept + INDEX_BYTES * sparse
 
 
+def modes(system: System, num_systems: int) -> Iterator[Mode]:
+    """In which so many systems could train, those first that move least."""
+    if system.fabric is not None:
+        yield Mode.PIPELINED
+    else:
+        yield Mode.RESIDENT
+        if num_systems > 1:
+            yield from (Mode.SHARDED_STATES, Mode.SHARDED_GRADIENTS, Mode.SHARDED_WEIGHTS)
+    if system.streams_weights:
+        yield Mode.STREAMED
+
+
+def weights_bytes(task: TrainingTask, system: System, num_systems: int, mode: Mode) -> float:
+    """Beside the cores of one system: what it holds of weights, gradients and states.
+
+    A wafer takes streamed weights from its link one by one. A GPU has layers on their way and their
+    gradients, also where it holds shards of these.
+    """
+    kept = task.model.kept(task.sparsity)
+    passing = PASSING_LAYERS * DENSE_BYTES * kept / task.model.layers
+    if mode is Mode.STREAMED:
+        return 0.0 if system.fabric is not None else 2 * passing
+    sharding = mode.sharding
+    whole = resident_bytes(task)
+    if sharding is Sharding.NONE:
+        return whole
+    indices = whole - RESIDENT_BYTES_PER_WEIGHT * kept
+    if sharding is Sharding.WEIGHTS:
+        indices /= num_systems
+    held = sharded_bytes(sharding, num_systems) * kept + indices
+    return held + passing * (sharding - Sharding.STATES)
+
+
 def ways(task: TrainingTask, system: System, num_systems: int) -> Iterator[Way]:
-    """All ways that memory has room for."""
-    own = math.ceil(task.batch_size / num_systems)
-    for activations in Activations:
-        if system.fabric is not None:
-            yield from _pipelined(task, system, num_systems, own, activations)
-        else:
-            yield from _in_passes(task, system, num_systems, own, _held(task, activations))
-        if system.streams_weights:
-            room = _streamed(task, system, activations)
-            yield from _in_passes(task, system, num_systems, own, room)
+    """All ways that memory has room for, those first that move least."""
+    for mode in modes(system, num_systems):
+        if mode is Mode.PIPELINED:
+            yield from _pipelined(task, system, num_systems)
+            continue
+        held = weights_bytes(task, system, num_systems, mode)
+        for activations in Activations:
+            yield from _in_passes(task, system, num_systems, _Room(mode, activations, held))
 
 
 @dataclass(frozen=True)
@@ -73,21 +119,9 @@ class _Room:
     weights_bytes: float
 
 
-def _held(task: TrainingTask, activations: Activations) -> _Room:
-    return _Room(Mode.RESIDENT, activations, resident_bytes(task))
-
-
-def _streamed(task: TrainingTask, system: System, activations: Activations) -> _Room:
-    """A wafer takes weights from its link one by one, a GPU keeps layers and their gradients."""
-    kept = task.model.kept(task.sparsity) / task.model.layers
-    held = 0.0 if system.fabric is not None else 2 * STREAMED_LAYERS * DENSE_BYTES * kept
-    return _Room(Mode.STREAMED, activations, held)
-
-
-def _in_passes(
-    task: TrainingTask, system: System, num_systems: int, own: int, room: _Room
-) -> Iterator[Way]:
+def _in_passes(task: TrainingTask, system: System, num_systems: int, room: _Room) -> Iterator[Way]:
     """Micro-batches one after the other, as large as memory lets them be."""
+    own = math.ceil(task.batch_size / num_systems)
     sequence_bytes = task.sequence_length * task.activation_bytes(room.activations)
     fitting = math.floor((system.memory.value - room.weights_bytes) / sequence_bytes)
     if fitting < 1:
@@ -107,40 +141,50 @@ def _in_passes(
     )
 
 
-def _pipelined(
-    task: TrainingTask, system: System, num_systems: int, own: int, activations: Activations
-) -> Iterator[Way]:
+def _pipelined(task: TrainingTask, system: System, num_systems: int) -> Iterator[Way]:
     """Every layer on cores of its own, sequences streaming through them one behind the other.
 
-    The schedule takes a backward as soon as there is one (Narayanan et al. 2021, arXiv 2104.04473,
-    section 2.2).
+    As fast as no floor plan is: what `planning.placement` comes close to.
     """
-    if activations is Activations.BY_GROUPS:
+    own = math.ceil(task.batch_size / num_systems)
+    pipeline = _pipeline(task, own)
+    bound = least_step(pipeline, system) if pipeline.layers else None
+    if bound is None:
         return
-    layers = task.model.layers
-    at_work = sequences_at_work(own, layers)
-    inside = layers * task.layer_activation_bytes + task.other_activation_bytes
-    token_bytes = at_work * inside
-    if activations is Activations.BY_LAYER:
-        token_bytes = min(at_work * layers * task.boundary_bytes + inside, token_bytes)
-    held = token_bytes * task.sequence_length
-    weights = resident_bytes(task)
-    if weights + held > system.memory.value:
-        return
+    weights = bound.replicas * sum(layer.state_bytes for layer in pipeline.layers)
+    activations = Activations(str(bound.recomputing))
     setting = setting_of(task, system, Mode.PIPELINED, activations)
     tokens = own * num_systems * task.sequence_length
-    time = step_time(system, task.model, tokens, setting, num_systems, own)
-    time = replace(time, stretch=(own + layers - 1) / own)
-    yield Way(Mode.PIPELINED, activations, weights, held, 1, time)
+    sequences = pipeline.sequences(bound.replicas)
+    time = step_time(system, task.model, tokens, setting, num_systems, sequences)
+    time = replace(time, stretch=pipeline.stretch(bound.replicas))
+    share = bound.seconds / (time.stretch * time.busy_seconds(Resource.COMPUTE))
+    yield Way(
+        Mode.PIPELINED,
+        activations,
+        weights,
+        bound.held_bytes - weights,
+        bound.replicas,
+        time.computing(share),
+        bound.replicas,
+    )
 
 
-def sequences_at_work(sequences: int, layers: int) -> float:
-    """Sequences between forward and backward in a pipeline: the mean over its layers.
-
-    A layer with j - 1 layers behind it holds j of them, or all there are.
-    """
-    most = min(sequences, layers)
-    return most - most * (most - 1) / (2 * layers)
+def _pipeline(task: TrainingTask, sequences: int) -> PipelineTask:
+    """The layers, zeros left out of products, sums and states as if all had the same share."""
+    done = 1 - task.sparsity * task.model.sparse_share
+    held = resident_bytes(task) / (RESIDENT_BYTES_PER_WEIGHT * task.model.parameters)
+    layers = tuple(
+        replace(
+            load,
+            forward_flops=done * load.forward_flops,
+            backward_flops=done * load.backward_flops,
+            features=done * load.features,
+            state_bytes=held * load.state_bytes,
+        )
+        for load in task.loads
+    )
+    return PipelineTask(layers, sequences, task.sequence_length)
 
 
 def setting_of(task: TrainingTask, system: System, mode: Mode, activations: Activations) -> Setting:
@@ -150,4 +194,5 @@ def setting_of(task: TrainingTask, system: System, mode: Mode, activations: Acti
         task.sparsity,
         is_resident=mode is not Mode.STREAMED,
         forwards_again=activations.forwards_again,
+        sharding=mode.sharding,
     )

@@ -1,7 +1,7 @@
 """Systems that models are trained on: wafers and GPUs as published, and as described in a file."""
 
 from openwafer.planning.systems.published import A100, CS1, CS2, CS3, H200
-from openwafer.planning.systems.system import Fabric, System
+from openwafer.planning.systems.system import Fabric, Server, System
 from openwafer.planning.systems.system_files import find_system, read_system
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "CS3",
     "H200",
     "Fabric",
+    "Server",
     "System",
     "find_system",
     "read_system",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from openwafer.figures import Figure, Origin
-from openwafer.planning.systems.system import Fabric, System
+from openwafer.planning.systems.system import Fabric, Server, System
 
 HOT_CHIPS_33: Final = "Lie, Hot Chips 33 (2021)"
 WSE_2_DATA: Final = "Cerebras, WSE-2 data sheet (2021)"
@@ -47,6 +47,16 @@ def no_recomputing() -> Figure:
 
 def _wafer_io(name: str, source: str) -> Figure:
     return _published(name, 150e9, "B/s", f"{source}: 1.2 Tb/s each way")
+
+
+def _server(name: str, peers: float, data: str, host_rate: float, processors: str) -> Server:
+    dgx = f"NVIDIA, {name} data sheet"
+    return Server(
+        systems=_published("systems", 8, "systems", dgx),
+        peers=_published("peers", peers, "B/s", data),
+        host_memory=_published("host_memory", 2e12, "B", dgx),
+        host_rate=_inferred("host_rate", host_rate, "B/s", f"{dgx}: {processors}"),
+    )
 
 
 def sum_cycles() -> Figure:
@@ -167,6 +177,13 @@ H200: Final = System(
     network=_published("network", 50e9, "B/s", "NVIDIA, DGX H200 data sheet: 400 Gb/s a GPU"),
     hop=usual_hop(),
     power=_published("power", 700, "W", f"{H200_DATA}: at most, the GPU alone"),
+    server=_server(
+        "DGX H200",
+        450e9,
+        f"{H200_DATA}: NVLink, 900 GB/s both ways together",
+        614.4e9,
+        "two Xeon 8480C of eight channels of DDR5-4800",
+    ),
 )
 
 A100: Final = System(
@@ -183,6 +200,13 @@ A100: Final = System(
     network=_published("network", 25e9, "B/s", "NVIDIA, DGX A100 data sheet: 200 Gb/s a GPU"),
     hop=usual_hop(),
     power=_published("power", 400, "W", f"{A100_DATA}: at most, the GPU alone"),
+    server=_server(
+        "DGX A100",
+        300e9,
+        f"{A100_DATA}: NVLink, 600 GB/s both ways together",
+        409.6e9,
+        "two EPYC 7742 of eight channels of DDR4-3200",
+    ),
 )
 
 SYSTEMS: Final[Mapping[str, System]] = {s.name: s for s in (CS1, CS2, CS3, H200, A100)}

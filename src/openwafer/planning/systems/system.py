@@ -31,6 +31,33 @@ class Fabric:
     core_memory: Figure
 
     @property
+    def memory_bytes(self) -> float:
+        """Of all cores that programs use."""
+        return self.columns.value * self.rows.value * self.core_memory.value
+
+    @property
+    def figures(self) -> Iterator[Figure]:
+        """All of them."""
+        return (getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class Server:
+    """A host with several systems, which share its memory.
+
+    Attributes:
+        systems: in it.
+        peers: from one of them to another, in bytes/s each way.
+        host_memory: of all, in bytes.
+        host_rate: of reads and writes of it together, in bytes/s.
+    """
+
+    systems: Figure
+    peers: Figure
+    host_memory: Figure
+    host_rate: Figure
+
+    @property
     def figures(self) -> Iterator[Figure]:
         """All of them."""
         return (getattr(self, field.name) for field in fields(self))
@@ -57,6 +84,7 @@ class System:
         store_rate: of reads and writes together, in bytes/s; None without a store.
         max_systems: in a cluster; None where nobody says.
         fabric: of a wafer; None for what computes zeros as it computes other numbers.
+        server: that several of them are in; None where nobody says.
         streams_weights: whether it can train models whose weights it does not hold.
     """
 
@@ -75,6 +103,7 @@ class System:
     store_rate: Figure | None = None
     max_systems: Figure | None = None
     fabric: Fabric | None = None
+    server: Server | None = None
     streams_weights: bool = True
 
     @property
@@ -86,8 +115,32 @@ class System:
         return self.utilisation.value * (NUM_PASSES + self.forwards_again.value) / NUM_PASSES
 
     @property
+    def held_memory(self) -> float:
+        """Bytes for a model that stays: on a wafer those of the cores that programs use."""
+        return self.memory.value if self.fabric is None else self.fabric.memory_bytes
+
+    def peer_rate(self, num_systems: int) -> float:
+        """Bytes a second, each way, from one of so many systems to the next."""
+        if self.server is not None and num_systems <= self.server.systems.value:
+            return self.server.peers.value
+        return self.network.value
+
+    def store_bytes(self, num_systems: int) -> float | None:
+        """Of the parameter store of so many systems, their share of hosts where it has no own."""
+        if self.store is None and self.server is not None:
+            return num_systems * self.server.host_memory.value / self.server.systems.value
+        return None if self.store is None else self.store.value
+
+    def store_bytes_per_second(self, num_systems: int) -> float | None:
+        """That this store reads and writes together."""
+        if self.store_rate is None and self.server is not None:
+            return num_systems * self.server.host_rate.value / self.server.systems.value
+        return None if self.store_rate is None else self.store_rate.value
+
+    @property
     def figures(self) -> tuple[Figure, ...]:
         """All that are known of it."""
         own = [getattr(self, field.name) for field in fields(self)]
         known = [value for value in own if isinstance(value, Figure)]
-        return (*known, *(self.fabric.figures if self.fabric else ()))
+        parts = (part for part in (self.fabric, self.server) if part is not None)
+        return (*known, *(figure for part in parts for figure in part.figures))

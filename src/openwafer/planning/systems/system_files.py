@@ -18,7 +18,7 @@ from openwafer.planning.systems.published import (
     sum_cycles,
     usual_hop,
 )
-from openwafer.planning.systems.system import Fabric, System
+from openwafer.planning.systems.system import Fabric, Server, System
 
 FORMAT = "openwafer-system"
 VERSION = 1
@@ -71,6 +71,20 @@ class FabricFile:
 
 
 @dataclass(frozen=True)
+class ServerFile:
+    """The host of several systems as a file has it."""
+
+    systems: Stated
+    peer_bytes_per_second: StatedBytes
+    host_memory_bytes: StatedBytes
+    host_bytes_per_second: StatedBytes
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _require(self, field.name)
+
+
+@dataclass(frozen=True)
 class SystemFile:
     """The content of a file; a field is a key of it."""
 
@@ -91,6 +105,7 @@ class SystemFile:
     store_bytes_per_second: StatedBytes | None = None
     max_systems: Stated | None = None
     fabric: FabricFile | None = None
+    server: ServerFile | None = None
     streams_weights: bool = True
 
     def __post_init__(self) -> None:
@@ -132,7 +147,17 @@ _FABRIC_KEYS = {
     "ramp_cycles": "ramp_cycles",
     "core_memory": "core_memory_bytes",
 }
+_SERVER_KEYS = {
+    "systems": "systems",
+    "peers": "peer_bytes_per_second",
+    "host_memory": "host_memory_bytes",
+    "host_rate": "host_bytes_per_second",
+}
 _UNITS = {
+    "systems": "systems",
+    "peers": "B/s",
+    "host_memory": "B",
+    "host_rate": "B/s",
     "peak": "FLOP/s",
     "memory": "B",
     "memory_rate": "B/s",
@@ -189,10 +214,14 @@ def read_system(path: Path) -> System:
             "core_memory": core_memory(),
         }
         fabric = Fabric(**cores | dict(_figures(content.fabric, _FABRIC_KEYS, path)))
+    server = None
+    if content.server is not None:
+        server = Server(**dict(_figures(content.server, _SERVER_KEYS, path)))
     system = System(
         name=content.name,
         title=content.title or content.name,
         fabric=fabric,
+        server=server,
         streams_weights=content.streams_weights,
         **{"hop": usual_hop(), "forwards_again": no_recomputing()} | told,
     )
@@ -207,7 +236,7 @@ def read_system(path: Path) -> System:
 
 
 def _figures(
-    description: SystemFile | FabricFile, keys: dict[str, str], path: Path
+    description: SystemFile | FabricFile | ServerFile, keys: dict[str, str], path: Path
 ) -> Iterator[tuple[str, Figure]]:
     for name, key in keys.items():
         stated = getattr(description, key)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from openwafer.planning.memory import Sharding
 from openwafer.planning.systems import Fabric, System
 from openwafer.planning.throughput.sparse_cores import row_folding, sparse_gain
 
@@ -46,6 +47,7 @@ class Resource(StrEnum):
     STREAM = "stream"
     ACTIVATIONS = "activations"
     FABRIC = "fabric"
+    NETWORK = "network"
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,10 @@ class PassTime:
         """Of so many passes."""
         return PassTime({r: number * seconds for r, seconds in self.by_resource.items()})
 
+    def having(self, resource: Resource, seconds: float) -> "PassTime":
+        """The same with one resource busy for so long."""
+        return PassTime({**self.by_resource, resource: seconds})
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -124,6 +130,7 @@ class Setting:
         is_resident: whether the system holds the weights, so that none are streamed.
         forwards_again: made to have activations back.
         activation_bytes: that a pass moves between system and host for each token.
+        sharding: what systems that hold the weights together deal among themselves.
     """
 
     utilisation: float
@@ -131,6 +138,7 @@ class Setting:
     is_resident: bool = False
     forwards_again: int = 0
     activation_bytes: float = TOKEN_BYTES
+    sharding: Sharding = Sharding.NONE
 
 
 def pass_time(

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from openwafer.planning.memory import UPDATE_BYTES_PER_WEIGHT
+from openwafer.planning.memory import UPDATE_BYTES_PER_WEIGHT, Sharding
 from openwafer.planning.systems import System
 from openwafer.planning.throughput.passes import (
     DENSE_BYTES,
@@ -62,8 +62,16 @@ class StepTime:
             by_limit[time.limit] = by_limit.get(time.limit, 0.0) + seconds
         if self.update_seconds > self.passes_seconds:
             by_limit = {"store": self.update_seconds}
-        by_limit["network"] = self.tail_seconds
+        by_limit["network"] = by_limit.get("network", 0.0) + self.tail_seconds
         return max(by_limit, key=lambda limit: by_limit[limit])
+
+    def computing(self, share: float) -> "StepTime":
+        """The same with products that take so many times as long."""
+        passes = {
+            which: time.having(Resource.COMPUTE, share * time.by_resource[Resource.COMPUTE])
+            for which, time in self.passes.items()
+        }
+        return replace(self, passes=passes)
 
     def busy_seconds(self, resource: Resource) -> float:
         """Seconds of the step that a resource works, waiting or not."""
@@ -86,38 +94,96 @@ def step_time(
     if setting.forwards_again:
         again = pass_time(system, model, own, setting, Pass.RECOMPUTED)
         passes[Pass.RECOMPUTED] = again.times(setting.forwards_again)
+    whole = ring_seconds(system, model, setting, num_systems)
+    for which, rounds in _rounds(setting).items():
+        passes[which] = passes[which].having(Resource.NETWORK, rounds * whole)
     return StepTime(
         passes,
         micro_batches,
-        0.0 if setting.is_resident else update_seconds(system, model, setting),
-        tail_seconds(system, model, setting, num_systems),
+        0.0 if setting.is_resident else update_seconds(system, model, setting, num_systems),
+        tail_seconds(system, model, setting, num_systems, passes),
     )
 
 
-def update_seconds(system: System, model: ModelShape, setting: Setting) -> float:
+def ring_seconds(system: System, model: ModelShape, setting: Setting, num_systems: int) -> float:
+    """Of a ring that gathers the shards of all weights, or reduces all gradients to shards."""
+    kept = model.kept(setting.sparsity)
+    share = (num_systems - 1) / num_systems
+    return share * kept * DENSE_BYTES / system.peer_rate(num_systems)
+
+
+def _rounds(setting: Setting) -> Mapping[Pass, int]:
+    """Of the ring, beside each pass over a micro-batch.
+
+    Weights that are sharded are gathered by each pass that needs them, layer by layer; a forward
+    again of one layer has those of its gradients. Sharded gradients are reduced as they come.
+    """
+    found: dict[Pass, int] = {}
+    if setting.is_resident and setting.sharding >= Sharding.GRADIENTS:
+        found[Pass.WEIGHT_GRADIENTS] = 1
+    if setting.is_resident and setting.sharding is Sharding.WEIGHTS:
+        found |= {Pass.FORWARD: 1, Pass.ACTIVATION_GRADIENTS: 1}
+        if setting.forwards_again > 1:
+            found[Pass.RECOMPUTED] = setting.forwards_again - 1
+    return found
+
+
+def update_seconds(
+    system: System, model: ModelShape, setting: Setting, num_systems: int = 1
+) -> float:
     """Of Adam in the parameter store, which updates a layer while others stream.
 
     36 bytes of each weight move, at 4 TB/s beside a CS-2 (Lie, 2021, on sparsity).
     """
-    if system.store_rate is None:
-        return 0.0
+    rate = system.store_bytes_per_second(num_systems)
     kept = model.kept(setting.sparsity)
-    return kept * UPDATE_BYTES_PER_WEIGHT / system.store_rate.value
+    return 0.0 if rate is None else kept * UPDATE_BYTES_PER_WEIGHT / rate
 
 
-def tail_seconds(system: System, model: ModelShape, setting: Setting, num_systems: int) -> float:
+def tail_seconds(
+    system: System,
+    model: ModelShape,
+    setting: Setting,
+    num_systems: int,
+    passes: Mapping[Pass, PassTime],
+) -> float:
     """What the boundary between two steps shows, ``log2`` of the systems deep.
 
     Where weights stream: the first layer's gradients climb the tree of the network, are applied,
-    and its weights come down again; all other layers are hidden behind passes. Where each system
-    holds the weights, a ring sums all gradients at the end.
+    and its weights come down again; all other layers are hidden behind passes. Where systems hold
+    the weights, `_late_seconds` of rings.
     """
     levels = math.ceil(math.log2(num_systems))
     hops = 2 * levels * system.hop.value
     if setting.is_resident:
-        kept = model.kept(setting.sparsity)
-        share = RING_SHARE * (num_systems - 1) / num_systems
-        return hops + share * kept * DENSE_BYTES / system.network.value
+        whole = ring_seconds(system, model, setting, num_systems)
+        return hops + _late_seconds(whole, model.layers, setting.sharding, passes)
     down = stream_seconds(system, model, setting)
     up = stream_seconds(system, model, setting, Pass.WEIGHT_GRADIENTS)
-    return hops + (up + down + update_seconds(system, model, setting)) / model.layers
+    update = update_seconds(system, model, setting, num_systems)
+    return hops + (up + down + update) / model.layers
+
+
+def _late_seconds(
+    whole: float, layers: int, sharding: Sharding, passes: Mapping[Pass, PassTime]
+) -> float:
+    """What rings of `whole` seconds show, since one layer at least has nothing to hide behind.
+
+    Gradients that stay whole are reduced behind the backward of the last micro-batch (Li et al.
+    2020, arXiv 2006.15704, section 3.2.3), shards of states gathered behind the next forward.
+    """
+    forward = passes[Pass.FORWARD].seconds
+    backward = passes[Pass.ACTIVATION_GRADIENTS].seconds + passes[Pass.WEIGHT_GRADIENTS].seconds
+
+    def shown(seconds: float, behind: float) -> float:
+        return max(seconds / layers, seconds - behind)
+
+    match sharding:
+        case Sharding.NONE:
+            return shown(RING_SHARE * whole, backward)
+        case Sharding.STATES:
+            return shown(whole, backward) + shown(whole, forward)
+        case Sharding.GRADIENTS:
+            return whole / layers + shown(whole, forward)
+        case Sharding.WEIGHTS:
+            return RING_SHARE * whole / layers
