@@ -10,7 +10,7 @@ from torch import Tensor
 from openwafer.training.sparsity.packed.room import PackedRoom
 
 FEW_TOKENS: Final = 64
-LOW_SPARSITY: Final = 0.5
+LOW_SPARSITY: Final = 0.7
 """With fewer tokens or zeros, products that skip zeros gain little or lose: see the journal."""
 
 
