@@ -85,9 +85,10 @@ def _rule(
 
 
 def _no_rule(path: str, module: nn.Module, why: str) -> OpenwaferError:
+    where = repr(path) if path else "the model itself"
     return error(
         "mup-attention",
-        f"the heads of {path!r} grow with the widths of base, and {type(module).__name__} {why}",
+        f"the heads of {where} grow with the widths of base, and {type(module).__name__} {why}",
         notes=("muP scales attention by 1 / size of a head, where the model divides by its root",),
         help="let more heads, not larger ones, make the model wide: name the number of heads in "
         "base, in the same proportion as the width",

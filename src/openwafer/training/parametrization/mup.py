@@ -118,7 +118,8 @@ def analyse(
         role = roles[name] = _with_own_scale(roles[name], own_exponent(own))
         is_width = [a != b for a, b in zip(shapes[name], delta_shapes[name], strict=True)]
         outputs = _outputs(name, role, is_width, seen)
-        _require_no_attention(name, outputs, seen)
+        if outputs:
+            _require_no_attention(name, seen)
         if _have_modules(base, outputs):
             for path in outputs:
                 width = role.fan_in if role.kind is Kind.OUTPUT else role.fan_out
@@ -200,33 +201,29 @@ def _outputs(name: str, role: Role, is_width: Sequence[bool], seen: Observation)
     return sorted(each.path for each in found if any(is_width[dim] for dim in each.dims))
 
 
-def _require_no_attention(name: str, outputs: Sequence[str], seen: Observation) -> None:
-    for path in outputs:
-        if path.rpartition(".")[0] in seen.attention:
-            raise error(
-                "mup-width",
-                f"{name!r} maps a width to attention of a size that no width in base decides on, "
-                "so that it would be taken for an output of the model",
-                help="name in base the number of heads of keys and values as well, in the same "
-                "proportion as the width",
-            )
+def _require_no_attention(name: str, seen: Observation) -> None:
+    """Refuse keys or values of a fixed size, which flow to attention and to no output."""
+    if seen.attended.get(name, set()) & seen.attention:
+        raise error(
+            "mup-width",
+            f"{name!r} maps a width to attention of a size that no width in base decides on, "
+            "so that it would be taken for an output of the model",
+            help="name in base the number of heads of keys and values as well, in the same "
+            "proportion as the width",
+        )
 
 
 def _require_no_bottleneck(roles: Mapping[str, Role], seen: Observation) -> None:
-    """Refuse an output that the same module makes wide again: a width was left out of base."""
-    parents = {
-        (name, contraction.path.rpartition(".")[0])
-        for name, found in seen.contractions.items()
-        for contraction in found
-    }
-    inputs = {parent for name, parent in parents if roles[name].kind is Kind.INPUT}
-    for name, parent in sorted(parents):
-        if roles[name].kind is Kind.OUTPUT and parent and parent in inputs:
+    """Refuse an output that is made wide again: a width was left out of base."""
+    for name, role in roles.items():
+        behind = sorted(seen.multiplied_by.get(name, set())) if role.kind is Kind.OUTPUT else []
+        wider = [each for each in behind if roles[each].kind is Kind.INPUT]
+        if wider:
             raise error(
                 "mup-width",
                 f"{name!r} maps a width to a size that no width in base decides on, and "
-                f"{parent!r} maps that to a width again",
-                notes=(f"it is {roles[name].shape}",),
+                f"{wider[0]!r} maps that to a width again",
+                notes=(f"it is {role.shape}",),
                 help="name in base the field that decides on this size",
             )
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from openwafer.training.parametrization.draws import owner_of
@@ -23,6 +24,7 @@ MIXING: Final = frozenset(
 )
 TRANSFORMS: Final = "fft_"
 DROPOUT: Final = "dropout"
+JOINING: Final = ("cat", "stack")
 ATTENTION: Final = "scaled_dot_product_attention"
 SCALED: Final = {
     **dict.fromkeys(("mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"), "multiply"),
@@ -68,6 +70,8 @@ class Observation:
         head_scales: by module, the number that its input was multiplied by just before.
         table_scales: by table, the numbers that all rows found in it are multiplied by at once.
         sources: by module, the norm whose output is its input, and nobody else's.
+        multiplied_by: by parameter, the parameters that multiply what its own product gave.
+        attended: by parameter, the modules in which that is multiplied with other activations.
     """
 
     contractions: dict[str, set[Contraction]] = field(default_factory=dict)
@@ -81,6 +85,8 @@ class Observation:
     head_scales: dict[str, tuple[tuple[str, str], float]] = field(default_factory=dict)
     table_scales: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    multiplied_by: dict[str, set[str]] = field(default_factory=dict)
+    attended: dict[str, set[str]] = field(default_factory=dict)
 
 
 def observe(model: nn.Module, run: Callable[[nn.Module], object]) -> Observation:
@@ -110,6 +116,10 @@ class _Watch(TorchFunctionMode):
         self._unscaled: list[str] = []
         self._softmaxes: set[str] = set()
         self._readers: dict[str, set[tuple[str, str]]] = {}
+        # Parameters whose products a tensor holds, the present operands hold, and its result is.
+        self._holding: dict[int, tuple[Tensor, frozenset[str]]] = {}
+        self._held: frozenset[str] = frozenset()
+        self._made: set[str] = set()
 
     @contextmanager
     def following_modules(self, model: nn.Module) -> Iterator[None]:
@@ -144,7 +154,10 @@ class _Watch(TorchFunctionMode):
         options = dict(kwargs or {})
         name = getattr(func, "__name__", str(func))
         result = func(*args, **options)
+        operands = pytree.tree_leaves((args, options))
+        self._take_up(operands)
         self._note(name, args, options)
+        self._pass_on(name, operands, result)
         self._follow_norms(name, args, result)
         if name == "embedding":
             self._note_lookup([*args, *options.values()], result)
@@ -195,6 +208,22 @@ class _Watch(TorchFunctionMode):
                     self._norms[id(result)] = result, norm
             else:
                 self._readers.setdefault(norm, set()).add((self._path[-1], name))
+
+    def _take_up(self, operands: Sequence[Any]) -> None:
+        held = [self._holding[id(each)][1] for each in operands if id(each) in self._holding]
+        self._held, self._made = frozenset().union(*held), set()
+
+    def _pass_on(self, name: str, operands: Sequence[Any], result: object) -> None:
+        """Note whose products a result holds: a new one, or as many elements as an operand's."""
+        for source in self._held if self._made else ():
+            self.seen.multiplied_by.setdefault(source, set()).update(self._made)
+        sizes = {each.numel() for each in operands if id(each) in self._holding}
+        for each in pytree.tree_leaves(result):
+            is_kept = isinstance(each, Tensor) and (
+                name in VIEWS or name in JOINING or each.numel() in sizes
+            )
+            if holds := frozenset(self._made) or (self._held if is_kept else None):
+                self._holding[id(each)] = each, holds
 
     def finish(self) -> None:
         """Find attention, and the modules that alone read what a norm puts out."""
@@ -270,12 +299,16 @@ class _Watch(TorchFunctionMode):
         own = owner_of(weight)
         found = tuple(d for dim in dims for d in _same_dims(own, weight, dim))
         if len(found) == len(dims):
+            self._made.add(owner)
             contraction = Contraction(self._path[-1], found)
             self.seen.contractions.setdefault(owner, set()).add(contraction)
         else:
             self.seen.unknown[owner] = "a product with a view of it"
 
     def _add_product(self, size: int) -> None:
+        for source in self._held:
+            self.seen.attended.setdefault(source, set()).add(self._path[-1])
+        self._held = frozenset()
         self.seen.products.setdefault(self._path[-1], set()).add(size)
 
     def _add_scalar(self, operation: str, value: float) -> None:
