@@ -63,7 +63,6 @@ def test_most_intervals_of_a_few_noises_hold_the_truth(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="0.91, 0.92, 0.88 with even noise, 0.86, 0.965, 1.0 uneven")
 @NAMES
 def test_95_percent_intervals_hold_the_truth_as_often_as_they_say(name: str) -> None:
     assert all(0.90 <= share <= 0.98 for share in coverage(name, 200))

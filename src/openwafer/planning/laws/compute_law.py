@@ -14,9 +14,8 @@ from openwafer.planning.laws.fitted import (
     Array,
     Fitted,
     Resampling,
-    resampled_losses,
-    unseen_residuals,
 )
+from openwafer.planning.laws.noise import resampled_losses
 from openwafer.planning.laws.points import (
     FLOPS_PER_PARAMETER_AND_TOKEN,
     TrainedPoint,
@@ -115,8 +114,7 @@ def fit_compute_law(
     law = min(trials, key=lambda trial: _squares(trial, flops, losses))
     start = (law.exponent, law.floor_loss)
     expected = law.losses_at(flops)
-    residuals = unseen_residuals(losses, expected, law.slopes_at(flops))
-    dealt = resampled_losses(expected, residuals, NUM_CONSTANTS, resampling)
+    dealt = resampled_losses(losses, expected, law.slopes_at(flops), resampling)
     return Fitted(law, tuple(_solve(flops, drawn, start) for drawn in dealt), tuple(points))
 
 

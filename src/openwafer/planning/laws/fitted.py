@@ -1,13 +1,12 @@
 """A law fitted to points, with the laws that it could as well have been."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 from openwafer.diagnostics import Diagnostic
 from openwafer.figures import Figure, Origin
@@ -16,20 +15,15 @@ from openwafer.planning.laws.points import TrainedPoint
 
 Array = NDArray[np.float64]
 INTERVAL_PERCENT = 95
-TAIL = (1 - INTERVAL_PERCENT / 100) / 2
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are found: by `num_replicas` fits to residuals of signs dealt by `seed`."""
+    """How intervals are found: by `num_replicas` fits to losses with noise dealt by `seed`."""
 
     seed: int = 0
     num_replicas: int = 200
 
-
-LEAST_UNSEEN: Final = 0.1
-"""Share of a point's error that is left in its residual, at least: one that a law goes through
-tells nothing of its error."""
 
 USUAL_RESAMPLING: Final = Resampling()
 
@@ -86,7 +80,7 @@ class Fitted(Generic[FittedLaw]):
 
     Attributes:
         law: the fitted one.
-        replicas: fitted to `points` with the signs of their residuals dealt anew.
+        replicas: fitted to the law's losses at `points`, with noise as these have it.
         points: it was fitted to.
         runs: from which the points follow, where these are minima found among runs.
         remarks: what was left out, and why.
@@ -128,37 +122,3 @@ class Fitted(Generic[FittedLaw]):
 
 def _constant(name: str) -> Callable[[Law], float]:
     return lambda law: law.constants()[name]
-
-
-def unseen_residuals(losses: Array, expected: Array, slopes: Array) -> Array:
-    """Log distances of losses from a law by least squares that did not see the loss.
-
-    Each is its residual over one less its leverage (MacKinnon and White 1985, HC3).
-
-    Args:
-        slopes: of the expected logs by each constant of the law, (points, constants).
-    """
-    basis, _, _ = np.linalg.svd(slopes / np.abs(slopes).max(axis=0), full_matrices=False)
-    unseen = np.maximum(1 - np.square(basis).sum(axis=1), LEAST_UNSEEN)
-    residuals: Array = np.log(losses / expected) / unseen
-    return residuals
-
-
-def resampled_losses(
-    expected: Array, residuals: Array, num_constants: int, resampling: Resampling
-) -> Sequence[Array]:
-    """Losses as they could have been: of the law, with each point's own residual, its sign anew.
-
-    So a noisy point stays a noisy one, and the law is in the middle (the wild bootstrap, Davidson
-    and Flachaire 2008). Few points know their own noise badly, as Student's distribution tells.
-
-    Args:
-        residuals: log distances of the points from a law that did not see them.
-    """
-    freedom = len(expected) - num_constants
-    widening = stdtrit(freedom, 1 - TAIL) / ndtri(1 - TAIL)
-    dealer = np.random.default_rng(resampling.seed)
-    return [
-        expected * np.exp(widening * residuals * dealer.choice([-1.0, 1.0], size=len(expected)))
-        for _ in range(resampling.num_replicas)
-    ]

@@ -22,9 +22,8 @@ from openwafer.planning.laws.fitted import (
     Array,
     Fitted,
     Resampling,
-    resampled_losses,
-    unseen_residuals,
 )
+from openwafer.planning.laws.noise import resampled_losses
 from openwafer.planning.laws.points import (
     TrainedPoint,
     check_points,
@@ -111,8 +110,7 @@ def fit_isoflop(
     losses = np.concatenate([budget.losses for budget in kept])
     expected = np.concatenate([np.exp(budget.parabola(budget.losses)) for budget in kept])
     slopes = block_diag(*(budget.slopes for budget in kept))
-    residuals = unseen_residuals(losses, expected, slopes)
-    dealt = resampled_losses(expected, residuals, slopes.shape[1], resampling)
+    dealt = resampled_losses(losses, expected, slopes, resampling)
     ratio = _flops_ratio(runs)
     minima = _minima(kept, losses, ratio)
     found = fit_compute_law(minima, replace(resampling, num_replicas=0))
@@ -155,8 +153,7 @@ def fit_envelope(
     sizes, _ = sizes_and_tokens(changes)
     line = law.size_factor * flops**law.size_exponent
     slopes = np.vander(np.log(flops / flops.mean()), NUM_LINE_CONSTANTS)
-    residuals = unseen_residuals(sizes, line, slopes)
-    dealt = resampled_losses(line, residuals, NUM_LINE_CONSTANTS, resampling)
+    dealt = resampled_losses(sizes, line, slopes, resampling)
     replicas = [
         _law(LawKind.ENVELOPE, _with_sizes(changes, drawn), other, ratio)
         for drawn, other in zip(dealt, found.replicas, strict=True)

@@ -16,8 +16,8 @@ from openwafer.planning.laws.fitted import (
     Array,
     Fitted,
     Resampling,
-    resampled_losses,
 )
+from openwafer.planning.laws.noise import resampled_losses
 from openwafer.planning.laws.points import (
     FLOPS_PER_PARAMETER_AND_TOKEN,
     TrainedPoint,
@@ -124,27 +124,13 @@ def fit_size_law(
     def law(constants: Array) -> SizeTokensLaw:
         return SizeTokensLaw(kind, fit.named(constants), source, ratio)
 
-    expected = np.exp(fit.form(found)[0])
-    residuals = _unseen_residuals(fit, np.log(losses), found) if resampling.num_replicas else losses
-    dealt = resampled_losses(expected, residuals, len(found), resampling)
+    expected, slopes = fit.form(found)
+    lengths = np.log(tokens / parameters)
+    # Runs much shorter or longer than the others of their size may both be noisier.
+    beside = [lengths, np.square(lengths - lengths.mean())]
+    dealt = resampled_losses(losses, np.exp(expected), slopes, resampling, beside)
     replicas = [fit_again(fit.form, np.log(drawn), found, fit.bounds) for drawn in dealt]
     return Fitted(law(found), tuple(map(law, replicas)), tuple(points))
-
-
-def _unseen_residuals(fit: "_Parametric | _Kaplan", logs: Array, found: Array) -> Array:
-    """Distances from the law of the others: one by medians goes through as many as it can."""
-
-    def distance(left_out: int) -> float:
-        kept = np.arange(len(logs)) != left_out
-
-        def form(constants: Array) -> tuple[Array, Array]:
-            expected, slopes = fit.form(constants)
-            return expected[kept], slopes[kept]
-
-        law = fit_again(form, logs[kept], found, fit.bounds)
-        return float((logs - fit.form(law)[0])[left_out])
-
-    return np.array([distance(number) for number in range(len(logs))])
 
 
 class _Parametric:
