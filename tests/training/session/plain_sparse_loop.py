@@ -1,5 +1,6 @@
 """The plain PyTorch loop of a sparse run: dense weights, multiplied by masks of plain Python."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,11 +49,12 @@ class PlainSparsity:
 
 @dataclass
 class MaskedModel:
-    """A dense model whose hidden matrices are masked."""
+    """A dense model whose matrices are masked that are named so."""
 
     model: nn.Module
     sparsity: PlainSparsity
     seed: int
+    named: str = r"layers\."
     masks: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
     kept: dict[str, Tensor] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class MaskedModel:
     @property
     def hidden(self) -> dict[str, nn.Parameter]:
         named = self.model.named_parameters()
-        return {name: p for name, p in named if p.ndim == 2 and name.startswith("layers.")}
+        return {name: p for name, p in named if p.ndim == 2 and re.match(self.named, name)}
 
     def _masked(self, name: str, gradient: Tensor) -> Tensor:
         self.gradients[name] = self.gradients.get(name, 0) + gradient
@@ -111,13 +113,15 @@ class MaskedModel:
         self.gradients.clear()
 
 
-def plain_sparse_loop(config: RunConfig, sparsity: PlainSparsity) -> Mapping[str, Tensor]:
-    """Parameters after the run, dense."""
+def plain_sparse_loop(
+    config: RunConfig, sparsity: PlainSparsity, named: str = r"layers\."
+) -> Mapping[str, Tensor]:
+    """Parameters after the run, dense; sparse are the matrices that are named so."""
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
     assert config.data.folder is not None
     dataset = prepare(preparation, config.data.folder)
     model = build(with_vocab_size(config.model, dataset.tokenizer.vocab_size), config.seed)
-    masked = MaskedModel(model, sparsity, config.seed)
+    masked = MaskedModel(model, sparsity, config.seed, named)
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]

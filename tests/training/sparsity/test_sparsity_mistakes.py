@@ -112,7 +112,7 @@ def test_a_list_of_groups_that_cannot_be_is_refused(written: WrittenSparsity, me
         ),
         (
             "[{sparsity: 0.5, param_filter: 'blocks.*'}, {sparsity: 0.9}]",
-            "group 2 of sparsity has no filter, and no matrix is left beside embeddings and",
+            "group 2 of sparsity has no filter, and no weight of a linear module is left ",
         ),
         (
             "{structure: 3:5}",

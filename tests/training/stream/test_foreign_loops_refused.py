@@ -142,6 +142,17 @@ class Shrunk(nn.Linear):
         return super().forward(x)
 
 
+class Sparse(nn.Module):
+    """Multiplies by a weight of a sparse layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(SIZE).to_sparse())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(self.weight, x.T).T  # type: ignore[no-any-return]
+
+
 class Looked(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -184,6 +195,10 @@ MODELS: list[tuple[Callable[[], nn.Module], str]] = [
     (with_layer(lambda: Clamped(SIZE, SIZE)), r"forward writes to the weight 'layers.1.weight'"),
     (with_layer(lambda: Shrunk(SIZE, SIZE)), r"writes to the weight .*\n.*between two steps"),
     (with_layer(Looked), r"table has sparse=True.*\n.*build it with sparse=False"),
+    (
+        with_layer(Sparse),
+        r"weight' has torch's layout sparse_coo(.|\n)*a run with the key sparsity",
+    ),
     (with_layer(SharesMemory), r"and 'layers.1.row' share memory.*\n.*with .clone\(\)"),
     (tied_by_data, r"'layers.[02].0.weight' and 'layers.[02].0.weight' share memory"),
     (with_layer(lambda: scripted(SIZE)), r"layers.1 is scripted.*\n.*leave torch.jit.script out"),

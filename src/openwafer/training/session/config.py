@@ -186,7 +186,7 @@ class RunConfig:
         matmul_precision: highest, high or medium: what torch.set_float32_matmul_precision is given
             in all processes of the run.
         weights: number format of the weights that are streamed; of bf16, fp32 masters are kept.
-        sparsity: share of zeros in all matrices but embeddings and output heads, or groups of
+        sparsity: share of zeros in weights of linear modules but heads and routers, or groups of
                 parameters with algorithms of their own; ``null`` is dense.
         sparse_products: auto, dense, sparse or measured: whether products with sparse weights skip
             zeros; dense ones have the bits of masked dense training. Or the fewest tokens with

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import nn
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import Diagnostic, error
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.parameter_groups import tables_of
+from openwafer.training.session.default_filter import dense_by_default, remark_on_dense
 from openwafer.training.session.sparse_products import products_to_pack
 from openwafer.training.sparsity.masks import Target, initial_mask, require_capacity
 from openwafer.training.sparsity.options import sparsity_groups
-from openwafer.training.sparsity.packed_linear import pack_linears
+from openwafer.training.sparsity.packed_linear import is_plain, pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter, resolve
 from openwafer.training.sparsity.rooms import is_pattern, pattern_name, rooms_of
 
@@ -25,11 +25,18 @@ def sparse_parameters(model: nn.Module, config: RunConfig) -> dict[str, SparsePa
     """
     if config.sparsity is None:
         return {}
-    tables = tables_of(model)
-    names = {name for name, parameter in model.named_parameters() if id(parameter) in tables}
-    return resolve(
-        sparsity_groups(config.sparsity), _shapes_of(model), names, config.steps, config.seed
-    )
+    groups = sparsity_groups(config.sparsity)
+    dense = dense_by_default(model, is_plain)
+    return resolve(groups, _shapes_of(model), dense, config.steps, config.seed)
+
+
+def remark_on_default(model: nn.Module, config: RunConfig) -> Diagnostic | None:
+    """A warning of matrices that stay dense though no filter of the run says so."""
+    groups = () if config.sparsity is None else sparsity_groups(config.sparsity)
+    if all(group.filters for group in groups):
+        return None
+    sizes = {name: math.prod(shape) for name, shape in _shapes_of(model).items()}
+    return remark_on_dense(model, is_plain, sizes)
 
 
 def make_sparse(model: nn.Module, config: RunConfig, *, has_weights: bool) -> None:

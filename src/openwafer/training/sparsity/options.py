@@ -64,7 +64,7 @@ class SparsityGroup:
         init_method: random, topk (the largest magnitudes) or checkerboard.
         param_filter: globs of whole parameter names, such as ``*.mlp.*``.
         param_name_patterns: regular expressions that are found anywhere in a name, instead. With
-            neither, all matrices are sparse but for embeddings and output heads.
+            neither, all weights of linear modules are sparse but for output heads and routers.
         structure: 2:4 keeps two of every four weights in a row; 4x4 keeps whole blocks.
         update: when masks are updated: every `freq` steps, or at a list of `steps`.
         drop_fraction: of set and rigl: the share of kept weights that an update drops; a number, a

@@ -150,14 +150,14 @@ def _kind(model: nn.Module, name: str, capacity: int) -> WeightKind:
     """Of the weight of a linear module, with room for so many positions."""
     path, _, attribute = name.rpartition(".")
     module = model.get_submodule(path)
-    if attribute != "weight" or not _is_plain(module):
+    if attribute != "weight" or not is_plain(module):
         raise _no_linear(name, module)
     rows, columns = module.get_parameter("weight").shape
     room = PackedRoom.smallest((int(rows), int(columns)), capacity)
     return WeightKind(room, isinstance(module, Conv1D))
 
 
-def _is_plain(module: nn.Module) -> bool:
+def is_plain(module: nn.Module) -> bool:
     """Whether a module does with its weight what a linear map does, and nobody else uses it."""
     forward = type(module).forward
     is_watched = vars(module)["_forward_hooks"] or vars(module)["_forward_pre_hooks"]
@@ -176,7 +176,8 @@ def _no_linear(name: str, module: nn.Module) -> OpenwaferError:
         "sparse-module",
         f"{name!r} belongs to a {type(module).__name__}, and sparse are the weights of modules "
         "that do what nn.Linear or the transformers library's Conv1D does, without hooks",
-        help="leave it dense: name the weights that shall be sparse, without this one",
+        help="leave it dense: name in sparsity.param_filter the weights that shall be sparse, "
+        "without this one",
     )
 
 

@@ -35,16 +35,16 @@ class SparseParameter:
 
 
 def choose_groups(
-    groups: tuple[SparsityGroup, ...], shapes: Mapping[str, Shape], tables: Collection[str]
+    groups: tuple[SparsityGroup, ...], shapes: Mapping[str, Shape], dense: Collection[str]
 ) -> dict[str, int]:
     """For each sparse parameter the number of its group, from 0; in the order of `shapes`.
 
-    Vectors (norms, biases) always stay dense. A group without filter takes all matrices but the
-    `tables`; a pattern may name these, too.
+    Vectors (norms, biases) always stay dense. A group without filter takes all matrices but those
+    in `dense`; a pattern may name these, too.
 
     Args:
         shapes: of all parameters by name.
-        tables: names of embeddings and output heads.
+        dense: names of what the default filter leaves dense.
 
     Raises:
         OpenwaferError: ``sparsity-filter`` where a pattern, or a group, takes no parameter.
@@ -55,15 +55,15 @@ def choose_groups(
         for pattern in group.filters:
             _require_match(group, pattern, shapes, index)
         for name, shape in shapes.items():
-            if name not in chosen and len(shape) >= 2 and _takes(group, name, tables):
+            if name not in chosen and len(shape) >= 2 and _takes(group, name, dense):
                 chosen[name] = index
         if len(chosen) == before:
             raise error(
                 "sparsity-filter",
                 f"{_place(index)} has no parameter left: earlier groups take all that it matches"
                 if group.filters
-                else f"{_place(index)} has no filter, and no matrix is left beside embeddings and "
-                "output heads",
+                else f"{_place(index)} has no filter, and no weight of a linear module is left "
+                "beside embeddings, output heads and routers",
                 help="write narrower filters in earlier groups, or leave this group out",
             )
     return {name: chosen[name] for name in shapes if name in chosen}
@@ -72,7 +72,7 @@ def choose_groups(
 def resolve(
     groups: tuple[SparsityGroup, ...],
     shapes: Mapping[str, Shape],
-    tables: Collection[str],
+    dense: Collection[str],
     num_steps: int,
     seed: int,
 ) -> dict[str, SparseParameter]:
@@ -80,7 +80,7 @@ def resolve(
 
     Args:
         shapes: of all parameters by name, in the model's order.
-        tables: names of embeddings and output heads, which the default filter leaves dense.
+        dense: names of what the default filter leaves dense, such as embeddings.
         num_steps: training steps of the run.
         seed: of the run.
 
@@ -98,13 +98,13 @@ def resolve(
             groups[index].init_method,
             _capacity(algorithms[index], name, shapes[name], num_steps),
         )
-        for name, index in choose_groups(groups, shapes, tables).items()
+        for name, index in choose_groups(groups, shapes, dense).items()
     }
 
 
-def _takes(group: SparsityGroup, name: str, tables: Collection[str]) -> bool:
+def _takes(group: SparsityGroup, name: str, dense: Collection[str]) -> bool:
     if not group.filters:
-        return name not in tables
+        return name not in dense
     return any(group.matches(pattern, name) for pattern in group.filters)
 
 

@@ -57,7 +57,7 @@ from openwafer.training.stream.plan.placement import (
     on_first_host,
     place,
 )
-from openwafer.training.stream.plan.refused_models import check_gradients_are_dense, refuse_uses
+from openwafer.training.stream.plan.refused_models import check_is_dense, refuse_uses
 from openwafer.training.stream.plan.refused_systems import refuse_systems
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
@@ -322,7 +322,7 @@ def _plan_run(
 ) -> Planned:
     workload = replace(workload, meets_others=options.systems > 1)
     device, model = make_device(options.chosen_device), workload.model
-    check_gradients_are_dense(model)
+    check_is_dense(model)
     split_at = _split_that_fits(model, updater, options, folder=folder)
     request = _request(workload, updater, options, device, split_at(), folder)
     with unseen(workload):

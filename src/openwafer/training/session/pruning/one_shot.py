@@ -12,8 +12,8 @@ from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data import Batch
+from openwafer.training.session.default_filter import dense_by_default
 from openwafer.training.session.forward import forward_loss, model_inputs
-from openwafer.training.session.parameter_groups import tables_of
 from openwafer.training.session.pruning.layer_walk import calls_by_layer
 from openwafer.training.session.pruning.options import Pruning, PruningMethod
 from openwafer.training.sparsity.masks import (
@@ -71,15 +71,14 @@ def maps_to_prune(model: nn.Module, pruning: Pruning) -> list[LinearMap]:
     Raises:
         OpenwaferError: ``prune-module``, ``sparse-tied``, and what :func:`resolve` raises.
     """
-    tables = tables_of(model)
     parameters = dict(model.named_parameters())
     target = pruning.group.build(pruning.seed).target
     shapes = {
         name: tuple(_seen(_owner(model, name), weight, target).shape)
         for name, weight in parameters.items()
     }
-    names = {name for name, parameter in parameters.items() if id(parameter) in tables}
-    chosen = resolve((pruning.group,), shapes, names, 1, pruning.seed)
+    dense = dense_by_default(model, is_linear)
+    chosen = resolve((pruning.group,), shapes, dense, 1, pruning.seed)
     _refuse_tied(model, chosen)
     return [LinearMap(name, _linear_module(model, name), target) for name in chosen]
 
@@ -215,9 +214,14 @@ def _seen(module: nn.Module, weight: Tensor, target: Target) -> Tensor:
     return weight.T if is_turned and not isinstance(target.structure, Blocks) else weight
 
 
+def is_linear(module: nn.Module) -> bool:
+    """Whether the weight of a module can be pruned."""
+    return isinstance(module, nn.Linear | Conv1D)
+
+
 def _linear_module(model: nn.Module, name: str) -> nn.Module:
     module = _owner(model, name)
-    if isinstance(module, nn.Linear | Conv1D) and name.endswith("weight"):
+    if is_linear(module) and name.endswith("weight"):
         return module
     raise error(
         "prune-module",

@@ -30,8 +30,8 @@ class Pruning:
         sparsity: share of zeros in each weight, in [0, 1); may be left out beside n:m.
         method: see :class:`PruningMethod`.
         structure: 2:4 keeps two of every four weights of one output; 4x4 keeps whole blocks.
-        filters: globs of whole parameter names; none for all matrices but embeddings and output
-            heads.
+        filters: globs of whole parameter names; none for all weights of linear modules but heads
+            and routers.
         seed: of random masks.
     """
 

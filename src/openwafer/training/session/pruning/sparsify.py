@@ -28,6 +28,7 @@ from openwafer.training.session.building import (
     SCRATCH_RESIDENT_BYTES,
     require_embeddings,
 )
+from openwafer.training.session.default_filter import remark_on_dense
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.forward import require_tokens
 from openwafer.training.session.model_folder import (
@@ -37,7 +38,13 @@ from openwafer.training.session.model_folder import (
     write_shards,
 )
 from openwafer.training.session.opened_run import open_saved_data
-from openwafer.training.session.pruning.one_shot import PrunedWeight, maps_to_prune, prune
+from openwafer.training.session.plan_table import show_remarks
+from openwafer.training.session.pruning.one_shot import (
+    PrunedWeight,
+    is_linear,
+    maps_to_prune,
+    prune,
+)
 from openwafer.training.session.pruning.options import Calibration, Pruning
 from openwafer.training.session.pruning.progress import PruningProgress
 from openwafer.training.session.pruning.samples import (
@@ -107,6 +114,9 @@ def sparsify(
         dtypes = _saved_dtypes(folder)
         model = _load(folder, scratch)
         maps = maps_to_prune(model, pruning)
+        if not pruning.group.filters:
+            sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+            show_remarks([remark_on_dense(model, is_linear, sizes)], console)
         if pruning.method.reads_inputs:
             samples = samples or _samples_for(model, folder, calibration)
             console.out(f"looking at {describe_samples(samples)}", highlight=False)

@@ -1,8 +1,8 @@
-"""Finds the weights of a model that hold experts, which can stream one by one.
+"""Finds the experts of a model, those that can stream one by one, and what chooses among them.
 
-Such a weight belongs to a module that says how many experts it has, and has one of them at each
-place along its first dim; so the classes of transformers that take an experts implementation do.
-What such a module's code does with the weight beside taking experts from it, the dry run finds out.
+A weight of experts belongs to a module that says how many it has, and has one of them at each place
+along its first dim; so the classes of transformers that take an experts implementation do. What
+such a module's code does with the weight beside taking experts from it, the dry run finds out.
 """
 
 from collections.abc import Iterator
@@ -32,6 +32,50 @@ def expert_weights(model: nn.Module, updater: Updater) -> dict[str, int]:
     }
 
 
+def routers(model: nn.Module) -> set[str]:
+    """Names of the weights that choose among experts, or weigh those that all tokens come to.
+
+    They stand beside the experts, as maps to as many features as there are experts, or to one.
+    Experts are here, too, what a module of anybody's holds in a list or in a weight of 3 dims.
+    """
+    sizes = {id(module): number for _, module, number in modules_of_experts(model)}
+    found = set()
+    for path, module in model.named_modules():
+        numbers = {sizes[id(child)] for child in module.children() if id(child) in sizes}
+        beside = module.named_modules() if numbers else module.named_children()
+        numbers = {1, *numbers} if numbers else _lengths(module)
+        within = {
+            one for child in module.children() if id(child) in sizes for one in child.modules()
+        }
+        for name, other in beside:
+            for attribute, weight in other.named_parameters(recurse=False):
+                if weight.ndim == 2 and len(weight) in numbers and other not in within:
+                    found.add(".".join(filter(None, (path, name, attribute))))
+    return found
+
+
+def _lengths(module: nn.Module) -> set[int]:
+    """Of a module's lists of modules of one class, and of its own weights of 3 dims."""
+    lists = (child for child in module.children() if isinstance(child, nn.ModuleList))
+    alike = {len(one) for one in lists if len({type(item) for item in one}) == 1}
+    wide = {len(weight) for weight in module.parameters(recurse=False) if weight.ndim >= 3}
+    return (alike | wide) - {0, 1}
+
+
+def modules_of_experts(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
+    """Path, module and number of experts of each that says how many its own weights hold."""
+    for path, module in model.named_modules():
+        number = getattr(module, "num_experts", None)
+        if type(number) is not int or number < 2:
+            continue
+        if any(_holds(weight, number) for weight in module.parameters(recurse=False)):
+            yield path, module, number
+
+
+def _holds(weight: nn.Parameter, num_experts: int) -> bool:
+    return weight.ndim >= 3 and len(weight) == num_experts
+
+
 def _candidates(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     num_names: dict[int, int] = {}
     for _, weight in model.named_parameters(remove_duplicate=False):
@@ -42,13 +86,12 @@ def _candidates(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         if module.__dict__.get(COMPILED_CALL) is not None
         for inner in module.modules()
     }
-    for path, module in model.named_modules():
-        num_experts = getattr(module, "num_experts", None)
-        if type(num_experts) is not int or num_experts < 2 or module in compiled:
+    for path, module, num_experts in modules_of_experts(model):
+        if module in compiled:
             continue
         for attribute, weight in module.named_parameters(recurse=False):
-            is_shaped = weight.ndim >= 3 and len(weight) == num_experts
-            if is_shaped and num_names[id(weight)] == 1 and _is_plain(weight):
+            is_alone = num_names[id(weight)] == 1
+            if _holds(weight, num_experts) and is_alone and _is_plain(weight):
                 yield f"{path}.{attribute}" if path else attribute, weight
 
 

@@ -1,5 +1,6 @@
 """Models that the store or the stream cannot train."""
 
+import torch
 from torch import nn
 
 from openwafer.diagnostics import error
@@ -8,8 +9,18 @@ from openwafer.training.stream.device.weights import refuse_write
 from openwafer.training.stream.plan.search import StreamPlan
 
 
-def check_gradients_are_dense(model: nn.Module) -> None:
-    """Raise ``sparse-gradient`` for embeddings that make sparse gradients."""
+def check_is_dense(model: nn.Module) -> None:
+    """Raise ``sparse-gradient`` and ``sparse-layout`` for torch's sparse gradients and weights."""
+    for name, parameter in model.named_parameters():
+        if parameter.layout is not torch.strided:
+            layout = str(parameter.layout).removeprefix("torch.")
+            raise error(
+                "sparse-layout",
+                f"{name!r} has torch's layout {layout}, and the parameter store lays out dense "
+                "weights",
+                help="keep it dense and multiply it by a mask, as torch.nn.utils.prune does; "
+                "weights whose zeros take no room are those of a run with the key sparsity",
+            )
     for path, module in model.named_modules():
         is_embedding = isinstance(module, nn.Embedding | nn.EmbeddingBag)
         if is_embedding and module.sparse and module.weight.requires_grad:
