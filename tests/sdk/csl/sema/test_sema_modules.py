@@ -1,5 +1,6 @@
 """Imports: params, instances, names of symbols, and where files are found."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,48 @@ def test_a_way_through_a_linked_folder_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "far/b.csl").write_text("")
     (tmp_path / "near").symlink_to(tmp_path / "far/deep")
     assert beside_link(tmp_path / "near/../b.csl").is_file()
+
+
+def refusal(folder: Path, files: dict[str, str]) -> str:
+    with pytest.raises(OpenwaferError) as refused:
+        analyze(folder, files)
+    return str(refused.value)
+
+
+def test_a_file_that_imports_itself_is_refused_at_the_import(tmp_path: Path) -> None:
+    text = refusal(tmp_path, {"main.csl": '\nconst me = @import_module("main.csl");\n'})
+    assert "error[csl-import-cycle]: 'main.csl' imports itself" in text
+    assert "main.csl:2:27" in text
+
+
+def test_a_circle_of_files_is_named_file_by_file(tmp_path: Path) -> None:
+    files = {
+        "main.csl": 'const a = @import_module("a.csl");',
+        "a.csl": 'const b = @import_module("b.csl");',
+        "b.csl": 'const a = @import_module("a.csl");',
+    }
+    text = refusal(tmp_path, files)
+    assert re.search(r"note: \S*a.csl imports \S*b.csl imports \S*a.csl", text)
+
+
+def test_a_file_may_import_itself_with_params_that_come_to_an_end(tmp_path: Path) -> None:
+    inner = """
+      param n: i16;
+      var own: i16 = n;
+      const next = if (n > 0) @import_module("inner.csl", .{ .n = n - 1 }) else n;
+    """
+    main = """
+      const a = @import_module("inner.csl", .{ .n = 2 });
+      fn main() void { a.next.next.own += a.next.own; }
+    """
+    result = analyze(tmp_path, {"inner.csl": inner, "main.csl": main + MAIN_END})
+    words = {name: variable.words for name, variable in result.state.variables.items()}
+    assert words == {"a.next.next.own": [0], "a.next.own": [1]}
+
+
+def test_params_that_never_come_to_an_end_are_told_at_the_import(tmp_path: Path) -> None:
+    inner = 'param n: u32;\nconst next = @import_module("inner.csl", .{ .n = n + 1 });'
+    main = 'const a = @import_module("inner.csl", .{ .n = 0 });'
+    text = refusal(tmp_path, {"inner.csl": inner, "main.csl": main})
+    assert "'inner.csl' imports itself 64 times, each time with other params" in text
+    assert "inner.csl:2:29" in text

@@ -1,10 +1,11 @@
 """Imports of files, and what a file does when it is imported."""
 
 from pathlib import Path
+from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.imports import ImportPaths, display_name
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.linking import note_definitions
@@ -12,6 +13,9 @@ from openwafer.sdk.csl.sema.statements import recovered
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, Module, Operand
 from openwafer.source import Span
+
+_MOST_OF_A_FILE: Final = 64
+"""How often a file may stand among its own importers, each time with other params."""
 
 
 def read_module(
@@ -113,8 +117,29 @@ def _import_module(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) ->
     name = sema.string(call.arguments[0])
     path = sema.imports.find(name, sema.module.path, call.arguments[0].span)
     prefix = f"{sema.module.prefix}{sema.context.declaring}."
+    _refuse_cycle(sema, path, params, call.arguments[0].span)
     module, findings = read_module(sema.imports, path, prefix, params)
     if any(found.severity is Severity.ERROR for found in findings):
         raise OpenwaferError(*findings)
     start_module(sema, module)
     return Comptime(types.IMPORTED_MODULE, module)
+
+
+def _refuse_cycle(sema: Sema, path: Path, params: dict[str, Comptime], span: Span) -> None:
+    """Refuse a file that is being imported already; with other params it may come to an end."""
+    prefix = sema.module.prefix
+    modules = sorted(sema.unrecorded().modules.values(), key=lambda module: len(module.prefix))
+    chain = [module for module in modules if prefix.startswith(module.prefix)]
+    same = [at for at, module in enumerate(chain) if module.path == path]
+    equal = [at for at in same if chain[at].params == params]
+    if equal or len(same) >= _MOST_OF_A_FILE:
+        depth = "" if equal else f" {len(same)} times, each time with other params"
+        since = (equal or same)[-1]
+        cycle = [*(display_name(module.path) for module in chain[since:]), display_name(path)]
+        sema.fail(
+            "import-cycle",
+            f"'{path.name}' imports itself{depth}",
+            span,
+            notes=(" imports ".join(cycle),),
+            help="move what both files need into a third one",
+        )
