@@ -12,6 +12,7 @@ A rendered diagnostic looks like this::
 
 import difflib
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,10 @@ from openwafer.source import Position, Span
 TAB_CELLS = 4
 HEAD_LINES = 4
 TAIL_LINES = 2
+LINE_CHARACTERS = 240
+"""Of a line longer than that, so much is shown around what it is about."""
+WORD_CHARACTERS = 1000
+"""The middle of a longer word in a message, such as a quoted literal, is left out."""
 
 
 class Severity(StrEnum):
@@ -106,13 +111,13 @@ def render(diagnostic: Diagnostic, *, color: bool = False) -> str:
     """Render for a terminal; several lines, no newline at the end."""
     hue = f"1;{_COLORS[diagnostic.severity]}" if color else ""
     title = _paint(f"{diagnostic.severity}[{diagnostic.code}]", hue)
-    lines = [f"{title}: {_paint(diagnostic.message, '1' if color else '')}"]
+    lines = [f"{title}: {_paint(_shortened(diagnostic.message), '1' if color else '')}"]
     gutter = 1
     if diagnostic.span is not None:
         gutter = len(str(_last(diagnostic.span).line))
         lines += _excerpt(diagnostic.span, gutter, hue)
-    remarks = [f"note: {note}" for note in diagnostic.notes]
-    remarks += [f"help: {diagnostic.help}"] if diagnostic.help else []
+    remarks = [f"note: {_shortened(note)}" for note in diagnostic.notes]
+    remarks += [f"help: {_shortened(diagnostic.help)}"] if diagnostic.help else []
     continuation = " " * (gutter + 3)
     lines += [f"{' ' * gutter} = {r}".replace("\n", f"\n{continuation}") for r in remarks]
     return "\n".join(lines)
@@ -144,10 +149,28 @@ def _excerpt(span: Span, gutter: int, hue: str) -> Iterator[str]:
         text = source.line(number)
         start = first.column - 1 if number == first.line else len(text) - len(text.lstrip())
         end = last.column if number == last.line else len(text)
+        text, start, end = _window(text, start, end)
         yield f"{number:>{gutter}} | {text.expandtabs(TAB_CELLS)}".rstrip()
         if start < end:
             carets = "^" * max(1, _cells(text[:end]) - _cells(text[:start]))
             yield f"{margin} | {' ' * _cells(text[:start])}{_paint(carets, hue)}"
+
+
+def _window(text: str, start: int, end: int) -> tuple[str, int, int]:
+    """A line cut to what lies around its marked part, and where that part is then."""
+    if len(text) <= LINE_CHARACTERS:
+        return text, start, end
+    first = max(0, min(start - LINE_CHARACTERS // 2, len(text) - LINE_CHARACTERS))
+    last = first + LINE_CHARACTERS
+    head, tail = "..." if first else "", "..." if last < len(text) else ""
+    moved = len(head) - first
+    return head + text[first:last] + tail, start + moved, min(end, last) + moved
+
+
+def _shortened(text: str) -> str:
+    """A text whose longest words have lost their middle."""
+    half = WORD_CHARACTERS // 2
+    return re.sub(rf"(\S{{{half}}})\S+(\S{{{half}}})", r"\1...\2", text)
 
 
 def _cells(text: str) -> int:

@@ -1,6 +1,7 @@
 """Rendered diagnostics, read as a user reads them."""
 
 import pickle
+import re
 from textwrap import dedent
 
 import pytest
@@ -140,3 +141,27 @@ def test_help_names_the_closest_word_or_all_of_them(word: str, expected: str) ->
 
 def test_no_help_is_made_up_where_nothing_is_known() -> None:
     assert did_you_mean("steps", []) == ""
+
+
+def test_of_a_long_line_what_lies_around_the_caret_is_shown() -> None:
+    text = "x" * 20_000 + "wrong" + "y" * 20_000
+    shown, marks = render(
+        Diagnostic(Severity.ERROR, "code", "no", span_of(text, "wrong"))
+    ).splitlines()[-2:]
+    assert len(shown) < 260
+    assert shown[marks.index("^") : marks.rindex("^") + 1] == "wrong"
+    assert shown.startswith("1 | ...x")
+    assert shown.endswith("y...")
+
+
+def test_a_long_span_is_shown_with_its_beginning() -> None:
+    found = Diagnostic(Severity.ERROR, "code", "no", span_of("var " + "z" * 40_000, "z" * 40_000))
+    shown, marks = render(found).splitlines()[-2:]
+    assert len(shown) < 260
+    assert (shown.index("z"), len(shown) - len("...")) == (marks.index("^"), len(marks))
+
+
+def test_a_long_word_of_a_message_loses_its_middle() -> None:
+    text = render(Diagnostic(Severity.ERROR, "code", f"no '{'z' * 40_000}' here"))
+    assert len(text) < 1100
+    assert re.search(r"no 'z+\.\.\.z+' here$", text)

@@ -1,6 +1,7 @@
 """The command line: ``openwafer train``, ``resume``, ``export`` and so on.
 
-Commands import what they need when they run, so that help is quick and loads no torch.
+Commands import what they need when they run, so that help is quick and loads no torch, and so that
+Ctrl-C finds hardly a moment before :func:`loading`.
 """
 
 import errno
@@ -8,8 +9,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render, tell, wants_color
+if TYPE_CHECKING:
+    from openwafer.diagnostics import OpenwaferError
 
 # A disk that is full or refuses to be used is no fault of the program.
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -22,6 +27,24 @@ EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
 
 __all__ = ["main"]
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Context of imports, in which Ctrl-C ends the process at once and without a word.
+
+    Some libraries would make an error of their own of it.
+    """
+    # A command in the background of a shell begins with the signal ignored.
+    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_heard or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:
@@ -50,10 +73,11 @@ def _end_at_once_if_others_wait(code: int) -> None:
 
 def run() -> None:
     """Run the command of ``sys.argv``; a mistake ends with its diagnostics and exit code 2."""
-    try:
+    with loading():
         # Behind cslc and cs_python, whose start is short without a command line's library.
         from openwafer.cli.app import app
-
+        from openwafer.diagnostics import OpenwaferError, render, tell, wants_color
+    try:
         if sys.argv[1:2] == ["help"]:
             sys.argv[1:] = [*sys.argv[2:], "--help"]
         app()
@@ -65,20 +89,21 @@ def run() -> None:
     except OSError as refusal:
         if refusal.errno not in (*REFUSALS, *REMEDIES):
             raise
-        tell((_told(refusal),))
+        tell(_told(refusal).diagnostics)
         sys.exit(EXIT_MISTAKE)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _told(refusal: OSError) -> Diagnostic:
+def _told(refusal: OSError) -> "OpenwaferError":
+    from openwafer.diagnostics import error
+
     remedy = (
         "make room on that disk, or use a folder that may be read and written; then go on with a "
         "run by openwafer resume"
     )
-    return Diagnostic(
-        Severity.ERROR,
+    return error(
         "system",
         f"{refusal.filename or 'a file'}: {refusal.strerror}",
         help=REMEDIES.get(refusal.errno or 0, remedy),

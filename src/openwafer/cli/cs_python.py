@@ -4,9 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from openwafer.cli import EXIT_MISTAKE
-from openwafer.diagnostics import OpenwaferError, tell
-from openwafer.sdk.program.environment import CHECK_VARIABLE
+from openwafer.cli import EXIT_MISTAKE, loading
 
 USAGE = """usage: cs_python [--check] SCRIPT [ARGUMENT ...]
 
@@ -17,7 +15,10 @@ Run a host script with the vendor's module names, on the simulated fabric.
 
 def main() -> None:
     """Run the script of ``sys.argv``; ``--check`` before it looks for mistakes of its program."""
-    from openwafer.sdk.compat.script import run_script, show_mistake
+    with loading():
+        from openwafer.diagnostics import OpenwaferError, tell
+        from openwafer.sdk.compat.script import run_script, show_mistake
+        from openwafer.sdk.program.environment import CHECK_VARIABLE
 
     sys.excepthook = show_mistake
     here = Path(sys.argv[0]).resolve().parent

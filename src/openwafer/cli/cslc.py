@@ -5,8 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from openwafer.cli import EXIT_INTERRUPTED
-from openwafer.diagnostics import OpenwaferError, tell
+from openwafer.cli import EXIT_INTERRUPTED, loading
 
 EXIT_ERROR = 1
 
@@ -25,19 +24,22 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Compile; return the exit code: 0, or 1 after diagnostics."""
-    from openwafer.sdk.compiler import compilations
-    from openwafer.sdk.compiler.command_line import parse_command
+    with loading():
+        from openwafer.diagnostics import OpenwaferError, tell
+        from openwafer.sdk.compiler import compilations
+        from openwafer.sdk.compiler.command_line import parse_command
 
     try:
         started = time.monotonic()
         command = parse_command(arguments)
         tell(command.warnings)
         if command.emit is None:
-            compilations.check_output(command.output)
+            compilations.clear(command.output)
         done = None if command.emit else compilations.find(command.layout, command.options)
         if done is None:
             # Behind what needs none of it: help, mistyped options, what was compiled before.
-            from openwafer.sdk.compiler.pipeline import compile_files, render_stage
+            with loading():
+                from openwafer.sdk.compiler.pipeline import compile_files, render_stage
 
             if command.emit is not None:
                 print(render_stage(command), end="")

@@ -154,7 +154,7 @@ def test_a_script_finds_the_packages_of_the_active_environment(
 
 def test_a_mistake_in_the_code_ends_with_its_place(folder: Path) -> None:
     (folder / "bad.csl").write_text(LAYOUT.replace("@set_rectangle(2, 1)", "@set_rectangle(w, 1)"))
-    done = command("cslc", folder, "bad.csl", *COMPILE.split())
+    done = command("cslc", folder, "bad.csl", *COMPILE.split(), "-o=bad")
     assert done.returncode == 1
     assert "use of undeclared identifier" in done.stderr
     assert "bad.csl:4:18" in done.stderr

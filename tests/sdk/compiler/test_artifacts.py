@@ -8,7 +8,7 @@ import numpy as np
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.compiler.artifacts import compilation_of
-from openwafer.sdk.program import file
+from openwafer.sdk.program import FILE_NAME, file
 from openwafer.sdk.program.program import HostName, Program
 
 PROGRAM = Program(
@@ -59,4 +59,4 @@ def test_variables_and_functions_have_their_ids_in_out_rpc_json(tmp_path: Path) 
 def test_a_folder_that_is_there_is_written_over(tmp_path: Path) -> None:
     compilation_of(PROGRAM).write(tmp_path)
     compilation_of(replace(PROGRAM, params=())).write(tmp_path)
-    assert file.read(tmp_path / "bin" / file.FILE_NAME).params == ()
+    assert file.read(tmp_path / "bin" / FILE_NAME).params == ()

@@ -63,6 +63,7 @@ def test_a_stage_can_be_asked_for() -> None:
         ("--colors=c:red", "--colors: 'red' is no integer"),
         ("--fabric-dims=8", "--fabric-dims takes two numbers, got '8'"),
         ("--fabric-dims=8,x", "--fabric-dims: 'x' is no integer"),
+        ("-o=", "-o names no folder"),
         ("--channels=17", "--channels is 17; it goes from 1 to 16"),
     ],
 )

@@ -84,3 +84,37 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "bin").write_text("a file")
     with pytest.raises(OpenwaferError, match=r"bin/program cannot be written: (.|\n)*-o FOLDER"):
         Compilation({"bin/program": b""}, (), ()).write(tmp_path)
+
+
+def has_program(folder: Path) -> bool:
+    return (folder / compilations.PROGRAM).exists()
+
+
+def test_a_compilation_that_fails_leaves_no_older_program(layout: Path, tmp_path: Path) -> None:
+    line = [str(layout), "--params=n:3", "-o", str(tmp_path / "out")]
+    assert run(line) == 0
+    assert has_program(tmp_path / "out")
+    (layout.parent / "code" / "pe.csl").write_text(f"{PE} fn broken(")
+    assert run(line) != 0
+    assert not has_program(tmp_path / "out")
+
+
+def test_a_compilation_that_cannot_be_written_leaves_no_program(
+    layout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [str(layout), "--params=n:3", "-o", str(tmp_path / "out")]
+    assert run(line) == 0
+    (tmp_path / "out" / "memory.txt").unlink()
+    (tmp_path / "out" / "memory.txt").mkdir()
+    assert run(line) != 0
+    assert "memory.txt cannot be written: Is a directory" in capsys.readouterr().err
+    assert not has_program(tmp_path / "out")
+
+
+def test_an_output_folder_with_too_long_a_name_is_refused(
+    layout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([str(layout), "--params=n:3", "-o", str(tmp_path / ("x" * 300))]) != 0
+    told = capsys.readouterr().err
+    assert "xxx cannot be written: File name too long" in told
+    assert "-o FOLDER" in told

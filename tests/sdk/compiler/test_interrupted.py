@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -50,3 +51,35 @@ def test_an_endless_computation_ends_within_a_second_of_an_interrupt(
         cslc.main()
     assert time.monotonic() - interrupts[0] < 1
     assert capsys.readouterr().err == "interrupted: nothing was compiled\n"
+
+
+AT_IMPORT = """
+import importlib, os, signal, sys
+command, module = sys.argv[1:3]
+del sys.argv[1:3]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def interrupt(event, arguments):
+    if event == "import" and arguments[0] == module:
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(interrupt)
+importlib.import_module(command).main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("openwafer.cli.cslc", "openwafer.diagnostics"),
+        ("openwafer.cli.cslc", "openwafer.sdk.csl.parser"),
+        ("openwafer.cli.cs_python", "numpy"),
+        ("openwafer.cli.cs_python", "llvmlite"),
+        ("openwafer.cli", "typer"),
+    ],
+)
+def test_an_interrupt_while_a_command_loads_ends_it_without_a_word(
+    command: str, module: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("layout {}")
+    line = [sys.executable, "-c", AT_IMPORT, command, module, str(tmp_path / "file")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "")

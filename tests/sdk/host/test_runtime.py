@@ -9,7 +9,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
 from openwafer.sdk.host.engine import EngineKind
-from openwafer.sdk.program import file
+from openwafer.sdk.program import FILE_NAME, file
 from tests.sdk.host.hand_built import PROGRAM, running
 
 ALL = Region(0, 0, 2, 2, 2)
@@ -160,7 +160,7 @@ def test_commands_after_the_end_are_refused(runtime: Runtime) -> None:
 
 def test_a_runtime_reads_the_output_folder_of_the_compiler(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    file.write(PROGRAM, tmp_path / "bin" / file.FILE_NAME)
+    file.write(PROGRAM, tmp_path / "bin" / FILE_NAME)
     assert Runtime(tmp_path).get_id("scale") == Runtime(tmp_path / "bin").get_id("scale") == 2
 
 

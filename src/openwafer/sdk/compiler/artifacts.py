@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from openwafer.sdk.compiler.compilations import Compilation
+from openwafer.sdk.compiler.compilations import PROGRAM, Compilation
 from openwafer.sdk.compiler.memory_map import memory_map
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import HostName, Program
@@ -14,10 +14,10 @@ def compilation_of(program: Program) -> Compilation:
     rpc = {"rpc_symbols": [_rpc_symbol(name) for name in program.host_names]}
     values = {"params": dict(program.params), "colors": dict(program.colors)}
     artifacts = {
-        f"bin/{file.FILE_NAME}": file.content(program),
         "bin/out_rpc.json": _text(rpc),
         "out.json": _text(values),
         "memory.txt": memory_map(program).encode(),
+        PROGRAM: file.content(program),
     }
     return Compilation(artifacts, program.printed, program.warnings)
 

@@ -103,12 +103,19 @@ def parse_command(arguments: Sequence[str]) -> Command:
     return Command(
         Path(parsed.layout),
         options,
-        Path(parsed.output),
+        _output(parsed.output),
         emit,
         output_json,
         parsed.verbose,
         tuple(_ignored(parsed)),
     )
+
+
+def _output(text: str) -> Path:
+    if not text:
+        message = "-o names no folder"
+        raise error("option-value", message, help="write -o FOLDER, or -o . for the working folder")
+    return Path(text)
 
 
 def _ignored(parsed: argparse.Namespace) -> Iterator[Diagnostic]:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,13 @@ from typing import Final
 from openwafer.atomic_file import write_bytes
 from openwafer.diagnostics import error
 from openwafer.sdk.codegen import cache
+from openwafer.sdk.csl.files import content_of
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.program import FILE_NAME
 from openwafer.sdk.program.sources import source_digest
 
+PROGRAM: Final = f"bin/{FILE_NAME}"
+"""The file of an output folder that runs read."""
 _SUFFIX: Final = ".compilation"
 _OTHER_FOLDER: Final = "name another folder: -o FOLDER"
 
@@ -39,9 +44,10 @@ class Compilation:
     def write(self, folder: Path, output_json: Path | None = None) -> None:
         """Write the files below `folder`, and ``out.json`` once more where it is asked for.
 
-        Raises OpenwaferError where that is impossible.
+        The program comes last: where it is, the others are. Raises OpenwaferError where that is
+        impossible.
         """
-        check_output(folder)
+        clear(folder)
         files = {folder / name: content for name, content in self.artifacts.items()}
         if output_json is not None:
             files[output_json] = self.artifacts["out.json"]
@@ -54,12 +60,21 @@ class Compilation:
                 raise error("output-unwritable", message, help=_OTHER_FOLDER) from found
 
 
-def check_output(folder: Path) -> None:
-    """Raise OpenwaferError where a file stands in the place of an output folder."""
-    for path in (folder, *folder.parents):
-        if path.exists() and not path.is_dir():
-            message = f"the output folder is {folder}, and {path} is a file"
-            raise error("output-is-file", message, help=_OTHER_FOLDER)
+def clear(folder: Path) -> None:
+    """Remove the program of an output folder, so that none runs where its successor fails.
+
+    Raises OpenwaferError where a file stands in the folder's place, or where nothing can be there.
+    """
+    try:
+        for path in (folder, *folder.parents):
+            if path.exists() and not path.is_dir():
+                message = f"the output folder is {folder}, and {path} is a file"
+                raise error("output-is-file", message, help=_OTHER_FOLDER)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (folder / PROGRAM).unlink()
+    except OSError as found:
+        message = f"the output folder {folder} cannot be written: {found.strerror}"
+        raise error("output-unwritable", message, help=_OTHER_FOLDER) from found
 
 
 def find(layout: Path, options: CompileOptions) -> Compilation | None:
@@ -95,7 +110,7 @@ def keep(
 
 def digest_of(path: Path) -> str | None:
     """Digest of a file; None where there is none."""
-    return _digest(path.read_bytes() if path.is_file() else None)
+    return _digest(content_of(path))
 
 
 def _digest(content: bytes | None) -> str | None:

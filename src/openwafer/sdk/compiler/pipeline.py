@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from openwafer.diagnostics import OpenwaferError, Severity, error
+from openwafer.diagnostics import OpenwaferError, Severity
 from openwafer.sdk.codegen.native import compile_images, llvm_text
 from openwafer.sdk.compiler import compilations
 from openwafer.sdk.compiler.artifacts import compilation_of
@@ -10,14 +10,13 @@ from openwafer.sdk.compiler.command_line import Command, Stage
 from openwafer.sdk.compiler.compilations import Compilation
 from openwafer.sdk.compiler.memory_map import memory_map
 from openwafer.sdk.csl.ast import Module
+from openwafer.sdk.csl.files import check_file
 from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.layout import Built, build
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.text import render_module
 from openwafer.sdk.ir.verifier import verify
 from openwafer.sdk.program.program import Program
-from openwafer.source import SourceText
 
 
 def parse_file(path: Path) -> Module:
@@ -26,8 +25,8 @@ def parse_file(path: Path) -> Module:
     Raises:
         OpenwaferError: the file is missing, or is no CSL.
     """
-    _check_file(path)
-    module, diagnostics = parse(SourceText(str(path), path.read_text(encoding="utf-8")))
+    check_file(path)
+    module, diagnostics = ImportPaths(path.parent).read(path)
     if errors := [found for found in diagnostics if found.severity is Severity.ERROR]:
         raise OpenwaferError(*errors)
     return module
@@ -39,7 +38,7 @@ def compile_files(layout: Path, options: CompileOptions) -> Compilation:
     Raises:
         OpenwaferError: the program is wrong, or a file is missing.
     """
-    _check_file(layout)
+    check_file(layout)
     imports = ImportPaths(beside_link(layout).parent, options.import_paths)
     made = compilation_of(compile_program(layout, options, imports))
     compilations.keep(layout, options, imports.contents, made)
@@ -79,13 +78,7 @@ def render_stage(command: Command) -> str:
 def _build_verified(
     layout: Path, options: CompileOptions, imports: ImportPaths | None = None
 ) -> Built:
-    _check_file(layout)
     built = build(layout, options, imports)
     for module in built.modules:
         verify(module)
     return built
-
-
-def _check_file(layout: Path) -> None:
-    if not layout.is_file():
-        raise error("source-missing", f"there is no file {layout}")

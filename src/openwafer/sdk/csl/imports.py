@@ -7,6 +7,7 @@ from typing import Final
 
 from openwafer.diagnostics import Diagnostic, error, suggestion
 from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.files import content_of, obstacle
 from openwafer.sdk.csl.parser import parse
 from openwafer.source import SourceText, Span
 
@@ -55,14 +56,14 @@ class ImportPaths:
             "csl-no-file",
             f"cannot find the imported file '{name}'",
             span=span,
-            notes=tuple(f"not at {name}" for name in dict.fromkeys(map(display_name, places))),
+            notes=tuple(dict.fromkeys(map(_note_of_missing, places))),
             help=_remedy_for_missing(name, importer),
         )
 
     def content(self, path: Path) -> bytes | None:
         """Bytes of a file, read once; None where there is none."""
         if path not in self.contents:
-            self.contents[path] = path.read_bytes() if path.is_file() else None
+            self.contents[path] = content_of(path)
         return self.contents[path]
 
     def _candidates(self, name: str, importer: Path) -> list[Path]:
@@ -99,12 +100,17 @@ def beside_link(path: Path) -> Path:
     return plain if is_same or not path.exists() else path.absolute()
 
 
+def _note_of_missing(place: Path) -> str:
+    why = obstacle(place)
+    return f"{display_name(place)} {why}" if why else f"not at {display_name(place)}"
+
+
 def _remedy_for_missing(name: str, importer: Path) -> str:
     library = [display_name(path) for path in sorted(LIBRARY.rglob("*.csl"))]
     standard = f"<{name.removesuffix('.csl')}>"
     if standard in library:
         return f"a standard module is written in angle brackets: '{standard}'"
-    beside = [path.name for path in sorted(importer.parent.glob("*.csl"))]
+    beside = [path.name for path in sorted(importer.parent.glob("*.csl")) if path.is_file()]
     found = suggestion(name, library if name.startswith("<") else beside)
     if found:
         return found

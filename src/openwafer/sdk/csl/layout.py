@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, counted, error, render
 from openwafer.sdk.csl import types as t
+from openwafer.sdk.csl.files import check_file
 from openwafer.sdk.csl.imports import ImportPaths, beside_link
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
@@ -48,9 +49,8 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     Raises:
         OpenwaferError: everything wrong that was found.
     """
+    check_file(layout_file)
     path = beside_link(layout_file)
-    if not path.is_file():
-        raise error("csl-no-file", f"there is no file '{layout_file}'")
     imports = imports or ImportPaths(path.parent, options.import_paths)
     state = LayoutState()
     warnings = list(run_layout(path, command_line_params(options), options, imports, state))

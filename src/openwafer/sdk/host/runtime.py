@@ -44,7 +44,7 @@ from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType, Order
-from openwafer.sdk.program import file
+from openwafer.sdk.program import FILE_NAME, file
 from openwafer.sdk.program.program import HostName, Program
 
 _MAX_ARGUMENT: Final = 0xFFFFFFFF
@@ -525,10 +525,8 @@ def _run_all(tasks: list[Task]) -> None:
 
 def read_program(folder: Path) -> Program:
     """Read the program of a compiler's output folder, or of its ``bin`` folder."""
-    inside = folder / "bin" / file.FILE_NAME
-    return file.read(
-        inside if inside.is_file() or folder.name != "bin" else folder / file.FILE_NAME
-    )
+    inside = folder / "bin" / FILE_NAME
+    return file.read(inside if inside.is_file() or folder.name != "bin" else folder / FILE_NAME)
 
 
 def host_words(array: NDArray[Any], region: Region, order: Order, name: str) -> NDArray[np.uint32]:

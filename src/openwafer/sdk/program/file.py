@@ -25,7 +25,6 @@ from openwafer.sdk.program.program import Program
 
 FORMAT: Final = "openwafer-program"
 VERSION: Final = 5
-FILE_NAME: Final = "openwafer-program.zip"
 
 _RECORD: Final = "program.json"
 _ARRAYS: Final = ("image_of", "parameters", "routes_of")

@@ -1,6 +1,7 @@
 """Imports: params, instances, names of symbols, and where files are found."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,20 @@ def test_params_that_never_come_to_an_end_are_told_at_the_import(tmp_path: Path)
     text = refusal(tmp_path, {"inner.csl": inner, "main.csl": main})
     assert "'inner.csl' imports itself 64 times, each time with other params" in text
     assert "inner.csl:2:29" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.mkdir(), "other.csl is a folder"),
+        (lambda path: path.symlink_to(path), "other.csl is a link that leads to itself"),
+    ],
+    ids=["folder", "link"],
+)
+def test_what_stands_in_the_place_of_a_file_is_said(
+    tmp_path: Path, make: Callable[[Path], None], words: str
+) -> None:
+    make(tmp_path / "other.csl")
+    text = refusal(tmp_path, {"main.csl": 'const a = @import_module("other.csl");'})
+    assert words in text
+    assert "did you mean" not in text

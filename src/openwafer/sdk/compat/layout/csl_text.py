@@ -57,7 +57,7 @@ def integer_params(path: Path) -> frozenset[str]:
 
     The newer dialect gives a color's number to a parameter of an integer type.
     """
-    module, _ = parse(SourceText(str(path), path.read_text(encoding="utf-8")))
+    module, _ = parse(SourceText(str(path), path.read_text("utf-8", "replace")))
     return frozenset(
         declared.name.text
         for declared in module.declarations

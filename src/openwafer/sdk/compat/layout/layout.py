@@ -18,7 +18,9 @@ from openwafer.sdk.compat.layout.symbols import with_symbols
 from openwafer.sdk.compat.layout.wiring import HOST_INPUT, HOST_OUTPUT, ColorValues, Grid
 from openwafer.sdk.compat.platform import SdkCompileArtifacts, SdkExecutionPlatform, SdkTarget
 from openwafer.sdk.compiler.artifacts import compilation_of
+from openwafer.sdk.compiler.compilations import clear
 from openwafer.sdk.compiler.pipeline import compile_program
+from openwafer.sdk.csl.files import check_file
 from openwafer.sdk.csl.imports import beside_link
 from openwafer.sdk.csl.options import CompileOptions
 
@@ -105,6 +107,7 @@ class SdkLayout:
         Raises OpenwaferError where regions overlap, a connection finds no way, or code is wrong.
         """
         folder = Path(out_prefix)
+        clear(folder)
         generated = folder / "generated"
         generated.mkdir(parents=True, exist_ok=True)
         write_text(generated / "idle.csl", csl_text.IDLE)
@@ -266,10 +269,8 @@ class _Wired:
 
 
 def _source_of(region: CodeRegion) -> Path:
-    path = beside_link(Path(region.source))
-    if not path.is_file():
-        raise error("source-missing", f"region {region.name}: there is no file {region.source}")
-    return path
+    check_file(Path(region.source), f"region {region.name}: ")
+    return beside_link(Path(region.source))
 
 
 def _places(region: CodeRegion) -> list[Place]:
