@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from openwafer.diagnostics import OpenwaferError
+    from openwafer.diagnostics import Diagnostic
 
 # A disk that is full or refuses to be used is no fault of the program.
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -89,21 +89,22 @@ def run() -> None:
     except OSError as refusal:
         if refusal.errno not in (*REFUSALS, *REMEDIES):
             raise
-        tell(_told(refusal).diagnostics)
+        tell((_told(refusal),))
         sys.exit(EXIT_MISTAKE)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _told(refusal: OSError) -> "OpenwaferError":
-    from openwafer.diagnostics import error
+def _told(refusal: OSError) -> "Diagnostic":
+    from openwafer.diagnostics import Diagnostic, Severity
 
     remedy = (
         "make room on that disk, or use a folder that may be read and written; then go on with a "
         "run by openwafer resume"
     )
-    return error(
+    return Diagnostic(
+        Severity.ERROR,
         "system",
         f"{refusal.filename or 'a file'}: {refusal.strerror}",
         help=REMEDIES.get(refusal.errno or 0, remedy),
