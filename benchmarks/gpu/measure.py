@@ -13,6 +13,7 @@ without targets for speed.
 """
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -183,9 +184,11 @@ def main() -> None:
             print(f"{name}: {parts[-1].seconds:.0f} s", flush=True)
         chosen.out.mkdir(parents=True, exist_ok=True)
         record = {"version": 1, "device": title, "parts": [vars(part) for part in parts]}
-        (chosen.out / "gpu.json").write_text(json.dumps(record, indent=1) + "\n")
         text = f"{title}\n\n{table(parts)}"
-        (chosen.out / "gpu.md").write_text(text)
+        sys.path.insert(0, str(ROOT / "src"))
+        write_text = importlib.import_module("openwafer.atomic_file").write_text
+        write_text(chosen.out / "gpu.json", json.dumps(record, indent=1) + "\n")
+        write_text(chosen.out / "gpu.md", text)
         draw = [sys.executable, HERE / "draw.py", chosen.out / "gpu.json", chosen.out / "gpu.png"]
         is_drawn = subprocess.run(draw, check=False, env=environment).returncode == 0
     print("\n" + text)
