@@ -16,6 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.sdk.csl.symbolic import Symbolic, noted
+
 _LARGEST: Final = 1 << 62
 """Bound of numbers that are computed in 64 bits."""
 
@@ -263,6 +265,8 @@ def lanes_of(value: object) -> Lanes | None:
 
 def as_integer(value: Any) -> Any:
     """A number or bool as an integer, of each lane where they differ."""
+    if type(value) is Symbolic:
+        return noted(int, value)
     lanes = lanes_of(value)
     return int(value) if lanes is None else Lanes(lanes.group, lanes.numbers.astype(np.int64))
 
@@ -274,7 +278,7 @@ def settled(value: Any) -> Any:
     """A value whose integers are plain ones; tuples and records are looked into."""
     if type(value) in _SETTLED:
         return value
-    if isinstance(value, Lanes):
+    if type(value) in (Lanes, Symbolic):
         return value.one()
     if type(value) is tuple:
         items = tuple(map(settled, value))

@@ -7,12 +7,14 @@ types as :class:`~openwafer.sdk.csl.types.Type`; descriptors as the words of the
 DSRs as their number; undefined as :data:`UNDEFINED`.
 """
 
+import itertools
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.symbolic import Symbolic
 from openwafer.sdk.csl.types import VOID, Type
 from openwafer.sdk.ir import function as ir
 
@@ -50,6 +52,9 @@ class Variable:
     declared: tuple[int, int] = (0, 0)
 
 
+_NUMBERS_OF_CELLS: Final = itertools.count()
+
+
 @dataclass(eq=False, slots=True)
 class Cell:
     """A variable that lives in the compiler; `content` holds lists where a value holds tuples.
@@ -59,6 +64,7 @@ class Cell:
         runtime_depth: branches and loops of the PE around its declaration.
         num_together: loops around its declaration that are followed together.
         is_global: a constant at the top of a file, whose name no other one of the image has.
+        number: higher than that of any older one.
     """
 
     name: str
@@ -69,6 +75,7 @@ class Cell:
     runtime_depth: int = 0
     num_together: int = 0
     is_global: bool = False
+    number: int = field(default_factory=_NUMBERS_OF_CELLS.__next__)
 
 
 @dataclass(eq=False)
@@ -267,9 +274,13 @@ NOTHING: Final = Comptime(VOID, None)
 
 def thaw(value: Value) -> object:
     """Content of a cell that holds `value`."""
+    if type(value) is Symbolic:
+        return value.copied(thaw)
     return [thaw(item) for item in value] if isinstance(value, tuple) else value
 
 
 def freeze(content: object) -> Value:
     """The value that a cell's content stands for."""
+    if type(content) is Symbolic:
+        return content.copied(freeze)
     return tuple(freeze(item) for item in content) if isinstance(content, list) else content

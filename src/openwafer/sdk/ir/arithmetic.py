@@ -1,6 +1,7 @@
 """The plain meaning of arithmetic on bits: the oracle of compiled code."""
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from openwafer.sdk.ir.function import Type
-from openwafer.sdk.ir.numbers import FLOATS, SIGNED, WIDTHS, decode, encode
+from openwafer.sdk.ir.numbers import FLOATS, SIGNED, WIDTHS, decode, encode, rounded
 
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "eq": lambda a, b: a == b,
@@ -30,6 +31,13 @@ _FLOAT: Final[dict[str, Callable[[np.float64, np.float64], np.float64]]] = {
     "div": lambda a, b: a / b,
     "rem": lambda a, b: np.float64(np.fmod(a, b)),
 }
+_EXACT: Final[dict[str, Callable[[float, float], float]]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
+"""What Python computes as numpy does, where no divisor is zero."""
 COMPARISONS: Final = frozenset(_COMPARE)
 BINARY: Final = frozenset(_FLOAT.keys() | _BITWISE)
 """Operations on two values of a type that give a third one, but for shifts."""
@@ -58,11 +66,17 @@ def binary(op: str, a: int, b: int, kind: Type) -> int:
     if op in _BITWISE:
         return _BITWISE[op](a, b)
     if kind in FLOATS:
-        # Doubles hold more than twice the digits, so rounding twice equals rounding once.
-        x, y = np.float64(decode(a, kind)), np.float64(decode(b, kind))
-        with np.errstate(all="ignore"):
-            return encode(float(_FLOAT[op](x, y)), kind)
+        return encode(real(op, float(decode(a, kind)), float(decode(b, kind)), kind), kind)
     return _integer(op, int(decode(a, kind)), int(decode(b, kind)), kind)
+
+
+def real(op: str, x: float, y: float, kind: Type) -> float:
+    """A binary operation on two numbers that a float type holds, as a number that it holds."""
+    # Doubles hold more than twice the digits, so rounding twice equals rounding once.
+    if op in _EXACT and (op != "div" or y):
+        return rounded(_EXACT[op](x, y), kind)
+    with np.errstate(all="ignore"):
+        return rounded(float(_FLOAT[op](np.float64(x), np.float64(y))), kind)
 
 
 def _integer(op: str, a: int, b: int, kind: Type) -> int:

@@ -1,5 +1,6 @@
 """Numbers as bits: exact decoding, and encoding that rounds once, to nearest even."""
 
+import ctypes
 import struct
 from fractions import Fraction
 from typing import Final
@@ -20,6 +21,8 @@ WIDTHS: Final = {
 """Bits of each type."""
 FLOATS: Final = frozenset((Type.F16, Type.BF16, Type.CB16, Type.F32))
 SIGNED: Final = frozenset((Type.I8, Type.I16, Type.I32, Type.I64))
+_BEYOND_F16: Final = 65520.0
+"""The least number that is rounded to infinity."""
 INTEGERS: Final = SIGNED | {Type.U8, Type.U16, Type.U32, Type.U64}
 
 
@@ -48,6 +51,15 @@ def encode(value: float | Fraction, kind: Type) -> int:
         with np.errstate(over="ignore"):
             return int(np.float64(value).astype(np.float16).view(np.uint16))
     return _encode_float(value, DTYPES[kind.value])
+
+
+def rounded(value: float, kind: Type) -> float:
+    """Return the nearest number that a float type holds, to even."""
+    if kind is Type.F32 and value == value:
+        return ctypes.c_float(value).value
+    if kind is Type.F16 and abs(value) < _BEYOND_F16:
+        return float(struct.unpack("<e", struct.pack("<e", value))[0])
+    return float(decode(encode(value, kind), kind))
 
 
 def convert(bits: int, source: Type, target: Type) -> int:

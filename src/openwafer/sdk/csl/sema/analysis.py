@@ -10,6 +10,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
+from openwafer.sdk.csl.sema.cell_path import CellPath
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
 from openwafer.sdk.csl.sema.progress import Progress
@@ -167,6 +168,8 @@ class Analysis:
         group: what the integers that differ are the lanes of.
         num_together: loops around this place that are followed together.
         recording: what the body asks that is analysed; None where it has another way to look.
+        trees: paths of the loops that were followed, by loop.
+        path: that the iteration leaves which is noted; None where none is.
         last_place: of the statement or call that is evaluated.
     """
 
@@ -182,6 +185,8 @@ class Analysis:
         self.group = group or Group()
         self.num_together = 0
         self.recording: Recording | None = None
+        self.path: CellPath | None = None
+        self.trees: dict[Hashable, list[Any]] = {}
         self._image = image
         self.layout = layout
         self.diagnostics: list[Diagnostic] = []
@@ -195,20 +200,26 @@ class Analysis:
 
     def ask(self, question: Question) -> Any:
         """What the image answers; recorded while a body is."""
+        path, self.path = self.path, None
         recording, self.recording = self.recording, None
         answer = answered(self, question, recording)
         self.recording = recording
+        if path is not None:
+            self.path = path
+            path.asks(question)
         return answer
 
     @property
     def image(self) -> ImageState:
         """What the analysis has collected, for answers, and where no body is recorded."""
         assert self.recording is None
+        self.lose_path()
         return self._image
 
     def unrecorded(self) -> ImageState:
         """The same for a body that looks without a question: it leaves no record."""
         self.recording = None
+        self.lose_path()
         return self._image
 
     @property
@@ -300,8 +311,19 @@ class Analysis:
     def in_order(self) -> None:
         """What comes next has its turn: loops around it are followed iteration by iteration."""
         self.recording = None
+        self.lose_path()
         if self.num_together:
             raise Separately
+
+    def lose_path(self) -> None:
+        """What comes next cannot be noted: the iteration is evaluated each time."""
+        if self.path is not None:
+            self.path.lose()
+
+    def steps_ahead(self) -> int:
+        """How many steps there may be before anybody looks at them."""
+        bound = min(self.options.comptime_step_limit, self._progress.next_steps)
+        return bound - self.num_steps
 
     # Findings
 

@@ -9,6 +9,7 @@ from openwafer.sdk.csl.sema.coercion import peer_type
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import fold_binary, fold_comparison, fold_unary
 from openwafer.sdk.csl.sema.narrow import narrowed
+from openwafer.sdk.csl.symbolic import Symbolic
 from openwafer.sdk.csl.types import Enum, Int, Type
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
@@ -121,7 +122,7 @@ def _comparison(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span
 def _number(operand: Loaded) -> int | None:
     """A known integer that is the same for all PEs; asking for another one would part them."""
     value = operand.value if isinstance(operand, Comptime) else None
-    return value if type(value) is int else None
+    return value if type(value) in (int, Symbolic) else None  # type: ignore[return-value]
 
 
 def _shift(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> Loaded:

@@ -6,6 +6,7 @@ from typing import Final, NoReturn
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.sema.places import load, part
+from openwafer.sdk.csl.symbolic import whole
 from openwafer.sdk.csl.types import Array, Enum, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
@@ -20,7 +21,7 @@ from openwafer.sdk.csl.values import (
 )
 from openwafer.sdk.ir.function import Constant
 from openwafer.sdk.ir.function import Type as IrType
-from openwafer.sdk.ir.numbers import decode, encode
+from openwafer.sdk.ir.numbers import decode, encode, rounded
 from openwafer.source import Span
 
 _MAX_EXPONENT: Final = 1024
@@ -29,6 +30,7 @@ _LONGEST_BITS: Final = 128
 _SOME: Final = Constant(0, IrType.PTR)
 
 
+@whole
 def round_float(kind: Type, value: float) -> float:
     """The nearest value of a float type."""
     if isinstance(value, int):
@@ -39,8 +41,7 @@ def round_float(kind: Type, value: float) -> float:
         )
     if kind == types.COMPTIME_FLOAT:
         return value
-    ir_type = types.ir_type(kind)
-    return float(decode(encode(value, ir_type), ir_type))
+    return rounded(value, types.ir_type(kind))
 
 
 def coerce(analysis: Analysis, operand: Operand, target: Type, span: Span) -> Loaded:
@@ -166,21 +167,21 @@ def _spelled(value: int) -> str:
 
 def _exact(analysis: Analysis, value: int, target: Type, span: Span) -> Comptime:
     """A literal integer as a float, which must hold it exactly."""
-    rounded = round_float(target, value)
-    if rounded != value:
+    nearest = round_float(target, value)
+    if nearest != value:
         analysis.fail(
             "out-of-range",
-            f"type '{target}' does not hold {_spelled(value)} exactly, the nearest is {rounded}",
+            f"type '{target}' does not hold {_spelled(value)} exactly, the nearest is {nearest}",
             span,
             help=f"write it as a float, or convert it with @as({target}, {span.text})",
         )
-    return Comptime(target, rounded)
+    return Comptime(target, nearest)
 
 
 def _finite(analysis: Analysis, value: float, target: Type, span: Span) -> Comptime:
     """A literal float, rounded; one of more than the type's range does not become infinite."""
-    rounded = round_float(target, value)
-    if math.isinf(rounded) and not math.isinf(value):
+    nearest = round_float(target, value)
+    if abs(nearest) == math.inf and abs(value) != math.inf:
         analysis.fail(
             "out-of-range",
             f"value {value} does not fit in type '{target}'",
@@ -188,7 +189,7 @@ def _finite(analysis: Analysis, value: float, target: Type, span: Span) -> Compt
             notes=(f"the largest is {_largest(target)}",),
             help=f"use a wider type, or convert it to infinity with @as({target}, {value})",
         )
-    return Comptime(target, rounded)
+    return Comptime(target, nearest)
 
 
 def _largest(kind: Type) -> float:

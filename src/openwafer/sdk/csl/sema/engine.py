@@ -287,9 +287,16 @@ class Sema(Analysis):
 
     def global_of(self, module: Module, name: str, span: Span) -> Operand:
         """What a name stands for at the top of a module."""
-        if self.recording is None or self._image.modules.get(module.prefix) is not module:
+        found = module.globals.get(name)
+        is_of_image = self._image.modules.get(module.prefix) is module
+        if found is None:
+            self.lose_path()
+        elif self.path is not None and is_of_image and self.recording is None:
+            self.path.asks(_GlobalOf(module.prefix, name, span))
+        elif self.path is not None:
+            self.path.is_lonely |= not is_of_image
+        if self.recording is None or not is_of_image:
             self.recording = None
-            found = module.globals.get(name)
             return self.find_global(module, name, span) if found is None else found
         operand: Operand = self.ask(_GlobalOf(module.prefix, name, span))
         return operand

@@ -9,11 +9,10 @@ from openwafer.sdk.csl.lanes import lanes_of
 from openwafer.sdk.csl.literals import MOST_BITS
 from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.analysis import Analysis
-from openwafer.sdk.csl.sema.lowering import bits_of
+from openwafer.sdk.csl.symbolic import Symbolic, noted, whole
 from openwafer.sdk.csl.types import Int, Type
 from openwafer.sdk.csl.values import UNDEFINED, Comptime, Value
 from openwafer.sdk.ir import arithmetic
-from openwafer.sdk.ir.numbers import decode
 from openwafer.source import Span
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -33,7 +32,9 @@ _INTEGER: Final[dict[str, Callable[[int, int], int]]] = {
     "xor": operator.xor,
 }
 
+_BEYOND: Final = 1 << MOST_BITS
 _GROWING: Final = frozenset(("add", "sub", "mul"))
+_real = whole(arithmetic.real)
 _WRAP: Final = "csl-wrap"
 
 
@@ -44,8 +45,10 @@ def wrapped(kind: Type, value: int) -> int:
     lanes = lanes_of(value)
     if lanes is not None and kind.num_bits < 63:
         return lanes.wrapped(kind.num_bits, kind.lowest)  # type: ignore[no-any-return]
-    value &= (1 << kind.num_bits) - 1
-    return value - (1 << kind.num_bits) if value > kind.highest else value
+    # Without a choice, which would part those that go one way by the sign of each number.
+    if kind.is_signed:
+        return (value - kind.lowest & (1 << kind.num_bits) - 1) + kind.lowest
+    return value & (1 << kind.num_bits) - 1
 
 
 def fold_comparison(op: str, left: Value, right: Value) -> bool:
@@ -71,37 +74,52 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
     assert isinstance(a, int)
     if op in _INTEGER:
         result = _INTEGER[op](a, b)
-        if op in _GROWING and isinstance(left.type, Int):
+        if left.type == types.COMPTIME_INT:
+            return _held(analysis, result, span)
+        if op in _GROWING:
+            assert isinstance(left.type, Int)
             _warn_of_wrap(analysis, left.type, result, span)
-        return _held(analysis, left.type, wrapped(left.type, result), span)
+        return wrapped(left.type, result)
     if op in ("div", "rem"):
         if b == 0:
             analysis.fail("division-by-zero", "division by zero", span)
-        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        quotient = _quotient(a, b)
         return wrapped(left.type, quotient if op == "div" else a - b * quotient)
     if b < 0:
         analysis.fail("negative-shift", f"shift by a negative number of bits: {b}", span)
     if op == "shr":
         return a >> b
     if left.type == types.COMPTIME_INT:
-        return _held(analysis, left.type, a << min(b, MOST_BITS), span) if a else 0
+        return _held(analysis, a << min(b, MOST_BITS), span) if a else 0
     assert isinstance(left.type, Int)
     return wrapped(left.type, a << min(b, left.type.num_bits))
 
 
 def _warn_of_wrap(analysis: Analysis, kind: Int, result: int, span: Span) -> None:
     """Warn where a width cuts a result, once for each place; values of many PEs may mean it."""
+    if type(result) is Symbolic and _is_warned_of_wrap(analysis, span):
+        return
     if lanes_of(result) is not None or kind.lowest <= result <= kind.highest:
         return
-    if not any(one.code == _WRAP and one.span == span for one in analysis.diagnostics):
+    if not _is_warned_of_wrap(analysis, span):
         message = f"'{span.text}' is {result}, which a '{kind}' holds as {wrapped(kind, result)}"
         remedy = "compute it in a wider type, such as @as(i32, ...), or in a comptime_int"
         analysis.warn("wrap", message, span, remedy)
 
 
-def _held(analysis: Analysis, kind: Type, value: int, span: Span) -> int:
-    """A result, which has as many bits as the compiler computes with."""
-    if kind == types.COMPTIME_INT and lanes_of(value) is None and value.bit_length() > MOST_BITS:
+def _is_warned_of_wrap(analysis: Analysis, span: Span) -> bool:
+    return any(one.code == _WRAP and one.span == span for one in analysis.diagnostics)
+
+
+@whole
+def _quotient(a: int, b: int) -> int:
+    """Rounded toward zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _held(analysis: Analysis, value: int, span: Span) -> int:
+    """A comptime_int, which has as many bits as the compiler computes with."""
+    if lanes_of(value) is None and not -_BEYOND < value < _BEYOND:
         analysis.fail(
             "out-of-range",
             f"the result has more than {MOST_BITS} bits, which is the most of a comptime_int here",
@@ -116,9 +134,7 @@ def _float(analysis: Analysis, op: str, left: Comptime, right: Comptime, span: S
     assert isinstance(a, float)
     assert isinstance(b, float)
     if left.type != types.COMPTIME_FLOAT:
-        kind = types.ir_type(left.type)
-        bits = arithmetic.binary(op, bits_of(left.type, a), bits_of(right.type, b), kind)
-        return float(decode(bits, kind))
+        return _real(op, a, b, types.ir_type(left.type))
     if op == "div" and b == 0.0:
         analysis.fail("division-by-zero", "division by zero", span)
     operations: dict[str, Callable[[float, float], float]] = {
@@ -138,7 +154,7 @@ def fold_unary(op: UnaryOperator, operand: Comptime) -> Comptime:
     value = operand.value
     match op:
         case UnaryOperator.NOT:
-            return Comptime(operand.type, not value)
+            return Comptime(operand.type, noted(operator.not_, value))
         case UnaryOperator.NEGATE if isinstance(value, float):
             return Comptime(operand.type, -value)
         case UnaryOperator.NEGATE:

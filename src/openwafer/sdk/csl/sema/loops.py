@@ -1,8 +1,9 @@
 """Loops: followed at compile time, unrolled where inline, emitted otherwise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, get_args
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.lanes import Lanes
@@ -13,6 +14,7 @@ from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.join import NEVER, Continuing, Leaving
 from openwafer.sdk.csl.sema.loops_in_lanes import follow_counted, follow_together
+from openwafer.sdk.csl.sema.replay import follow_each
 from openwafer.sdk.csl.types import Array, Int, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -25,6 +27,8 @@ from openwafer.sdk.csl.values import (
 )
 from openwafer.sdk.ir import function as ir
 from openwafer.source import Span
+
+_OPERANDS = get_args(Operand)
 
 
 @contextmanager
@@ -104,12 +108,18 @@ def _follow_while(sema: Sema, node: ast.While, target: Target) -> Operand:
     ):
         return NOTHING
     budget = _Budget(sema, node.span)
-    while sema.defined(sema.typed(node.condition, types.BOOL), node.condition.span).value:
+
+    def turn(_element: object, _index: object) -> bool:
+        if not sema.defined(sema.typed(node.condition, types.BOOL), node.condition.span).value:
+            return False
         budget.spend()
         if not _iterate(sema, target, lambda: _scoped(sema, node.body)):
-            break
+            return False
         if node.step is not None:
             sema.evaluate(node.step, types.VOID)
+        return True
+
+    follow_each(sema, node, None, None, turn)
     return _end(sema, target)
 
 
@@ -171,8 +181,10 @@ def _for(sema: Sema, node: ast.For, _expected: Type | None) -> Operand:
         assert isinstance(kind, Array)
         if sema.is_comptime or node.is_inline or types.is_comptime_only(kind):
             array = sema.load(iterable, node.iterable.span)
-            elements = (places.part(sema, array, i) for i in range(kind.num_elements))
-            return _follow(sema, node, target, elements)
+            if isinstance(array, Comptime) and isinstance(array.value, tuple):
+                return _follow(sema, node, target, kind.element, array.value)
+            parts = [places.part(sema, array, i) for i in range(kind.num_elements)]
+            return _follow(sema, node, target, kind.element, parts)
         return _emit_array(sema, node, iterable, target)
 
 
@@ -187,7 +199,7 @@ def _for_range(sema: Sema, node: ast.For, iterable: Operand, target: Target) -> 
         follow = _lanes(sema, node, target, numbers, bounds.element)
         if sema.is_comptime and follow_together(sema, node, numbers, follow):
             return NOTHING
-        return _follow(sema, node, target, (Comptime(bounds.element, number) for number in numbers))
+        return _follow(sema, node, target, bounds.element, numbers)
     return _emit_range(sema, node, bounds, target)
 
 
@@ -220,13 +232,19 @@ def known_range(sema: Sema, bounds: RangeValue, span: Span) -> range:
     return range(start, stop, step)
 
 
-def _follow(sema: Sema, node: ast.For, target: Target, elements: Iterator[Operand]) -> Operand:
+def _follow(
+    sema: Sema, node: ast.For, target: Target, kind: Type, elements: Sequence[Any]
+) -> Operand:
+    """Follow a loop over known values of one type, or over operands."""
     budget = _Budget(sema, node.span)
-    for index, element in enumerate(elements):
+
+    def turn(element: Any, index: int) -> bool:
         budget.spend()
-        bound = _bindings(node, element, Comptime(types.U16, index))
-        if not _iterate(sema, target, lambda b=bound: _with_names(sema, node, b)):  # type: ignore[misc]
-            break
+        operand = element if isinstance(element, _OPERANDS) else Comptime(kind, element)
+        bound = _bindings(node, operand, Comptime(types.U16, index))
+        return _iterate(sema, target, lambda: _with_names(sema, node, bound))
+
+    follow_each(sema, node, kind, elements, turn)
     return _end(sema, target)
 
 

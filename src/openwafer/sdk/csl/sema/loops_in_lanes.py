@@ -35,7 +35,7 @@ def follow_together(
         iterate: follows the body with such a number; called once for each way through it.
     """
     layout, group = sema.layout, sema.group
-    if layout is None or id(node) in layout.walked or len(numbers) < 2:
+    if layout is None or sema.path or id(node) in layout.walked or len(numbers) < 2:
         return False
     outer = group.active
     own = np.array(numbers, np.int64).reshape(-1, *(1 for _ in outer.shape))
@@ -85,7 +85,9 @@ def follow_counted(sema: Sema, node: ast.While, iterate: Callable[[], None]) -> 
 def _counter(sema: Sema, node: ast.While) -> CellPlace | None:
     """The variable that a loop counts, when its condition and step are simple enough."""
     layout, step = sema.layout, node.step
-    if layout is None or id(node) in layout.walked or not isinstance(step, ast.Assign):
+    if layout is None or sema.path or not isinstance(step, ast.Assign):
+        return None
+    if id(node) in layout.walked:
         return None
     if not (isinstance(step.target, ast.Identifier) and _is_plain(node.condition)):
         return None

@@ -54,8 +54,10 @@ def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
     match operand:
         case CellPlace(kind, cell, path):
             known = cell.type if kind == types.COMPTIME_STRUCT and not path else kind
-            content = _content(cell, path)
+            noted = analysis.path
+            content = _content(cell, path) if noted is None else noted.content(cell, path)
             if content is UNDEFINED and path:
+                analysis.lose_path()
                 return Comptime(known, _other_variant(analysis, cell, path, span))
             return Comptime(known, freeze(content))
         case SlotPlace(kind, slot):
@@ -172,6 +174,8 @@ def _store_cell(analysis: Analysis, place: CellPlace, value: Operand, span: Span
         )
     if analysis.num_together > place.cell.num_together:
         analysis.in_order()
+    if analysis.path is not None and analysis.path.store(place, value):
+        return
     if not place.path:
         place.cell.type = value.type
         place.cell.content = thaw(value.value)

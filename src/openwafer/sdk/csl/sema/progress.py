@@ -16,18 +16,21 @@ class Progress:
     Args:
         limit: how many calls and iterations there may be.
         seconds: until the first remark.
+
+    Attributes:
+        next_steps: how many steps are done when the clock is looked at.
     """
 
     def __init__(self, limit: int, seconds: float = FIRST_SECONDS) -> None:
         self._limit = limit
         self._clock = RemarkClock(seconds)
-        self._next_steps = _STEPS
+        self.next_steps = _STEPS
 
     def look(self, num_steps: int, span: Span) -> None:
         """Write a remark if it is time; `num_steps` are done, the next one is that of `span`."""
-        if num_steps < self._next_steps:
+        if num_steps < self.next_steps:
             return
-        self._next_steps = num_steps + _STEPS
+        self.next_steps = num_steps + _STEPS
         seconds = self._clock.due()
         if seconds is None:
             return

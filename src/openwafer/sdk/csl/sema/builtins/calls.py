@@ -1,6 +1,7 @@
 """Calls of builtins, as their contract has it."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from openwafer.diagnostics import counted, did_you_mean
 from openwafer.sdk.csl import ast
@@ -22,7 +23,26 @@ def _builtin(sema: Sema, node: ast.BuiltinCall, expected: Type | None) -> Operan
         check_number(sema, node, signature.counts, help_text)
     _check_where(sema, node, signature.where)
     sema.set_place(node.span)
+    if sema.path is not None and not _is_plain(sema, name):
+        sema.lose_path()
     return BUILTINS[name](sema, node, expected)
+
+
+_PLAIN: Final = frozenset(
+    (
+        *("as", "bitcast", "zeros", "constants", "dimensions", "rank", "element_type"),
+        *("element_count", "range", "range_start", "range_stop", "range_step", "strcat", "strlen"),
+        *("get_array", "get_string_from_byte", "comptime_assert", "assert", "type_of", "fp16"),
+        *("is_same_type", "is_arch", "is_comptime", "has_field", "field", "concat_structs"),
+        *("get_int", "openwafer_type_kind", "openwafer_type_size", "openwafer_math"),
+    )
+)
+"""What does nothing but give a value of its arguments."""
+
+
+def _is_plain(sema: Sema, name: str) -> bool:
+    """Whether a path may have the builtin in it."""
+    return name in _PLAIN and (name != "type_of" or sema.context.builder is None)
 
 
 def check_number(

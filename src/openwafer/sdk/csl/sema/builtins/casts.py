@@ -9,6 +9,7 @@ from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.lowering import bits_of
 from openwafer.sdk.csl.sema.narrow import narrowed, saturated
+from openwafer.sdk.csl.symbolic import noted, whole
 from openwafer.sdk.csl.types import Enum, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     Aggregate,
@@ -85,9 +86,7 @@ def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
     if isinstance(value, float):
         if operand.type == types.COMPTIME_FLOAT or types.spare_bits(number):
             return _truncated(number, value)
-        kind = types.ir_type(number)
-        bits = bits_of(operand.type, value)
-        return decode(convert(bits, types.ir_type(operand.type), kind), kind)
+        return _converted(operand.type, value, types.ir_type(number))
     if operand.type == types.COMPTIME_INT:
         sema.coerce(operand, number, span)
     result = wrapped(number, as_integer(value))
@@ -96,6 +95,13 @@ def _known(sema: Sema, operand: Comptime, target: Type, span: Span) -> Value:
     return result
 
 
+@whole
+def _converted(have: Type, value: float, kind: ir.Type) -> float:
+    """A float as the PE makes it an integer."""
+    return decode(convert(bits_of(have, value), types.ir_type(have), kind), kind)
+
+
+@whole
 def _truncated(kind: Int, value: float) -> int:
     """Toward zero, and to the nearest bound where it does not fit."""
     if value != value:
@@ -130,7 +136,7 @@ def _sized(sema: Sema, operand: Loaded, target: Type, span: Span) -> Loaded:
     width = types.num_bits(target) if _has_bits(target) else types.RUNTIME_BITS
     value = sema.defined(operand, span).value
     assert isinstance(value, int)
-    sign = value < 0
+    sign = bool(value < 0)
     return sema.coerce(operand, Int(sign, width), span)
 
 
@@ -160,13 +166,13 @@ def _known_bits(sema: Sema, operand: Comptime, target: Type, span: Span) -> Oper
             return Comptime(target, operand.value)
         bits = sema.pointer_bits(operand, span)
     else:
-        bits = bits_of(operand.type, operand.value)
+        bits = noted(bits_of, operand.type, operand.value)
     if isinstance(target, Pointer):
         return Comptime(target, PointerValue(None, (), bits))
     number = target.tag if isinstance(target, Enum) else target
     is_int = isinstance(number, Int)
-    value = wrapped(number, bits) if is_int else decode(bits, types.ir_type(target))
-    return Comptime(target, bool(value) if target == types.BOOL else value)
+    value = wrapped(number, bits) if is_int else noted(decode, bits, types.ir_type(target))
+    return Comptime(target, noted(bool, value) if target == types.BOOL else value)
 
 
 @builtin("ptrcast")

@@ -8,7 +8,8 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime
+from openwafer.sdk.csl.symbolic import noted
+from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, Runtime
 from openwafer.sdk.ir.arithmetic import function
 from openwafer.sdk.ir.function import Type as IrType
 from openwafer.sdk.ir.numbers import decode, encode
@@ -127,14 +128,14 @@ def _math(sema: Sema, call: ast.BuiltinCall, expected: t.Type | None) -> Operand
         wrong_type(sema, nodes[1], "a float", values[0])
     values = [sema.coerce(v, kind, node.span) for v, node in zip(values, nodes[1:], strict=True)]
     if all(isinstance(value, Comptime) for value in values):
-        return Comptime(kind, _known(name, kind, values))
+        numbers = [value.value for value in values if isinstance(value, Comptime)]
+        floats = [number for number in numbers if isinstance(number, float)]
+        return Comptime(kind, noted(_known, name, kind, *floats))
     lowered = (sema.lower(v, node.span) for v, node in zip(values, nodes[1:], strict=True))
     return Runtime(kind, sema.emit("math", *lowered, type=t.ir_type(kind), names=(name,)))
 
 
-def _known(name: str, kind: t.Type, values: list[Loaded]) -> float:
-    numbers = [value.value for value in values if isinstance(value, Comptime)]
-    floats = [number for number in numbers if isinstance(number, float)]
+def _known(name: str, kind: t.Type, *floats: float) -> float:
     if kind != t.COMPTIME_FLOAT:
         ir_kind = t.ir_type(kind)
         bits = function(name, [encode(number, ir_kind) for number in floats], ir_kind)
