@@ -1,10 +1,10 @@
 """Numbers of the compiler that note, as Python, what is done with them.
 
-A :class:`Symbolic` passes for the number that it holds, as :class:`~openwafer.sdk.csl.lanes.Lanes` do,
-so whoever evaluates with it gets the right result; beside that, the :class:`Path` that it belongs to
-gets a line of Python for each operation. Where the evaluation goes on in one way or another by a
-number, the path gets a *guard*: another run that meets it with another outcome leaves the path there.
-What cannot be noted loses the path, and nothing else.
+A :class:`Symbolic` passes for the number that it holds, as :class:`~openwafer.sdk.csl.lanes.Lanes`
+do, so whoever evaluates with it gets the right result; beside that, the :class:`Path` that it
+belongs to gets a line of Python for each operation. Where the evaluation goes on in one way or
+another by a number, the path gets a *guard*: another run that meets it with another outcome leaves
+the path there. What cannot be noted loses the path, and nothing else.
 """
 
 import functools
@@ -35,10 +35,10 @@ class Guard(NamedTuple):
 
 
 class Put(NamedTuple):
-    """`owner[index] = value`; with `old`, a name for what was there, it can be undone."""
+    """`owner[place] = value`; with `old`, a name for what was there, it can be undone."""
 
     owner: str
-    index: str
+    place: str
     value: str
     old: str
 
@@ -50,7 +50,21 @@ class Write(NamedTuple):
     value: str
 
 
-Event = Step | Guard | Put | Write
+class Flush(NamedTuple):
+    """`cell.content = value`, at once; it can be undone."""
+
+    cell: str
+    value: str
+
+
+class Run(NamedTuple):
+    """`name = code`, which runs another loop; what that does can be undone."""
+
+    name: str
+    code: str
+
+
+Event = Step | Guard | Put | Write | Flush | Run
 
 
 class Constants:
@@ -274,6 +288,11 @@ class Symbolic:
     __xor__, __rxor__ = _pair(operator.xor, "^")
     __lshift__, __rlshift__ = _pair(operator.lshift, "<<")
     __rshift__, __rrshift__ = _pair(operator.rshift, ">>")
+
+
+def symbolic_of(value: object) -> Symbolic | None:
+    """A value that notes what is done with it; None for others."""
+    return value if type(value) is Symbolic else None
 
 
 def noted(function: Callable[..., Any], *args: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.recording import Question
-from openwafer.sdk.csl.symbolic import Constants, Path, Put, Symbolic, Write
+from openwafer.sdk.csl.symbolic import Constants, Flush, Path, Put, Symbolic, Write, symbolic_of
 from openwafer.sdk.csl.types import VOID, Type
 from openwafer.sdk.csl.values import UNDEFINED, Cell, CellPlace, Comptime, Undefined, freeze, thaw
 
@@ -19,21 +19,37 @@ _KEPT: Final = (int, float, bool, str, bytes, Undefined, Type)
 """What may be put into a variable from before: it refers to no other variable."""
 
 
+class Box:
+    """Stands for a variable that an iteration has declared, for a loop inside of it."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
 class CellPath(Path):
     """See the module.
 
     Attributes:
+        tree: of the loop.
+        inner: trees of the loops that the iteration runs; `num_run` steps are theirs.
         names: of the variables that the loop sees, by their identity.
         used: places of those that the path has to do with, by name.
         questions: that the iteration asks its image.
         is_lonely: it has looked at what no question asks for.
     """
 
-    def __init__(self, analysis: Any, constants: Constants, names: dict[int, str]) -> None:
+    def __init__(
+        self, analysis: Any, tree: Any, constants: Constants, names: dict[int, str]
+    ) -> None:
         super().__init__(constants, self._close)
         self._analysis = analysis
         self._begin = Cell("", VOID, None).number
+        self.tree = tree
         self.names = names
+        self.inner: list[Any] = []
+        self.num_run = 0
         self.used: dict[str, Cell] = {}
         self.questions: list[Question] = []
         self.is_lonely = False
@@ -42,6 +58,12 @@ class CellPath(Path):
 
     def _close(self) -> None:
         self._analysis.path = None
+
+    def sequence(self, elements: Any) -> str:
+        """What a loop inside goes over, in Python."""
+        if type(elements) is range:
+            return f"range({elements.start}, {elements.stop}, {elements.step})"
+        return self.spelled(elements)
 
     def asks(self, question: Question) -> None:
         """The iteration asks its image something, as whoever replays it does."""
@@ -61,6 +83,34 @@ class CellPath(Path):
         """Write what was assigned."""
         for key, cell in self._changed.items():
             self.note(Write(self._name(cell), self.spelled(self._current[key])))
+
+    def lend(self, cell: Cell) -> str:
+        """Name of an object whose content another loop may read and change."""
+        if not self._is_own(cell):
+            self.settle(cell)
+            return self._name(cell)
+        if type(cell.content) is list:
+            cell.content = self._listed(cell.content)
+        if not self._is_kept(cell.content):
+            self.lose()
+        box = self.constants.name(Box)
+        found = self.read(f"{box}({self.spelled(cell.content)})", None)
+        return str(found.name)
+
+    def settle(self, cell: Cell) -> None:
+        """Let a variable from before have its content now."""
+        if self._changed.pop(id(cell), None) is not None:
+            value = self.spelled(self._current[id(cell)])
+            self.note(Flush(self._name(cell), value))
+
+    def returned(self, cell: Cell, name: str) -> None:
+        """Another loop may have changed a variable, the content of the object of a name."""
+        if cell.is_const or not self.is_open:
+            return
+        if self._is_own(cell):
+            cell.content = self.taken(f"{name}.content", plain(cell.content))
+        else:
+            self._current.pop(id(cell), None)
 
     def content(self, cell: Cell, indices: Sequence[Any]) -> Any:
         """Content of a part of a variable."""
@@ -82,8 +132,8 @@ class CellPath(Path):
         if not self.is_open or owner is UNDEFINED:
             return False
         index = place.path[-1]
-        if type(owner) is not Symbolic and type(index) is Symbolic:
-            owner = self.content(cell, place.path)  # This makes its list symbolic.
+        if type(owner) is not Symbolic and symbolic_of(index) is not None:
+            self._root(cell, place.path)  # This makes its list symbolic.
             owner = self.content(cell, place.path[:-1])
         if type(owner) is not Symbolic:
             owner[index] = content

@@ -9,7 +9,7 @@ from openwafer.sdk.csl.lanes import lanes_of
 from openwafer.sdk.csl.literals import MOST_BITS
 from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.analysis import Analysis
-from openwafer.sdk.csl.symbolic import Symbolic, noted, whole
+from openwafer.sdk.csl.symbolic import noted, symbolic_of, whole
 from openwafer.sdk.csl.types import Int, Type
 from openwafer.sdk.csl.values import UNDEFINED, Comptime, Value
 from openwafer.sdk.ir import arithmetic
@@ -97,7 +97,7 @@ def _integer(analysis: Analysis, op: str, left: Comptime, b: int, span: Span) ->
 
 def _warn_of_wrap(analysis: Analysis, kind: Int, result: int, span: Span) -> None:
     """Warn where a width cuts a result, once for each place; values of many PEs may mean it."""
-    if type(result) is Symbolic and _is_warned_of_wrap(analysis, span):
+    if symbolic_of(result) is not None and _is_warned_of_wrap(analysis, span):
         return
     if lanes_of(result) is not None or kind.lowest <= result <= kind.highest:
         return

@@ -15,6 +15,7 @@ from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.join import NEVER, Continuing, Leaving
 from openwafer.sdk.csl.sema.loops_in_lanes import follow_counted, follow_together
 from openwafer.sdk.csl.sema.replay import follow_each
+from openwafer.sdk.csl.symbolic import noted
 from openwafer.sdk.csl.types import Array, Int, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -229,7 +230,7 @@ def known_range(sema: Sema, bounds: RangeValue, span: Span) -> range:
     """The numbers of a range whose bounds are known."""
     values = [sema.defined(bound, span).value for bound in (bounds.start, bounds.stop, bounds.step)]
     start, stop, step = (value for value in values if isinstance(value, int))
-    return range(start, stop, step)
+    return noted(range, start, stop, step)  # type: ignore[no-any-return]
 
 
 def _follow(
