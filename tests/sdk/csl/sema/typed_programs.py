@@ -10,6 +10,7 @@ INTEGERS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 KINDS = (*INTEGERS, "f16", "f32")
 _NUM_VARIABLES = 5
 _EXTREMES = (0.0, -0.0, 1.0, -1.5, 0.1, 65504.0, 6e-8, 1e-40, 3.4e38, -2.5e9)
+_DEPTH = 3
 _HELPER = "helper"
 
 
@@ -22,6 +23,11 @@ def literal(random: Random, kind: str) -> str:
     ends = (named.lowest, named.highest, 0, 1, named.highest - 1)
     number = random.choice((*ends, random.randint(named.lowest, named.highest)))
     return f"@as({kind}, {number})"
+
+
+def _count(depth: int, count: int) -> int:
+    """Iterations of a loop: the outermost ones have so many that the compiler notes their paths."""
+    return 60 if depth == _DEPTH else count
 
 
 class TypedFunction:
@@ -62,7 +68,7 @@ class TypedFunction:
         lines.append(f"var list = @constants([4]{kind}, {self._value(kind, 1)});")
         self._names["list[@as(u16, v0_place)]"] = kind
         lines.append("const v0_place: u16 = @as(u16, p0 != p0) + 1;")
-        lines += [self._statement(3) for _ in range(self._random.randrange(2, 6))]
+        lines += [self._statement(_DEPTH) for _ in range(self._random.randrange(2, 6))]
         lines.append(f"return {self._value(self.result, 3)};")
         given = ", ".join(f"p{k}: {kind}" for k, kind in enumerate(self.kinds))
         return f"fn f({given}) {self.result} {{\n" + "\n".join(lines) + "\n}\n"
@@ -81,11 +87,12 @@ class TypedFunction:
                 return f"if ({condition}) {{ {inner} }} else {{ {self._statement(depth - 1)} }}"
             case 3:
                 counter = f"n{next(self._numbers)}"
-                step = f"while ({counter} < 4) : ({counter} += 1)"
+                step = f"while ({counter} < {_count(depth, 4)}) : ({counter} += 1)"
                 return f"var {counter}: u16 = 0; {step} {{ {self._loop_body(depth)} }}"
             case 4:
                 element = f"e{next(self._numbers)}"
-                return f"for (@range(i16, 5)) |{element}| {{ {self._loop_body(depth)} }}"
+                body = self._loop_body(depth)
+                return f"for (@range(i16, {_count(depth, 5)})) |{element}| {{ {body} }}"
             case _:
                 name, kind = self._target()
                 return f"{name} = {self._switch(kind)};"
