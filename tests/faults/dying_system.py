@@ -1,6 +1,8 @@
 """A system that a launcher has started and that kills itself in mid-step; run as a script.
 
-It follows a run as any other, until it is about to send a message of some kind once more.
+Its words are what it is about to send, how often it has before, and the config of a run that begins
+or the settings of one that goes on. It follows a run as any other, until it is about to send a
+message of some kind once more.
 """
 
 import os
@@ -11,9 +13,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from openwafer.config import settings_of
 from openwafer.training.collectives.group import Group, Pending
 from openwafer.training.collectives.joining import Meeting, meet_launched
+from openwafer.training.session.config import load_config
 from openwafer.training.session.following import follow
+from openwafer.training.session.same_settings import require_same_settings
 from openwafer.training.session.systems import Systems
 
 TIMEOUT_SECONDS = 120.0
@@ -77,6 +82,16 @@ class DyingMeeting(Meeting):
         return [DyingGroup(group, self.moment) for group in super().groups(names, members)]
 
 
+def settings_in(words: Sequence[str]) -> dict[str, str]:
+    """What all systems compare: those of a config, or key=value each."""
+    if words[0].endswith(".yaml"):
+        return dict(settings_of(load_config(words[0])))
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
 if __name__ == "__main__":
+    what, num_before, *words = sys.argv[1:]
     met = vars(meet_launched(TIMEOUT_SECONDS).timed_by_first())
-    follow(Systems(DyingMeeting(**met, moment=Moment(sys.argv[1], int(sys.argv[2])))))
+    systems = Systems(DyingMeeting(**met, moment=Moment(what, int(num_before))))
+    require_same_settings(systems, settings_in(words))
+    follow(systems)

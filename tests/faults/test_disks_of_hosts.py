@@ -195,7 +195,7 @@ def test_a_host_that_dies_while_it_lends_its_store_leaves_it_where_it_is_found(
     runs: HostRuns, killed_two: list[Path], tmp_path: Path
 ) -> None:
     disks = copies(killed_two, tmp_path)
-    dying = ["-m", "tests.faults.dying_system", "the states of '", "0"]
+    dying = ["-m", "tests.faults.dying_system", "the states of '", "0", "store_systems=first"]
     moving = ("resume", str(runs.config.path), "--set", "store_systems=first")
     assert runs.train(tmp_path, disks, *moving, instead={1: dying}) == [2, -signal.SIGKILL]
     told = said(tmp_path, 0)

@@ -142,7 +142,7 @@ def kill_in(folder: Path, config: RunConfig, moment: str) -> dict[int, Ended]:
     (folder / "tiny.yaml").write_text(to_yaml(replace(config, folder=folder)))
     what, num_before = MOMENTS[moment]
     training = ["-c", COMMAND, "train", str(folder / "tiny.yaml")]
-    dying = ["-m", "tests.faults.dying_system", what, str(num_before)]
+    dying = ["-m", "tests.faults.dying_system", what, str(num_before), training[-1]]
     with systems_of([training, dying, training]) as systems:
         systems[KILLED].communicate()
         start = time.monotonic()

@@ -66,21 +66,30 @@ def test_a_rank_that_has_ended_is_named_with_what_it_owed(lost: int, here: int, 
     assert re.search(r"says: .*Connection (closed|reset) by peer.*\n  = help", told)
 
 
-def told_down_a_chain(store: HashStore, are_joined: threading.Barrier, rank: int) -> str:
-    """What a rank is told that waits for the next one, where the last one ends."""
-    (group,) = Meeting(store, rank, 3, TIMEOUT_SECONDS).groups(["chain"])
+def told_down_a_chain(
+    store: HashStore, are_joined: threading.Barrier, timeout: float, rank: int
+) -> str:
+    """What a rank is told that waits for the next one, where the last one ends or says nothing."""
+    (group,) = Meeting(store, rank, 3, timeout).groups(["chain"])
     are_joined.wait()
     try:
         if rank < group.size - 1:
             group.receive(torch.empty(1), rank + 1, 0, "a number").wait()
     except OpenwaferError as told:
         return str(told)
+    finally:
+        if timeout < TIMEOUT_SECONDS:
+            are_joined.wait()
     return ""
 
 
-def test_who_loses_a_rank_that_has_lost_another_names_that_one_in_the_first_line() -> None:
-    run = partial(told_down_a_chain, HashStore(), threading.Barrier(3, timeout=TIMEOUT_SECONDS))
+@pytest.mark.parametrize("timeout", [TIMEOUT_SECONDS, 1.0], ids=["ends", "is silent"])
+def test_who_loses_a_rank_that_has_lost_another_names_that_one_in_the_first_line(
+    timeout: float,
+) -> None:
+    are_joined = threading.Barrier(3, timeout=TIMEOUT_SECONDS)
     with ThreadPoolExecutor(3) as threads:
+        run = partial(told_down_a_chain, HashStore(), are_joined, timeout)
         told = list(threads.map(run, range(3)))
     host = re.escape(repr(socket.gethostname()))
     first = rf"rank 1 on host {host} waited \d\.\d s for rank 2 on host {host} to send a number\n"

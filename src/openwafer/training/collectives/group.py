@@ -19,12 +19,19 @@ from torch import Tensor
 from torch import distributed as dist
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
-from openwafer.training.collectives.first_loss import FirstLoss, Loss
+from openwafer.training.collectives.first_loss import (
+    ASKING_SECONDS,
+    SHARE_OF_TIMEOUT,
+    FirstLoss,
+    Loss,
+)
 
 GOES_ON: Final = (
     "openwafer resume goes on from the last step that is on disk, else from the last checkpoint"
 )
 GATHER_TAG: Final = (1 << 31) - 1
+SILENT_SHARE: Final = 0.9
+"""Of the time-out: who was waited for longer has said nothing, and may be waiting, too."""
 """Of no other message."""
 
 
@@ -227,16 +234,21 @@ class Waiting:
         """
         other = f"{self.other} {self.what}"
         remedy = f"see what {self.other} said last; {GOES_ON}"
+        start = time.monotonic()
         try:
             with telling("rank-lost", str(self.here), other, remedy):
                 yield
         except OpenwaferError as found:
-            raise OpenwaferError(self._with_first(found.diagnostics[0])) from found
+            is_silent = time.monotonic() - start > SILENT_SHARE * self.timeout_seconds
+            told = self._with_first(found.diagnostics[0], is_silent=is_silent)
+            raise OpenwaferError(told) from found
 
-    def _with_first(self, found: Diagnostic) -> Diagnostic:
+    def _with_first(self, found: Diagnostic, *, is_silent: bool) -> Diagnostic:
         first = Loss(self.other, found.message)
         if self.losses is not None:
-            first = self.losses.after(first)
+            seconds = min(ASKING_SECONDS, self.timeout_seconds / SHARE_OF_TIMEOUT)
+            patience_seconds = seconds if is_silent else 0.0
+            first = self.losses.after(str(self.here), first, patience_seconds=patience_seconds)
         if first.other in (self.other, str(self.here)) or not first.other.startswith("rank "):
             return found
         return replace(
