@@ -1,5 +1,8 @@
 """Intervals of fitted laws: about their own estimate, and as often about the truth as they say."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +45,28 @@ def coverage(name: str, repeats: int) -> list[float]:
     return [float(share) for share in np.mean(found, axis=0)]
 
 
+def coverage_of_sizes(spread: Callable[[TrainedPoint], float], repeats: int) -> list[float]:
+    """The same for the law of sizes and tokens, at its smallest, middle and largest point."""
+    true = grid_points(HOFFMANN, noise=0)
+    found = []
+    for seed in range(repeats):
+        drawn = np.random.default_rng(seed).normal(size=len(true))
+        points = [
+            replace(p, loss=p.loss * float(np.exp(spread(p) * off)))
+            for p, off in zip(true, drawn, strict=True)
+        ]
+        fitted = fit_size_law(points, HOFFMANN.kind, Resampling(seed, 60))
+        found.append([holds(at(fitted, p), p.loss) for p in (true[0], true[12], true[-1])])
+    return [float(share) for share in np.mean(found, axis=0)]
+
+
+def few_tokens(point: TrainedPoint) -> float:
+    """2% of noise at two tokens a parameter, 0.2% at two hundred."""
+    assert point.tokens is not None
+    assert point.parameters is not None
+    return 0.02 * (point.tokens / point.parameters / 2) ** -0.5
+
+
 def test_the_loss_of_every_point_lies_within_its_own_interval() -> None:
     """Also where most residuals are small ones above the law, and few are large ones below."""
     points = [
@@ -66,3 +91,21 @@ def test_most_intervals_of_a_few_noises_hold_the_truth(name: str) -> None:
 @NAMES
 def test_95_percent_intervals_hold_the_truth_as_often_as_they_say(name: str) -> None:
     assert all(0.90 <= share <= 0.98 for share in coverage(name, 200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [lambda _: 0.005, few_tokens], ids=["even", "few tokens"])
+def test_so_do_those_of_laws_of_sizes_and_tokens(spread: Callable[[TrainedPoint], float]) -> None:
+    assert all(0.90 <= share <= 0.98 for share in coverage_of_sizes(spread, 200))
+
+
+@pytest.mark.parametrize("seed", [5, 53])
+def test_what_four_points_leave_open_is_still_a_number(seed: int) -> None:
+    """One degree of freedom: noise may be dealt that is as large as the losses."""
+    flops = np.geomspace(1e15, 1e19, 4)
+    drawn = np.random.default_rng(seed).normal(scale=0.03, size=4)
+    losses = TRUTH.losses_at(flops) * np.exp(drawn)
+    points = [TrainedPoint(float(x), float(f)) for x, f in zip(losses, flops, strict=True)]
+    fitted = fit_compute_law(points, Resampling(seed))
+    for figure in (*fitted.constants(), *(at(fitted, point) for point in points)):
+        assert 0 <= (figure.low or 0) <= (figure.high or 0) < np.inf

@@ -154,6 +154,8 @@ def _solve(flops: Array, losses: Array, start: tuple[float, float]) -> ComputeLa
         bounds=([-np.inf, 0, 0], [np.inf, MAX_EXPONENT, least]),
         x_scale=[0.1, 0.01, 0.1],
     ).x
-    log_scale = min(centre + height / max(exponent, LEAST_EXPONENT), MAX_LOG)
+    # Nor has one that is all floor a scale of its own: the least exponent that a number can tell.
+    exponent = max(exponent, LEAST_EXPONENT, -height / (MAX_LOG / 2 + centre))
+    log_scale = min(centre + height / exponent, MAX_LOG)
     source = f"least squares of log loss over {len(losses)} points"
     return ComputeLaw(math.exp(log_scale), float(exponent), float(floor), source)

@@ -6,6 +6,7 @@ law knows of a point (Carroll and Ruppert 1988, Transformation and Weighting in 
 3), and which power is as open as the points leave it.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Final
@@ -17,6 +18,9 @@ from openwafer.planning.laws.fitted import Array, Resampling
 USUAL_RATIO: Final = 2.0
 """Of spreads at the ends of the points, the standard deviation of the logarithm before a look at
 them: one in twenty designs is taken to differ by more than a factor of fifty."""
+
+MOST_NOISE: Final = math.log(10)
+"""A chi-square of one degree deals scales without a bound, losses have one."""
 
 LEAST_DIRECTION: Final = 1e-9
 
@@ -55,8 +59,9 @@ def resampled_losses(
     told /= np.sqrt(np.square(told).mean())
     dealt = dealer.choice(len(spreads), size=resampling.num_replicas, p=chances)
     scales = np.sqrt(sums[dealt] / dealer.chisquare(freedom, size=len(dealt)))
-    noise = dealer.choice([*-told, *told], size=(len(dealt), len(losses)))
-    return [*(expected * np.exp(scales[:, None] * spreads[dealt] * noise))]
+    shares = dealer.choice([*-told, *told], size=(len(dealt), len(losses)))
+    noise = np.clip(scales[:, None] * spreads[dealt] * shares, -MOST_NOISE, MOST_NOISE)
+    return [*(expected * np.exp(noise))]
 
 
 def _hypotheses(followed: Sequence[Array]) -> tuple[Array, Array]:
