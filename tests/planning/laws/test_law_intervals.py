@@ -55,7 +55,7 @@ def coverage_of_sizes(spread: Callable[[TrainedPoint], float], repeats: int) -> 
             replace(p, loss=p.loss * float(np.exp(spread(p) * off)))
             for p, off in zip(true, drawn, strict=True)
         ]
-        fitted = fit_size_law(points, HOFFMANN.kind, Resampling(seed, 60))
+        fitted = fit_size_law(points, HOFFMANN.kind, Resampling(seed))
         found.append([holds(at(fitted, p), p.loss) for p in (true[0], true[12], true[-1])])
     return [float(share) for share in np.mean(found, axis=0)]
 
@@ -64,7 +64,7 @@ def few_tokens(point: TrainedPoint) -> float:
     """2% of noise at two tokens a parameter, 0.2% at two hundred."""
     assert point.tokens is not None
     assert point.parameters is not None
-    return 0.02 * (point.tokens / point.parameters / 2) ** -0.5
+    return float(0.02 * (point.tokens / point.parameters / 2) ** -0.5)
 
 
 def test_the_loss_of_every_point_lies_within_its_own_interval() -> None:

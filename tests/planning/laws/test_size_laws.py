@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import huber
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.planning.laws import Resampling, SizeTokensLaw, TrainedPoint, fit_size_law
@@ -28,6 +31,21 @@ def test_the_stated_intervals_hold_the_published_constants_in_most_of_six_noises
         )
         counts.update(f.name for f in fitted.constants() if holds(f, HOFFMANN.constants()[f.name]))
     assert min(counts[name] for name in HOFFMANN.constants()) >= 4
+
+
+def test_no_search_finds_a_lower_sum_of_huber_losses() -> None:
+    points = grid_points(HOFFMANN, noise=0.02)
+    law = fit_size_law(points, HOFFMANN.kind, Resampling(num_replicas=0)).law
+
+    def total(logs: NDArray[np.float64]) -> float:
+        values = dict(zip("EAaBb", np.exp(logs), strict=True))
+        own = replace(law, values=values)
+        errors = np.log([own.expected(point) / point.loss for point in points])
+        return float(huber(1e-3, errors).sum())
+
+    found = np.log([law.constants()[name] for name in "EAaBb"])
+    searched = minimize(total, found, method="Nelder-Mead", options={"maxfev": 2000})
+    assert searched.fun >= total(found) * (1 - 1e-6)
 
 
 @pytest.mark.slow

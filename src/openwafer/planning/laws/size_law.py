@@ -101,7 +101,7 @@ class SizeTokensLaw:
 def fit_size_law(
     points: Sequence[TrainedPoint], kind: LawKind, resampling: Resampling = USUAL_RESAMPLING
 ) -> Fitted[SizeTokensLaw]:
-    """Fit by the Huber loss of log losses with BFGS, from a grid of starts.
+    """Fit by the Huber loss of log losses, from a grid of starts.
 
     `kind` is parametric, approach 3 of Hoffmann et al. 2022 (arXiv 2203.15556), or kaplan.
 
@@ -124,12 +124,13 @@ def fit_size_law(
     def law(constants: Array) -> SizeTokensLaw:
         return SizeTokensLaw(kind, fit.named(constants), source, ratio)
 
-    expected, slopes = fit.form(found)
+    [expected], [slopes] = fit.form(found[None])
     lengths = np.log(tokens / parameters)
     # Runs much shorter or longer than the others of their size may both be noisier.
     beside = [lengths, np.square(lengths - lengths.mean())]
     dealt = resampled_losses(losses, np.exp(expected), slopes, resampling, beside)
-    replicas = [fit_again(fit.form, np.log(drawn), found, fit.bounds) for drawn in dealt]
+    drawn = np.log(dealt).reshape(-1, len(losses))
+    replicas = fit_again(fit.form, drawn, found, fit.bounds)
     return Fitted(law(found), tuple(map(law, replicas)), tuple(points))
 
 
@@ -152,14 +153,14 @@ class _Parametric:
         return self._logs
 
     def _logs(self, constants: Array) -> tuple[Array, Array]:
-        floor, size, tokens, a, b = constants
+        floor, size, tokens, a, b = constants.T[..., None]
         terms = np.stack(
-            [np.full_like(self._sizes, floor), size - a * self._sizes, tokens - b * self._tokens]
+            [floor + 0 * self._sizes, size - a * self._sizes, tokens - b * self._tokens]
         )
         logs = np.logaddexp.reduce(terms, axis=0)
         shares = np.exp(terms - logs)
         slopes = [*shares, -shares[1] * self._sizes, -shares[2] * self._tokens]
-        return logs, np.stack(slopes, axis=1)
+        return logs, np.stack(slopes, axis=-1)
 
     def starts(self, losses: Array) -> list[Array]:
         """The best of a grid of exponents, of each of which the other constants follow."""
@@ -201,12 +202,12 @@ class _Kaplan:
         return self._logs
 
     def _logs(self, constants: Array) -> tuple[Array, Array]:
-        size, tokens, ratio, exponent = constants
+        size, tokens, ratio, exponent = constants.T[..., None]
         terms = np.stack([size - ratio * self._sizes, tokens - self._tokens])
         logs = np.logaddexp.reduce(terms, axis=0)
         shares = exponent * np.exp(terms - logs)
         slopes = [*shares, -shares[0] * self._sizes, logs]
-        return exponent * logs, np.stack(slopes, axis=1)
+        return exponent * logs, np.stack(slopes, axis=-1)
 
     def starts(self, losses: Array) -> list[Array]:
         found = []
