@@ -9,7 +9,14 @@ values that another library judges.
 Scalars are those of YAML 1.2: ``no`` and ``on`` are text, ``1e-3`` is a number.
 """
 
-from openwafer.config.arguments import PathLike, Size, bytes_of, choice_of, path_of
+from openwafer.config.arguments import (
+    PathLike,
+    Size,
+    bytes_of,
+    choice_of,
+    convert_fields,
+    path_of,
+)
 from openwafer.config.byte_size import Bytes, exact_bytes, parse_bytes
 from openwafer.config.reading import InvalidFieldError, load, parse
 from openwafer.config.writing import settings_of, to_flow, to_yaml
@@ -21,6 +28,7 @@ __all__ = [
     "Size",
     "bytes_of",
     "choice_of",
+    "convert_fields",
     "exact_bytes",
     "load",
     "parse",

@@ -3,9 +3,10 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from types import NoneType, UnionType
+from typing import TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from openwafer.config.byte_size import parse_bytes
+from openwafer.config.byte_size import Bytes, parse_bytes
 from openwafer.diagnostics import did_you_mean, error
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -69,3 +70,49 @@ def choice_of(value: str, choices: type[Choice], name: str) -> Choice:
             f"{name}: no such choice: {value!r}",
             help=did_you_mean(str(value), list(choices)),
         ) from cause
+
+
+def convert_fields(settings: object) -> None:
+    """Give the fields of a dataclass the types that they name, for its ``__post_init__``.
+
+    Those of type ``Path``, ``Bytes`` or an enumeration, and of unions of one of these with others,
+    which take text as that one; several paths or texts, of which one may stand alone.
+
+    Raises:
+        OpenwaferError: ``argument-path``, ``argument-bytes``, ``argument-choice``,
+            ``argument-text``.
+    """
+    for name, kind in get_type_hints(type(settings), include_extras=True).items():
+        value = getattr(settings, name)
+        converted = _converted(value, kind, name)
+        if converted is not value:
+            object.__setattr__(settings, name, converted)
+
+
+def _text_of(value: PathLike, name: str) -> str:
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    raise error(
+        "argument-text", f"{name}: expected texts, found {value!r} among them", help="give str"
+    )
+
+
+def _converted(value: object, kind: object, name: str) -> object:
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = [member for member in members if member is not NoneType]
+    if value is None and len(kinds) < len(members):
+        return None
+    if get_args(kinds[0]) in ((Path, ...), (str, ...)):
+        several = (value,) if isinstance(value, str | os.PathLike) else value
+        one = path_of if Path in get_args(kinds[0]) else _text_of
+        return tuple(one(each, name) for each in several)  # type: ignore[attr-defined]
+    for each in kinds:
+        if len(kinds) > 1 and not isinstance(value, str | os.PathLike):
+            continue
+        if each is Path:
+            return path_of(value, name)  # type: ignore[arg-type]
+        if each == Bytes:
+            return bytes_of(value, name)  # type: ignore[arg-type]
+        if isinstance(each, type) and issubclass(each, StrEnum):
+            return choice_of(value, each, name)  # type: ignore[arg-type]
+    return value

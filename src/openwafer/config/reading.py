@@ -8,6 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TypeVar, Union, get_args, get_origin, get_type_hints
 
+from openwafer.config.arguments import PathLike, path_of
 from openwafer.config.byte_size import Bytes, parse_bytes
 from openwafer.config.document import (
     Entry,
@@ -41,11 +42,12 @@ class InvalidFieldError(ValueError):
         self.help = help
 
 
-def load(path: Path, cls: type[Config], overrides: Sequence[str] = ()) -> Config:
+def load(path: PathLike, cls: type[Config], overrides: Sequence[str] = ()) -> Config:
     """Read the YAML file `path` as a `cls`; see ``parse``. Relative paths stay as written.
 
     Raises OpenwaferError, config-file, when the file cannot be read.
     """
+    path = path_of(path, "path")
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as cause:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
+from openwafer.config import PathLike, path_of
 from openwafer.figures import Figure
 from openwafer.json_files import encode
 from openwafer.planning.claims.claim import Case, Claim, Support
@@ -40,8 +40,9 @@ class _File:
     claims: tuple[_Claim, ...]
 
 
-def write_claims(path: Path, claims: Sequence[Claim]) -> None:
+def write_claims(path: PathLike, claims: Sequence[Claim]) -> None:
     """Replace the file `path` by the claims. Raises OSError."""
+    path = path_of(path, "path")
     content = _File(FORMAT, VERSION, tuple(map(_told, claims)))
     write_bytes(path, encode(content) + b"\n")
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
+from openwafer.config import PathLike, path_of
 from openwafer.figures import Figure
 from openwafer.json_files import encode
 from openwafer.loss_laws import FORMAT, VERSION, CoursePoint, LawKind
@@ -67,6 +67,7 @@ class _File:
     fit: FitRecord
 
 
-def write_fit(path: Path, fit: FitRecord) -> None:
+def write_fit(path: PathLike, fit: FitRecord) -> None:
     """Replace the file `path` by the fit. Raises OSError."""
+    path = path_of(path, "path")
     write_bytes(path, encode(_File(FORMAT, VERSION, fit)) + b"\n")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.figures import Origin
 from openwafer.json_files import JsonMistake, decode
@@ -61,12 +62,13 @@ COLUMNS = tuple(field.name for field in fields(PointRow) if field.name != "curve
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXTS, *COUNTS, "origin"))
 
 
-def read_points(path: Path) -> tuple[TrainedPoint, ...]:
+def read_points(path: PathLike) -> tuple[TrainedPoint, ...]:
     """The points of a .json file, or of a CSV file by any other name.
 
     Raises:
         OpenwaferError: ``points-file`` with the line or key that is wrong.
     """
+    path = path_of(path, "path")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as cause:

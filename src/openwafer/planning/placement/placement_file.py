@@ -1,9 +1,9 @@
 """A floor plan as JSON, as docs/formats/openwafer-placement.md describes it."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from openwafer.atomic_file import write_bytes
+from openwafer.config import PathLike, path_of
 from openwafer.figures import Figure
 from openwafer.json_files import encode
 from openwafer.planning.placement.choice import Placement
@@ -47,8 +47,9 @@ class _File:
     placement: _Placement
 
 
-def write_placement(path: Path, placement: Placement) -> None:
+def write_placement(path: PathLike, placement: Placement) -> None:
     """Replace the file `path` by the floor plan. Raises OSError."""
+    path = path_of(path, "path")
     site, simplest = placement.chosen.site, placement.rows_of_squares
     content = _Placement(
         placement.system.title,

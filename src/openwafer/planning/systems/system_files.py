@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from openwafer.config import Bytes, InvalidFieldError, load
+from openwafer.config import Bytes, InvalidFieldError, PathLike, load, path_of
 from openwafer.diagnostics import error, suggestion
 from openwafer.figures import Figure, Origin
 from openwafer.planning.systems.published import (
@@ -178,14 +178,15 @@ _UNITS = {
 }
 
 
-def find_system(name: str) -> System:
+def find_system(name: PathLike) -> System:
     """The published system of a name, or the one that a .yaml file describes.
 
     Raises:
         OpenwaferError: ``system-unknown`` for what is neither; see `read_system` for files.
     """
+    name = str(path_of(name, "name"))
     if name.endswith((".yaml", ".yml")):
-        return read_system(Path(name))
+        return read_system(name)
     known = {**SYSTEMS, **{alias: SYSTEMS[whole] for alias, whole in ALIASES.items()}}
     if name.lower() not in known:
         raise error(
@@ -197,13 +198,14 @@ def find_system(name: str) -> System:
     return known[name.lower()]
 
 
-def read_system(path: Path) -> System:
+def read_system(path: PathLike) -> System:
     """The system that a file describes.
 
     Raises:
         OpenwaferError: every mistake of the file with its place; ``config-file`` where it cannot
             be read; ``system-too-busy`` for more than the peak.
     """
+    path = path_of(path, "path")
     content = load(path, SystemFile)
     told = dict(_figures(content, _KEYS, path))
     fabric = None

@@ -3,11 +3,11 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from openwafer.config import PathLike, convert_fields, path_of
 from openwafer.diagnostics import counted, error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.compiler.artifacts import compilation_of
@@ -65,9 +65,10 @@ class Compiled:
         """
         return Run(self.program, replace(options, check=Check.ERROR) if check else options)
 
-    def save(self, folder: Path | str) -> None:
+    def save(self, folder: PathLike) -> None:
         """Write what ``cslc -o folder`` writes, for host scripts and :func:`load`."""
-        compilation_of(self.program).write(Path(folder))
+        folder = path_of(folder, "folder")
+        compilation_of(self.program).write(folder)
 
     def __repr__(self) -> str:
         rows, columns = self.size
@@ -80,7 +81,7 @@ class Compiled:
 
 
 def compile_layout(
-    layout: Path | str,
+    layout: PathLike,
     *,
     arch: str = Arch.WSE3,
     params: Mapping[str, Param] | None = None,
@@ -100,21 +101,25 @@ def compile_layout(
     Warns:
         CompileWarning: for each warning of the compiler.
     """
+    layout = path_of(layout, "layout")
     given = tuple((name, text_of(name, value)) for name, value in (params or {}).items())
     chosen = replace(options, arch=_arch(arch), params=(*options.params, *given))
-    program = compile_program(Path(layout), chosen)
+    # Not by the options themselves: cslc starts sooner without this module.
+    convert_fields(chosen)
+    program = compile_program(layout, chosen)
     for warning in program.warnings:
         warnings.warn(warning, CompileWarning, stacklevel=2)
-    return Compiled(program, Path(layout).name)
+    return Compiled(program, layout.name)
 
 
-def load(folder: Path | str) -> Compiled:
+def load(folder: PathLike) -> Compiled:
     """A program from the output folder of ``cslc`` or :meth:`Compiled.save`.
 
     Raises:
         OpenwaferError: there is none, or it is damaged.
     """
-    return Compiled(read_program(Path(folder)), Path(folder).name)
+    folder = path_of(folder, "folder")
+    return Compiled(read_program(folder), folder.name)
 
 
 def _type_of(name: HostName) -> str:

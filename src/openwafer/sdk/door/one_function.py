@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.compiler.pipeline import parse_file
@@ -74,7 +75,7 @@ class Called:
 
 
 def call(
-    file: Path | str,
+    file: PathLike,
     function: str,
     *arguments: NDArray[Any] | float,
     arch: str = Arch.WSE3,
@@ -95,14 +96,15 @@ def call(
     Raises:
         OpenwaferError: the file is wrong, has no such function, or the arguments do not fit it.
     """
-    declared = _declared(Path(file), function)
+    file = path_of(file, "file")
+    declared = _declared(file, function)
     if len(declared.parameters) != len(arguments):
         raise error(
             "launch-arguments",
             f"{function} takes {len(declared.parameters)} arguments, {len(arguments)} given",
             notes=(render(replace(declared, body=None)),),
         )
-    program = _Wrapped(Path(file), declared, arguments, params or {})
+    program = _Wrapped(file, declared, arguments, params or {})
     with TemporaryDirectory(prefix="openwafer-") as folder:
         compiled = compile_layout(program.write(Path(folder)), arch=arch, options=WITH_HOST)
     with compiled.run(QUIET) as run:

@@ -1,13 +1,13 @@
 """The memory of all PEs at one time, as a file that a debugger reads later."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.atomic_file import replacing
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host.symbols import HostSymbols
@@ -38,8 +38,9 @@ class MemoryDump:
         num_bytes = HostSymbols(self.program).symbol(name, x, y).num_bytes
         return self.symbol(x, y, name).copy().view(np.uint8)[:num_bytes]
 
-    def write(self, path: Path) -> None:
+    def write(self, path: PathLike) -> None:
         """Write the words atomically. Raises OSError where the disk refuses."""
+        path = path_of(path, "path")
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
                 file, format=np.str_(FORMAT), version=np.int64(VERSION), words=self.words
@@ -56,11 +57,12 @@ def dump_memory(program: Program, simulator: Simulator) -> MemoryDump:
     return MemoryDump(program, words)
 
 
-def read_memory_dump(path: Path, program: Program) -> MemoryDump:
+def read_memory_dump(path: PathLike, program: Program) -> MemoryDump:
     """Read a file of `MemoryDump.write`.
 
     Raises OpenwaferError when it is none of this version, or of another rectangle.
     """
+    path = path_of(path, "path")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = str(arrays["format"]), int(arrays["version"])

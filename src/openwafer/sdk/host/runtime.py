@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.config import PathLike, convert_fields, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.fabric import Print, Simulator, SimulatorOptions
 from openwafer.sdk.host import copies, tensors
@@ -75,6 +76,9 @@ class RuntimeOptions:
     check: Check | None = None
     can_stop_unfinished: bool = False
 
+    def __post_init__(self) -> None:
+        convert_fields(self)
+
 
 class _Kind(Enum):
     COPY = 1
@@ -119,10 +123,10 @@ class Runtime:
     """
 
     def __init__(
-        self, program: Program | Path | str, options: RuntimeOptions = RuntimeOptions()
+        self, program: Program | PathLike, options: RuntimeOptions = RuntimeOptions()
     ) -> None:
         if not isinstance(program, Program):
-            program = read_program(Path(program))
+            program = read_program(path_of(program, "program"))
         self.program = program
         self.symbols = HostSymbols(program)
         self._options = options
@@ -523,8 +527,9 @@ def _run_all(tasks: list[Task]) -> None:
         tasks.pop(0).run()
 
 
-def read_program(folder: Path) -> Program:
+def read_program(folder: PathLike) -> Program:
     """Read the program of a compiler's output folder, or of its ``bin`` folder."""
+    folder = path_of(folder, "folder")
     inside = folder / "bin" / FILE_NAME
     return file.read(inside if inside.is_file() or folder.name != "bin" else folder / FILE_NAME)
 

@@ -11,7 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openwafer.config import InvalidFieldError
+from openwafer.config import InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data.batch_sizes import BatchSizes, SizeChange
 from openwafer.training.data.index import INDEX_FILE, Index, Split, open_shards, read_index
@@ -101,11 +101,12 @@ def _fingerprint(index: Index, split: Split, sampling: Sampling) -> str:
     return xxhash.xxh3_128_hexdigest(content.encode())
 
 
-def find_dataset(folder: Path, sampling: Sampling, fingerprint: str) -> "TokenDataset | None":
+def find_dataset(folder: PathLike, sampling: Sampling, fingerprint: str) -> "TokenDataset | None":
     """The train split of that fingerprint among what ``prepare`` made in a folder.
 
     Where it is not found and an index cannot be read, which may be its own, raises that error.
     """
+    folder = path_of(folder, "folder")
     unreadable: OpenwaferError | None = None
     for found in sorted(folder.glob(f"*/{INDEX_FILE}")):
         try:
@@ -166,7 +167,7 @@ class TokenDataset:
     @classmethod
     def open(
         cls,
-        folder: Path,
+        folder: PathLike,
         sampling: Sampling,
         *,
         split: Split = Split.TRAIN,
@@ -180,6 +181,7 @@ class TokenDataset:
             split: which documents.
             verify: reads every shard once to compare its checksum.
         """
+        folder = path_of(folder, "folder")
         stream = TokenStream(open_shards(folder, split, verify=verify))
         dataset = cls(folder, sampling, split, 0, 1, stream)
         expected, found = read_index(folder).tokenizer, dataset.tokenizer.fingerprint

@@ -102,10 +102,11 @@ def prepare(config: DataConfig, folder: PathLike, progress: Report = _silent) ->
     Returns:
         The train split, for rank 0 of 1.
     """
+    folder = path_of(folder, "folder")
     files = list_files(config.source)
     key = _key(config, files)
     try:
-        own = path_of(folder, "folder") / key[:KEY_DIGITS]
+        own = folder / key[:KEY_DIGITS]
         own.mkdir(parents=True, exist_ok=True)
         with folder_to_itself(own):
             if not _holds(own, key):

@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from openwafer.config import InvalidFieldError
+from openwafer.config import InvalidFieldError, convert_fields
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.json_files import JsonMistake, Unchecked, convert, decode, path_named
 
@@ -66,6 +66,7 @@ class DataSource:
     include_tests: bool = False
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         if not self.paths and self.kind is not SourceKind.STANDARD_LIBRARY:
             raise InvalidFieldError(
                 "paths",

@@ -12,7 +12,7 @@ import xxhash
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from openwafer import atomic_file
-from openwafer.config import Bytes, InvalidFieldError, PathLike, path_of
+from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields, path_of
 from openwafer.diagnostics import error
 from openwafer.training.data.sources import read_json
 
@@ -39,6 +39,7 @@ class TokenizerTraining:
     training_bytes: Bytes = 256 * 1024**2
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         if self.vocab_size < SMALLEST_VOCABULARY:
             raise InvalidFieldError(
                 "vocab_size",
@@ -74,6 +75,9 @@ class SavedTokenizer:
     path: Path
     end_of_text: str | None = None
     split_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
 
 
 @dataclass(frozen=True)
@@ -153,8 +157,9 @@ class Tokenizer:
         """Text of ``ids``; special tokens leave no trace."""
         return str(self._backend.decode(list(ids)))
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: PathLike) -> None:
         """Write ``tokenizer.json`` and the settings ``transformers.AutoTokenizer`` reads."""
+        folder = path_of(folder, "folder")
         values = {**self._settings.values, "eos_token": self.end_of_text}
         values.pop(SPLIT, None)
         if not self._backend.encode_special_tokens:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from openwafer import __version__
 from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
 from openwafer.training.metrics.json_records import (
     check_format,
     parse_json,
@@ -28,8 +29,9 @@ class _Environment:
     facts: dict[str, str]
 
 
-def write_environment(run_folder: Path, *, device: str) -> None:
+def write_environment(run_folder: PathLike, *, device: str) -> None:
     """Write environment.json; `device` is the name of the training device, for people."""
+    run_folder = path_of(run_folder, "run_folder")
     document = {"format": FORMAT, "version": VERSION, "facts": _describe_machine(device)}
     write_text(run_folder / "environment.json", json.dumps(document, indent=1) + "\n")
 

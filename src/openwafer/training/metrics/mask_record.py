@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
 from openwafer.training.metrics.json_records import (
     check_format,
     parse_json,
@@ -93,8 +94,9 @@ def picture_of(weight: str, step: int, pattern: Pattern) -> MaskPicture:
     )
 
 
-def write_pictures(run_folder: Path, pictures: Sequence[MaskPicture]) -> None:
+def write_pictures(run_folder: PathLike, pictures: Sequence[MaskPicture]) -> None:
     """Write mask-pictures.json, replacing an older one."""
+    run_folder = path_of(run_folder, "run_folder")
     document = {"format": PICTURES_FORMAT, "version": PICTURES_VERSION}
     content = {**document, "pictures": [asdict(picture) for picture in pictures]}
     write_text(run_folder / PICTURES_FILE, json.dumps(content) + "\n")

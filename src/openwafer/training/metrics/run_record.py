@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import yaml
 
+from openwafer.config import PathLike, path_of
 from openwafer.training.metrics.environment import read_environment
 from openwafer.training.metrics.json_records import (
     check_format,
@@ -53,7 +54,7 @@ class RunRecord:
     mask_pictures: tuple[MaskPicture, ...] = ()
 
 
-def load_run(run_folder: Path) -> RunRecord:
+def load_run(run_folder: PathLike) -> RunRecord:
     """Read a run folder.
 
     config.yaml, plan.json and metrics.jsonl must be there; validation.jsonl, trace.json,
@@ -61,6 +62,7 @@ def load_run(run_folder: Path) -> RunRecord:
     `OpenwaferError` (run-file-missing, run-file-version, run-file-corrupt) with the file and the
     key or line.
     """
+    run_folder = path_of(run_folder, "run_folder")
     config_path = run_folder / "config.yaml"
     config_text = read_text(config_path)
     return RunRecord(

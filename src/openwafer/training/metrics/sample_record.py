@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
 from openwafer.training.metrics.json_records import (
     check_format,
     parse_json,
@@ -25,8 +26,9 @@ class GeneratedSample:
     text: str
 
 
-def write_sample(run_folder: Path, sample: GeneratedSample) -> None:
+def write_sample(run_folder: PathLike, sample: GeneratedSample) -> None:
     """Write sample.json, replacing an older one."""
+    run_folder = path_of(run_folder, "run_folder")
     document = {"format": FORMAT, "version": VERSION, **vars(sample)}
     write_text(run_folder / "sample.json", json.dumps(document, ensure_ascii=False) + "\n")
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics.json_records import (
     CORRUPT,
@@ -69,12 +70,13 @@ class StepLines(Generic[Row]):
     torn: str
 
 
-def read_lines(path: Path, file_format: LineFormat[Row]) -> StepLines[Row]:
+def read_lines(path: PathLike, file_format: LineFormat[Row]) -> StepLines[Row]:
     """Read the whole file.
 
     Raises `OpenwaferError`: run-file-missing, run-file-version, and run-file-corrupt with the
     line's number for a whole line that breaks the format.
     """
+    path = path_of(path, "path")
     *lines, torn = read_text(path).split("\n")
     if not lines:
         raise corrupt(f"{path}:1", "missing header line")
@@ -95,7 +97,10 @@ class StepWriter(Generic[Row]):
     Of a damaged file the whole rows stay, and `damaged` is where the file is kept as it was.
     """
 
-    def __init__(self, path: Path, file_format: LineFormat[Row], *, first_step: int = 0) -> None:
+    def __init__(
+        self, path: PathLike, file_format: LineFormat[Row], *, first_step: int = 0
+    ) -> None:
+        path = path_of(path, "path")
         self.damaged: Path | None = None
         kept = self._kept_rows(path, file_format) if first_step else ()
         _write_rows(path, file_format, (row for row in kept if row.step < first_step))

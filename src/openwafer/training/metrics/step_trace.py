@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.trace import FORMAT, VERSION
 from openwafer.training.metrics.intervals import Interval
@@ -129,11 +130,12 @@ def trace_step_missing(origin: str, step: int | None, traced: Iterable[int]) -> 
     )
 
 
-def read_trace(path: Path) -> RunTrace:
+def read_trace(path: PathLike) -> RunTrace:
     """Read a trace file; spans on tracks other than `Track` are left out.
 
     Raises `OpenwaferError`: run-file-missing, or run-file-corrupt with the event's index.
     """
+    path = path_of(path, "path")
     events = _list_events(path)
     tracks = _name_tracks(events)
     spans, memory = [], []

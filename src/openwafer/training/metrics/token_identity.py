@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
 from openwafer.training.metrics.json_records import (
     check_format,
     parse_json,
@@ -30,17 +30,19 @@ class TokenIdentity:
     data: str
 
 
-def write_tokens(run_folder: Path, identity: TokenIdentity) -> None:
+def write_tokens(run_folder: PathLike, identity: TokenIdentity) -> None:
     """Write tokens.json."""
+    run_folder = path_of(run_folder, "run_folder")
     document = {"format": FORMAT, "version": VERSION, **asdict(identity)}
     write_text(run_folder / TOKENS_FILE, json.dumps(document) + "\n")
 
 
-def read_tokens(path: Path) -> TokenIdentity:
+def read_tokens(path: PathLike) -> TokenIdentity:
     """Read tokens.json.
 
     Raises `OpenwaferError`: run-file-missing, run-file-version, or run-file-corrupt with the key.
     """
+    path = path_of(path, "path")
     value = parse_json(read_text(path), str(path))
     check_format(value, FORMAT, VERSION, str(path))
     return parse_record(TokenIdentity, value, str(path))

@@ -12,6 +12,7 @@ import transformers
 from safetensors import SafetensorError
 from torch import nn
 
+from openwafer.config import convert_fields
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import JsonMistake, Unchecked, convert, decode, path_named
 from openwafer.training.models.transformers_model import (
@@ -45,6 +46,9 @@ class CheckpointFolder:
     kind: Literal["checkpoint"] = field(default="checkpoint", kw_only=True)
     path: Path
     task: Task | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
 
 
 def load_saved_model(description: CheckpointFolder) -> nn.Module:

@@ -13,6 +13,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 
+from openwafer.config import convert_fields
 from openwafer.diagnostics import did_you_mean, error
 
 
@@ -75,6 +76,9 @@ class TransformersModel:
     architecture: str
     task: Task = Task.CAUSAL_LM
     config: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
 
 
 def build_transformers_model(description: TransformersModel) -> nn.Module:

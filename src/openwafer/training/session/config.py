@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from openwafer import config as yaml_config
-from openwafer.config import Bytes, InvalidFieldError, PathLike, path_of
+from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.data import SavedTokenizer
@@ -149,6 +149,7 @@ class StreamingConfig:
     experts: ExpertsWay = ExpertsWay.AUTO
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         _require_positive(self, "link_per_second", "stages")
         if self.stages is not None and self.mode is not Mode.PIPELINED:
             raise InvalidFieldError(
@@ -253,6 +254,7 @@ class RunConfig:
     systems_timeout: float = 600.0
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         _require_positive(self, "steps", "log_every", "clip_norm", "device_memory")
         _require_positive(self, "systems", "systems_timeout")
         if self.ema is not None and not 0 < self.ema < 1:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from openwafer.config import InvalidFieldError
+from openwafer.config import InvalidFieldError, convert_fields
 from openwafer.diagnostics import counted
 from openwafer.training.data import (
     BatchSizes,
@@ -123,6 +123,7 @@ class TokensConfig:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         # Mistakes are told while the config is read, where the keys stand.
         self.preparation(BatchConfig(), 0, TokenizerTraining())
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from openwafer import atomic_file
+from openwafer.config import Bytes, convert_fields
 from openwafer.diagnostics import error
 from openwafer.training.data import load_tokenizer
 from openwafer.training.models import hugging_face_files
@@ -37,8 +38,11 @@ class ExportFormat:
     """
 
     dtype: torch.dtype | None = None
-    shard_bytes: int = SHARD_BYTES
+    shard_bytes: Bytes = SHARD_BYTES
     uses_average: bool = False
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
 
 
 def export(

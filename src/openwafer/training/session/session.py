@@ -78,7 +78,7 @@ class Session:
 
     def __init__(
         self,
-        source: RunConfig | Path | str,
+        source: RunConfig | PathLike,
         overrides: Sequence[str] = (),
         *,
         console: Console | None = None,
@@ -174,11 +174,12 @@ class Session:
         Args:
             checkpoint: go on from this one; what is newer is set aside in the run folder.
         """
+        chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
         self.folder.require_run()
         with self._leading(), self._held():
-            if checkpoint is None:
+            if chosen is None:
                 return self._train(self._newest())
-            return self._train(from_checkpoint(path_of(checkpoint, "checkpoint"), is_chosen=True))
+            return self._train(from_checkpoint(chosen, is_chosen=True))
 
     def evaluate(self, num_batches: int | None = None) -> float:
         """Mean loss over held-out batches; by default as many as the config says, or 8."""
@@ -317,11 +318,11 @@ class Session:
 
 
 def _read(
-    source: RunConfig | Path | str, overrides: tuple[str, ...], trusts_code: bool
+    source: RunConfig | PathLike, overrides: tuple[str, ...], trusts_code: bool
 ) -> tuple[RunConfig, RunFolder]:
     if isinstance(source, RunConfig):
         return source, RunFolder(source.path)
-    path = Path(source)
+    path = path_of(source, "source")
     # What is not there and has no suffix was meant to be a run.
     if path.is_dir() or not (path.exists() or path.suffix):
         folder = RunFolder(path)

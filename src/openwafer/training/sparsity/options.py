@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import ClassVar
 
-from openwafer.config import InvalidFieldError
+from openwafer.config import InvalidFieldError, convert_fields
 from openwafer.training.sparsity.masks import (
     GMP,
     IMP,
@@ -96,6 +96,7 @@ class SparsityGroup:
     rewind_step: int | None = None
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         self._check_sparsity()
         self._check_filters()
         self._check_update()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from openwafer import atomic_file
 from openwafer.atomic_file import sync_path
+from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import error
 from openwafer.training.store.checkpoint_index import (
     INDEX_NAME,
@@ -30,12 +31,12 @@ NOT_WRITTEN = "checkpoint-not-written"
 
 def save_checkpoint(
     store: Records,
-    folder: Path,
+    folder: PathLike,
     step: int,
     state: Mapping[str, Json],
     *,
     num_updates: Mapping[str, int] | None = None,
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: Size = SHARD_BYTES,
 ) -> Path:
     """Write weights and states to `folder`/step-NNNNNNNN and return that path.
 
@@ -44,6 +45,8 @@ def save_checkpoint(
     is in memory at a time, and the next on its way. No loan may be changing the store meanwhile.
     Raises `checkpoint-not-written` when the disk refuses.
     """
+    folder = path_of(folder, "folder")
+    most_bytes = bytes_of(shard_bytes, "shard_bytes")
     saved_state = json_copy(state)
     final = folder / f"step-{step:08d}"
     is_again = (final / INDEX_NAME).exists()
@@ -52,7 +55,7 @@ def save_checkpoint(
             folder.mkdir(parents=True)
             sync_path(folder.parent)
         with _replacing_shards(final) if is_again else _appearing(final) as place:
-            arrays = {part: write_shards(store, place, part, shard_bytes) for part in KEPT_PARTS}
+            arrays = {part: write_shards(store, place, part, most_bytes) for part in KEPT_PARTS}
             head = Checkpoint(final, step, saved_state, dict(num_updates or {}), arrays)
             # The shards' names must be on disk before an index that promises them.
             sync_path(place)
@@ -67,12 +70,13 @@ def save_checkpoint(
     return final
 
 
-def load_checkpoint(folder: Path, store: Records) -> Checkpoint:
+def load_checkpoint(folder: PathLike, store: Records) -> Checkpoint:
     """Fill the weights and states of a store, wherever they are placed, from a checkpoint.
 
     Commit afterwards to make a store with a folder durable. Before anything is changed, raises
     `checkpoint-mismatch` with all arrays that are missing, unexpected or of another shape.
     """
+    folder = path_of(folder, "folder")
     head = read_checkpoint(folder)
     require_fit(head, store.layouts.values())
     fill_from(head, store)
@@ -94,16 +98,18 @@ def fill_from(head: Checkpoint, store: Records) -> None:
                         loan.tensor(place.spec.name, part).copy_(shards.read_whole(stored))
 
 
-def list_checkpoints(folder: Path) -> tuple[Path, ...]:
+def list_checkpoints(folder: PathLike) -> tuple[Path, ...]:
     """The whole checkpoints in `folder`, from the lowest step to the highest."""
+    folder = path_of(folder, "folder")
     return tuple(sorted(path.parent for path in folder.glob(f"step-*/{INDEX_NAME}")))
 
 
-def keep_last(folder: Path, num_kept: int) -> tuple[Path, ...]:
+def keep_last(folder: PathLike, num_kept: int) -> tuple[Path, ...]:
     """Delete all but the `num_kept` checkpoints of the highest steps; return those deleted.
 
     Those that are :func:`being_read` stay for the next time.
     """
+    folder = path_of(folder, "folder")
     checkpoints = list_checkpoints(folder)
     superfluous = checkpoints[: max(len(checkpoints) - num_kept, 0)]
     return tuple(path for path in superfluous if _delete_unread(path))

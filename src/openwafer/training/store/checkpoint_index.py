@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import Count, SealedFormat, Unchecked, path_named
 from openwafer.training.store.dtype_names import dtype_name, dtype_named
@@ -88,12 +89,13 @@ class Checkpoint:
         )
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+def read_checkpoint(folder: PathLike) -> Checkpoint:
     """Read the head of a checkpoint.
 
     Raises `checkpoint-missing`, `checkpoint-broken`, `checkpoint-format`, and `name-outside` for a
     shard that is not in its folder.
     """
+    folder = path_of(folder, "folder")
     path = folder / INDEX_NAME
     try:
         return _decode(folder, FORMAT.decode(path, path.read_bytes()))

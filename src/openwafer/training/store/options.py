@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from openwafer.config import Bytes, convert_fields
 from openwafer.training.store.direct_io import FileIo
 from openwafer.training.store.layout import Part
 
@@ -57,10 +58,13 @@ class StoreOptions:
     is called from the I/O threads; it must return at once and raise nothing.
     """
 
-    io_unit_bytes: int = 8 << 20
+    io_unit_bytes: Bytes = 8 << 20
     num_readers: int = 2
     num_writers: int = 2
     stall_seconds: float = 120.0
     file_io: FileIo = field(default_factory=FileIo)
     on_transfer: TransferListener | None = None
     agree: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)

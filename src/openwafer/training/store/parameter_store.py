@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.training.store.catalog import Catalog, Placement, make_catalog
 from openwafer.training.store.commits import Commits, PendingCommit
@@ -37,7 +38,8 @@ class ParameterStore:
     may call any method.
     """
 
-    def __init__(self, catalog: Catalog, ring_bytes: int, options: StoreOptions) -> None:
+    def __init__(self, catalog: Catalog, ring_bytes: Size, options: StoreOptions) -> None:
+        ring_bytes = bytes_of(ring_bytes, "ring_bytes")
         self._catalog = catalog
         self._options = options
         self._parts = catalog.new_states()
@@ -57,8 +59,8 @@ class ParameterStore:
         layouts: Iterable[RecordLayout],
         placement: Placement,
         *,
-        folder: Path | None,
-        ring_bytes: int,
+        folder: PathLike | None,
+        ring_bytes: Size,
         options: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
     ) -> "ParameterStore":
         """Make a store whose bytes are all zero.
@@ -68,6 +70,7 @@ class ParameterStore:
         Raises `store-disk-full` with the bytes needed and free, `store-exists`, `store-locked`,
         `store-placement`, `store-duplicate-name`.
         """
+        folder = None if folder is None else path_of(folder, "folder")
         catalog = make_catalog(layouts, placement)
         if folder is None and catalog.has_disk_parts:
             raise error(
@@ -84,10 +87,10 @@ class ParameterStore:
     @classmethod
     def open(
         cls,
-        folder: Path,
+        folder: PathLike,
         *,
         placement: Placement | None = None,
-        ring_bytes: int,
+        ring_bytes: Size,
         options: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
         read_only: bool = False,
         step: int | None = None,
@@ -102,6 +105,7 @@ class ParameterStore:
         Raises `store-missing`, `store-locked`, `store-never-committed`, `store-manifest-broken`,
         `store-format`, `store-step`, `store-file-size`, `store-corrupt`, `store-placement`.
         """
+        folder = path_of(folder, "folder")
         if read_only:
             opened, manifest = StoreFolder.open_read_only(folder, options.file_io, step)
         else:

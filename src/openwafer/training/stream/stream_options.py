@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from openwafer.config import Bytes, convert_fields
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode, StoreUse
 from openwafer.training.store.options import StoreOptions
@@ -47,16 +48,16 @@ class StreamOptions:
     """
 
     device: str = "auto"
-    device_memory_bytes: int | None = None
+    device_memory_bytes: Bytes | None = None
     tier: StoreTier = StoreTier.AUTO
-    host_memory_bytes: int | None = None
+    host_memory_bytes: Bytes | None = None
     link_bytes_per_second: float | None = None
     mode: Mode | None = None
     activations: Mapping[str, Activations] = field(default_factory=dict)
     default_activations: Activations | None = None
     prefetch_layers: int | None = None
     layers: tuple[str, ...] = ()
-    min_layer_bytes: int = 64 * 1024
+    min_layer_bytes: Bytes = 64 * 1024
     keeps_gradients: bool = False
     commits_steps: bool = False
     may_speculate: bool = False
@@ -70,6 +71,9 @@ class StreamOptions:
     hosts: tuple[HostMemory, ...] = ()
     network: NetworkRates | None = None
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
 
     @property
     def chosen_device(self) -> ChosenDevice:

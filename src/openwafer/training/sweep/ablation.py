@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from openwafer.config import to_flow
+from openwafer.config import PathLike, path_of, to_flow
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.session import RunConfig, load_config, run_conditions
 from openwafer.training.session.building import tokenizer_of
@@ -67,7 +67,7 @@ def variants_of(axis: Axis) -> tuple[Variant, ...]:
     )
 
 
-def require_variants(config: Path, overrides: Sequence[str], ablation: Ablation) -> None:
+def require_variants(config: PathLike, overrides: Sequence[str], ablation: Ablation) -> None:
     """Refuse variants whose comparison with the baseline would say nothing.
 
     Raises:
@@ -75,6 +75,7 @@ def require_variants(config: Path, overrides: Sequence[str], ablation: Ablation)
             stands twice; ``ablation-same`` for a variant that is the baseline, or another variant;
             ``ablation-held-out`` where its loss is taken on other held-out texts.
     """
+    config = path_of(config, "config")
     if not ablation.variants:
         raise error(
             "option-value",

@@ -14,7 +14,7 @@ from typing import Final
 import xxhash
 from rich.console import Console
 
-from openwafer.config import parse, settings_of, to_yaml
+from openwafer.config import PathLike, parse, path_of, settings_of, to_yaml
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 from openwafer.source import SourceText
@@ -76,8 +76,10 @@ class Sweep:
     """
 
     def __init__(
-        self, config: Path, overrides: Sequence[str], choice: Choice, folder: Path
+        self, config: PathLike, overrides: Sequence[str], choice: Choice, folder: PathLike
     ) -> None:
+        config = path_of(config, "config")
+        folder = path_of(folder, "folder")
         self.choice = choice
         self.folder = folder
         common = replace(load_config(config, tuple(overrides)), name=None)

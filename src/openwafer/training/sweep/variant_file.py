@@ -1,10 +1,9 @@
 """Variants by name as people write them down, see docs/formats/openwafer-variants.md."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
-from openwafer.config import InvalidFieldError, load, to_flow
+from openwafer.config import InvalidFieldError, PathLike, load, path_of, to_flow
 from openwafer.training.sweep.ablation import Variant, telling_of
 from openwafer.training.sweep.grid import require_free
 
@@ -49,13 +48,14 @@ class VariantsFile:
             raise InvalidFieldError("variants", "expected a variant or more, found none")
 
 
-def read_variants(path: Path) -> tuple[Variant, ...]:
+def read_variants(path: PathLike) -> tuple[Variant, ...]:
     """The variants of a file, in its order.
 
     Raises:
         OpenwaferError: every mistake of the file with its place; ``config-file`` where it cannot
             be read; ``sweep-grid`` for a key that each run has from the sweep.
     """
+    path = path_of(path, "path")
     found = []
     for written in load(path, VariantsFile).variants:
         setting = {key: to_flow(value) for key, value in written.set.items()}

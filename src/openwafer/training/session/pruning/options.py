@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from openwafer.config import InvalidFieldError, choice_of
+from openwafer.config import InvalidFieldError, convert_fields
 from openwafer.training.sparsity.masks import Blocks
 from openwafer.training.sparsity.options import SparsityGroup
 
@@ -42,10 +42,9 @@ class Pruning:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        method = choice_of(self.method, PruningMethod, "method")
-        object.__setattr__(self, "method", method)
+        convert_fields(self)
         structure = self.group.masks
-        if method.reads_inputs and isinstance(structure, Blocks):
+        if self.method.reads_inputs and isinstance(structure, Blocks):
             raise InvalidFieldError(
                 "structure",
                 f"{self.method} ranks single weights and cannot keep blocks of {self.structure}",
@@ -74,6 +73,7 @@ class Calibration:
     num_samples: int = 128
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         if self.num_samples < 1:
             raise InvalidFieldError(
                 "num_samples", f"expected at least 1, found {self.num_samples}", help="128 is usual"

@@ -110,11 +110,11 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
         OpenwaferError: what :func:`check_streamable` and :func:`joined` raise;
             ``model-streamed-already``, ``systems-models``, ``rank-missing``.
     """
+    where = None if folder is None else path_of(folder, "folder")
+    memory_bytes = bytes_of(device_memory, "device_memory")
     check_streamable(model)
     chosen = replace(
-        options or StreamOptions(),
-        device_memory_bytes=bytes_of(device_memory, "device_memory"),
-        keeps_gradients=True,
+        options or StreamOptions(), device_memory_bytes=memory_bytes, keeps_gradients=True
     )
     _check_not_streamed(model)
     optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
@@ -124,7 +124,6 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     if ranks is not None:
         chosen = of_systems(chosen, ranks.size)
         ranks.begin(model, optimizers)
-    where = None if folder is None else path_of(folder, "folder")
     home = LoopHome(chosen, where, keeps_masters=keeps_masters)
     return StreamedLoop(model, optimizers, home, ranks)
 
