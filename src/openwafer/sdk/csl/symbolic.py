@@ -295,12 +295,17 @@ def symbolic_of(value: object) -> Symbolic | None:
     return value if type(value) is Symbolic else None
 
 
+def concrete(value: Any) -> Any:
+    """A value, also that of a path that is lost."""
+    return value.value if type(value) is Symbolic else value
+
+
 def noted(function: Callable[..., Any], *args: Any) -> Any:
     """The result of a function of numbers, which is noted as one step where one is symbolic."""
     paths = [one.path for one in args if type(one) is Symbolic]
     if not paths:
         return function(*args)
-    value = function(*(one.value if type(one) is Symbolic else one for one in args))
+    value = function(*(concrete(one) for one in args))
     path = paths[0]
     if not path.is_open:
         return value

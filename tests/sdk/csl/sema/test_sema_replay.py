@@ -196,6 +196,20 @@ def test_a_print_in_a_long_loop_is_printed_by_each_iteration() -> None:
     assert analyze(text).printed == ("0", "820", "3240")
 
 
+def test_an_iteration_that_cannot_be_noted_to_its_end_goes_on() -> None:
+    text = """comptime {
+      var s: u32 = 0;
+      for (@range(u32, 90)) |i| {
+        var list = @zeros([4]u32);
+        list[i % 4] = i;
+        @comptime_print(list[i % 4]);
+        list[i % 4] += 1;
+        s += list[i % 4];
+      }
+      @comptime_print(s); }"""
+    assert analyze(text).printed == (*map(str, range(90)), str(sum(range(91))))
+
+
 def test_a_layouts_loops_that_count_their_pes_count_each() -> None:
     text = """layout {
       @set_rectangle(40, 30);

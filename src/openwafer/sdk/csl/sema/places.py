@@ -15,6 +15,7 @@ from openwafer.sdk.csl.sema.lowering import (
     words_of,
 )
 from openwafer.sdk.csl.sema.packed import load_field, store_field, unpacked
+from openwafer.sdk.csl.symbolic import concrete
 from openwafer.sdk.csl.types import Array, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
@@ -117,12 +118,12 @@ def _load_word(analysis: Analysis, kind: Type, address: ir.Value) -> ir.Value:
 
 
 def _content(cell: Cell, path: Sequence[int]) -> object:
-    content = cell.content
+    content = concrete(cell.content)
     for index in path:
         if content is UNDEFINED:
             return UNDEFINED
         assert isinstance(content, list)
-        content = content[index]
+        content = concrete(content[index])
     return content
 
 
