@@ -529,9 +529,12 @@ def execute(
         def adopt(plan: StreamPlan) -> None:
             execution.adopt(plan)
             watch.planned, watch.planned_peak_bytes = plan.dry.kinds, plan.predicted_peak_bytes
+            watch.planned_left_bytes = plan.dry.left_bytes
 
         adopt(planned.plan)
-        watch.admit = Admission(copied, planned.request, planned.plan, adopt)
+        # Of several systems, one plans for graphs that others have.
+        move = watch.move_graphs if replicas is None else None
+        watch.admit = Admission(copied, planned.request, planned.plan, adopt, move)
         return execution
     kind = DeviceResidentExecution if has_own_memory(planned.device) else ResidentExecution
     return kind(model, store, planned.updater, planned.device, context)

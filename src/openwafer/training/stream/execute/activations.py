@@ -13,7 +13,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 import xxhash
@@ -81,6 +81,7 @@ class Frame:
 
     Attributes:
         saved_bytes: bytes of the activations that autograd has saved, whatever becomes of them.
+        moved_bytes: of those that were let go by the device behind the forward.
     """
 
     def __init__(
@@ -90,12 +91,14 @@ class Frame:
         layer: str = "",
         copied: AbstractSet[int] = frozenset(),
     ) -> None:
-        self.saved_bytes = 0
+        self.saved_bytes = self.moved_bytes = 0
         self._layer = layer
         self._copied = copied
         self._passed_over = foreign_hooks()
         # Of the weights that autograd has saved, the last one last.
         self._records: dict[str, None] = {}
+        # Activations that wait on the device.
+        self._kept: WeakSet[Kept] = WeakSet()
         self._num_updates = weights.num_updates
         self._weights = weights
         self._ensure = ensure
@@ -131,11 +134,30 @@ class Frame:
         return islice(behind, 1, 1 + MOST_AHEAD)
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
-        return Kept.of(tensor, self._copied)
+        kept = Kept.of(tensor, self._copied)
+        self._kept.add(kept)
+        return kept
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
         assert isinstance(packed, Kept)
         return packed.as_saved(self._layer)
+
+    def move_to_host(self) -> None:
+        """Let activations that wait on the device wait in host memory."""
+        moved = self._move()
+        self.moved_bytes += sum(num_bytes for storage, num_bytes in moved if storage() is None)
+
+    def _move(self) -> "list[tuple[ref[torch.UntypedStorage], int]]":
+        """Copy storages; returns those that were kept, with their sizes."""
+        copies: WeakKeyDictionary[torch.UntypedStorage, _OffloadedStorage] = WeakKeyDictionary()
+        waiting = [(kept, tensor) for kept in self._kept if (tensor := kept.movable) is not None]
+        for kept, tensor in waiting:
+            storage = tensor.untyped_storage()
+            if storage.nbytes() >= MIN_OFFLOAD_BYTES:
+                copy = copies.get(storage) or _OffloadedStorage(tensor, self._weights.device)
+                copies[storage] = copy
+                kept.move(_OffloadedTensor(copy, Geometry.of(tensor)).restored)
+        return [(ref(storage), storage.nbytes()) for storage in copies]
 
 
 class _OffloadedStorage:
@@ -161,6 +183,10 @@ class _OffloadedStorage:
 class _OffloadedTensor:
     storage: _OffloadedStorage
     seen: Geometry
+
+    def restored(self) -> torch.Tensor:
+        """The tensor, on the device."""
+        return self.seen.view_of(self.storage.restore())
 
 
 class _Copied:
@@ -208,7 +234,7 @@ class OffloadFrame(Frame):
     def _unpack_activation(self, packed: object) -> torch.Tensor:
         if not isinstance(packed, _OffloadedTensor):
             return super()._unpack_activation(packed)
-        return packed.seen.view_of(packed.storage.restore())
+        return packed.restored()
 
 
 class _Saved(NamedTuple):

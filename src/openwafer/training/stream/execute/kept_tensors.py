@@ -6,8 +6,8 @@ the model's own tensors, such as statistics. Where micro-batches of one pass do 
 are copied.
 """
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -15,11 +15,15 @@ from torch.autograd.graph import saved_tensors_hooks
 from openwafer.diagnostics import error
 
 
-class Kept(NamedTuple):
+class Kept:
     """A saved tensor, and how often it had been written in place by then."""
 
-    tensor: torch.Tensor
-    version: int
+    __slots__ = ("__weakref__", "_bring", "_tensor", "_version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor: torch.Tensor | None = tensor
+        self._version = tensor._version
+        self._bring: Callable[[], torch.Tensor] | None = None
 
     @classmethod
     def of(cls, tensor: torch.Tensor, copied: AbstractSet[int]) -> "Kept":
@@ -35,7 +39,23 @@ class Kept(NamedTuple):
             # A result that its own node saves would keep the node, and no collector sees that
             # cycle: a graph that no backward has come to would never go.
             kept = tensor.detach()
-        return cls(kept, kept._version)
+        return cls(kept)
+
+    @property
+    def movable(self) -> torch.Tensor | None:
+        """The tensor, if it is here, as it was, and a plain array."""
+        tensor = self._tensor
+        if tensor is None or tensor.layout is not torch.strided:
+            return None
+        return tensor if tensor._version == self._version else None
+
+    def move(self, bring: Callable[[], torch.Tensor]) -> None:
+        """Keep the tensor no longer: its values are elsewhere.
+
+        Args:
+            bring: brings them back.
+        """
+        self._tensor, self._bring = None, bring
 
     def as_saved(self, layer: str = "") -> torch.Tensor:
         """The tensor, which is what it was.
@@ -43,16 +63,20 @@ class Kept(NamedTuple):
         Raises:
             OpenwaferError: ``saved-tensor-written``.
         """
-        if self.tensor._version != self.version:
+        tensor = self._tensor
+        if tensor is None:
+            assert self._bring is not None
+            return self._bring()
+        if tensor._version != self._version:
             saver = f"layer {layer!r}" if layer else "the model's forward"
-            shown = f"{tuple(self.tensor.size())} {self.tensor.dtype}"
+            shown = f"{tuple(tensor.size())} {tensor.dtype}"
             raise error(
                 "saved-tensor-written",
                 f"a tensor {shown} that {saver} saved for its backward has been written in place "
                 "since; a plain loop refuses that, too, if its backward comes later",
                 help="write x = x + y in the place of x += y, or save a copy, with .clone()",
             )
-        return self.tensor
+        return tensor
 
 
 def shares_storage(tensor: torch.Tensor, storages: AbstractSet[int]) -> bool:

@@ -10,7 +10,7 @@ growing cache do.
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from torch import nn
 
@@ -20,10 +20,23 @@ from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Frame
 from openwafer.training.stream.execute.call_kinds import CallKind, Members, call_kind
 
-Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[CallKind]], None]
-"""Makes room for a call, given the kinds of earlier ones whose graphs live, or refuses it."""
-Agree: TypeAlias = Callable[[CallKind, Any, Any, Sequence[CallKind] | None], None]
-"""Lets all systems begin a call, given those kinds, or ``None`` where there is room for it."""
+
+class Graph(NamedTuple):
+    """What an earlier call has left for a backward that has not come.
+
+    Attributes:
+        kind: of the call.
+        num_bytes: that it holds on the device, as its plan has it.
+    """
+
+    kind: CallKind
+    num_bytes: int
+
+
+Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph]], None]
+"""Makes room for a call beside the graphs of earlier ones, or refuses it."""
+Agree: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph] | None], None]
+"""Lets all systems begin a call, given those graphs, or ``None`` where there is room for it."""
 
 ROOT: Final = "forward"
 MAX_KINDS: Final = 10_000
@@ -40,6 +53,7 @@ class PassWatch:
     Attributes:
         planned: kinds of calls that the plan has room for.
         planned_peak_bytes: device bytes at the peak of a planned step.
+        planned_left_bytes: those that its forward leaves.
         depends_on_values: whether passes of one kind may differ, so that every one is metered.
         admit: asked before a call of the model that is not within the planned ones.
         agree: asked before every call, where other systems make it, too; it makes room.
@@ -48,7 +62,7 @@ class PassWatch:
 
     def __init__(self, model: nn.Module, device: Device, weights: DeviceWeights) -> None:
         self.planned: tuple[CallKind, ...] = ()
-        self.planned_peak_bytes = 0
+        self.planned_peak_bytes = self.planned_left_bytes = 0
         self.depends_on_values = False
         self.admit: Admit | None = None
         self.agree: Agree | None = None
@@ -64,7 +78,7 @@ class PassWatch:
         self._is_learning = False
         self._saved_bytes = 0
         self._frames: list[weakref.ref[Frame]] = []
-        self._living: list[tuple[CallKind, list[weakref.ref[Frame]]]] = []
+        self._living: list[tuple[Graph, list[weakref.ref[Frame]]]] = []
 
     def admit_call(self, function: str, args: Any, kwargs: Any) -> CallKind:
         """Make room for a call that is a pass by itself, before anything of it is computed.
@@ -74,7 +88,7 @@ class PassWatch:
         """
         kind = call_kind(self._members, function, args, kwargs, self._device.torch_device)
         self._note_living()
-        lacks_room, living = False, [kind for kind, _ in self._living]
+        lacks_room, living = False, self._graphs
         if function == ROOT and self._device.budget_bytes is not None:
             has_room = self._is_planned(kind) or self._is_metered_only(kind)
             lacks_room = bool(living) or not has_room
@@ -87,11 +101,24 @@ class PassWatch:
     def _note_living(self) -> None:
         """Keep the passes in mind whose graphs are there yet."""
         if self.met and self.met[0].is_graded:
-            self._living.append((self.met[0], self._frames))
+            self._living.append((Graph(self.met[0], self.planned_left_bytes), self._frames))
         self.begin_pass()
-        self._living = [
-            (kind, frames) for kind, frames in self._living if any(one() for one in frames)
+        self._living = [one for one in self._living if _alive(one[1])]
+
+    @property
+    def _graphs(self) -> list[Graph]:
+        """Those of earlier passes, as far as they are on the device."""
+        return [
+            Graph(kind, max(left - sum(frame.moved_bytes for frame in _alive(frames)), 0))
+            for (kind, left), frames in self._living
         ]
+
+    def move_graphs(self) -> list[Graph]:
+        """Let the graphs of earlier passes wait in host memory, as far as they can."""
+        for _, frames in self._living:
+            for frame in _alive(frames):
+                frame.move_to_host()
+        return self._graphs
 
     def _is_planned(self, kind: CallKind) -> bool:
         return any(kind.fits_in(planned) for planned in self.planned)
@@ -181,6 +208,10 @@ class PassWatch:
                 help="raise the device budget, or lower the micro-batch size or the sequence "
                 "length",
             )
+
+
+def _alive(frames: Sequence[weakref.ref[Frame]]) -> list[Frame]:
+    return [frame for one in frames if (frame := one()) is not None]
 
 
 def larger_than_planned(kind: CallKind, planned: Sequence[CallKind]) -> OpenwaferError:

@@ -31,6 +31,7 @@ from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.pass_watch import (
     ROOT,
+    Graph,
     PassWatch,
     larger_than_planned,
 )
@@ -48,7 +49,7 @@ from openwafer.training.stream.stream_options import StreamOptions
 
 ALL: Final = "all"
 OneOrAll: TypeAlias = Literal["all", 1]
-Living: TypeAlias = Sequence[CallKind] | None
+Living: TypeAlias = Sequence[Graph] | None
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class _Call(NamedTuple):
     kind: CallKind
     args: Any
     kwargs: Any
-    living: Sequence[CallKind]
+    living: Sequence[Graph]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Calls that the plan of a step does not foresee: larger batches, and graphs of earlier calls.
 
 Before such a call is computed, it is walked by the dry run under the present plan. Where it does
-not fit, a leaner plan over the same records is searched; where there is none, it is refused.
+not fit, a leaner plan over the same records is searched, and then one beside graphs that wait in
+host memory; where there is none, it is refused, and told what would do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,12 @@ from torch.utils import _pytree as pytree
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.execute.call_kinds import CallKind
-from openwafer.training.stream.plan.dry_run import DryRun, Workload
+from openwafer.training.stream.execute.pass_watch import Graph
+from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.hollow_copy import copy_with
 from openwafer.training.stream.plan.search import (
     PlanRequest,
+    Shortfall,
     StreamPlan,
     dry_run_of,
     try_plan,
@@ -36,102 +39,113 @@ class Admission:
         request: what the plan was asked for.
         plan: what was planned; other plans are over the same records.
         adopt: lets the executor walk another plan.
+        move_graphs: moves graphs of earlier calls to host memory, and says what they still hold on
+            the device; ``None`` where nobody can.
     """
 
     def __init__(
-        self, model: nn.Module, request: PlanRequest, plan: StreamPlan, adopt: Adopt
+        self,
+        model: nn.Module,
+        request: PlanRequest,
+        plan: StreamPlan,
+        adopt: Adopt,
+        move_graphs: Callable[[], Sequence[Graph]] | None,
     ) -> None:
         self._model = model
         self._request = request
         self._plan = plan
         self._adopt = adopt
-        self._plans: dict[tuple[CallKind, ...], StreamPlan] = {}
+        self._move_graphs = move_graphs
+        self._found: dict[tuple[CallKind, tuple[Graph, ...]], StreamPlan | Shortfall] = {}
 
     def __call__(
-        self, kind: CallKind, args: Any, kwargs: Mapping[str, Any], living: Sequence[CallKind]
+        self, kind: CallKind, args: Any, kwargs: Mapping[str, Any], living: Sequence[Graph]
     ) -> None:
         """Adopt a plan that has room for a call.
 
         Args:
             kind, args, kwargs: the call.
-            living: kinds of earlier calls whose graphs hold activations.
+            living: graphs of earlier calls.
 
         Raises:
             OpenwaferError: ``batch-larger-than-planned``.
         """
-        key = (kind, *living)
-        plan = self._plans.get(key) or (None if living else self._known_plan(kind))
-        if plan is None:
-            with unseen(Workload(self._model, [(args, kwargs)], loss_of_call)):
-                plan = self._plan_for(kind, (args, kwargs), living)
-        self._plans[key] = plan
-        self._plan = plan
-        self._adopt(plan)
+        found = self._beside(living, kind, (args, kwargs))
+        if isinstance(found, Shortfall) and living and self._move_graphs is not None:
+            living = self._move_graphs()
+            found = self._beside(living, kind, (args, kwargs))
+        if isinstance(found, Shortfall):
+            raise self._refusal(kind, found, sum(graph.num_bytes for graph in living))
+        self._plan = found
+        self._adopt(found)
+
+    def _beside(
+        self, living: Sequence[Graph], kind: CallKind, arguments: tuple[Any, Any]
+    ) -> StreamPlan | Shortfall:
+        """A plan that has room for a call beside graphs, or what the leanest needs."""
+        key = kind, tuple(living)
+        found = self._found.get(key) or (None if living else self._known_plan(kind))
+        if found is None:
+            with unseen(Workload(self._model, [arguments], loss_of_call)):
+                found = self._plan_for(kind, arguments, sum(one.num_bytes for one in living))
+        self._found[key] = found
+        return found
 
     def _known_plan(self, kind: CallKind) -> StreamPlan | None:
-        for plan in self._plans.values():
-            if any(kind.fits_in(known) for known in plan.dry.kinds):
+        for plan in self._found.values():
+            if isinstance(plan, StreamPlan) and any(map(kind.fits_in, plan.dry.kinds)):
                 return plan
         return None
 
     def _plan_for(
-        self, kind: CallKind, arguments: object, living: Sequence[CallKind]
-    ) -> StreamPlan:
+        self, kind: CallKind, arguments: object, held_bytes: int
+    ) -> StreamPlan | Shortfall:
+        """The present plan or a leaner one over the same records, or what the leanest needs.
+
+        Args:
+            kind, arguments: of the call.
+            held_bytes: what others hold on the device.
+        """
         _take_modes(self._model, kind)
         workload = Workload(self._model, [arguments], loss_of_call, is_graded=kind.is_graded)
         request = replace(self._request, workload=workload)
         assert request.budget_bytes is not None
-        room = request.budget_bytes - sum(map(self._left_bytes, living))
-        run = dry_run_of(request, self._plan)
+        room, run = request.budget_bytes - held_bytes, dry_run_of(request, self._plan)
         if run.peak_bytes <= room:
             known = replace(run, kinds=(*self._plan.dry.kinds, *run.kinds))
             most = max(self._plan.predicted_peak_bytes, run.peak_bytes)
             return replace(self._plan, dry=known, predicted_peak_bytes=most)
-        if kind.is_graded:
-            found = self._leaner_plan(replace(request, budget_bytes=room))
-            if found is not None:
-                return found
-        raise self._refusal(kind, run, room)
-
-    def _leaner_plan(self, request: PlanRequest) -> StreamPlan | None:
-        layouts = self._plan.layouts
+        present = Shortfall("the present plan", run.peak_bytes, run)
+        if not kind.is_graded:
+            return present
+        layouts, split = self._plan.layouts, self._plan.split
         found = try_plan(
             replace(
                 request,
-                split=self._plan.split,
+                budget_bytes=room,
+                split=split,
                 lay_out=lambda _: layouts,
                 mode=Mode.STREAMED,
             )
         )
-        if isinstance(found, StreamPlan) and found.split == self._plan.split:
-            return found
-        return None
+        return present if isinstance(found, StreamPlan) and found.split != split else found
 
-    def _left_bytes(self, kind: CallKind) -> int:
-        """Device bytes that the forward of an earlier call has left, at most."""
-        plans = [self._plan, *self._plans.values()]
-        held = (
-            plan.dry.left_bytes
-            for plan in plans
-            if any(kind.fits_in(known) for known in plan.dry.kinds)
-        )
-        return min(held, default=self._plan.dry.left_bytes)
-
-    def _refusal(self, kind: CallKind, run: DryRun, room: int) -> OpenwaferError:
+    def _refusal(self, kind: CallKind, least: Shortfall, held_bytes: int) -> OpenwaferError:
         budget = self._request.budget_bytes or 0
         notes = [f"the step is planned for {self._plan.dry.kinds[0].shapes()}"]
-        if room < budget:
+        if held_bytes:
             notes.append(
-                f"the graphs of earlier forwards hold {budget - room:,} bytes: no backward has "
-                "come to them"
+                f"the graphs of earlier forwards hold {held_bytes:,} bytes, what can be moved to "
+                "host memory left out: no backward has come to them"
             )
         return error(
             "batch-larger-than-planned",
-            f"the model is called with {kind.shapes()}, which takes {run.peak_bytes:,} bytes on "
-            f"the device, and {room:,} bytes of its budget of {budget:,} bytes are free",
+            f"the model is called with {kind.shapes()}, which takes {least.peak_bytes:,} bytes on "
+            f"the device at least, and {budget - held_bytes:,} bytes of its budget of {budget:,} "
+            "bytes are free",
             notes=tuple(notes),
-            help="raise the device budget, lower the batch size, or call what needs no gradients "
-            "under torch.no_grad()",
+            help=f"give it a budget of {least.peak_bytes + held_bytes:,} bytes, lower the batch "
+            "size, or call what needs no gradients under torch.no_grad()",
         )
 
 
