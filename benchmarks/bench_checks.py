@@ -1,8 +1,8 @@
 """What checks cost: the same program with and without, run alternately in one process.
 
 One PE adds arrays by scalar code, by vector operations, and by scalar code while a microthread
-waits for words, which is when accesses are looked at by the machine. The figures are seconds of the
-processor, of the native engine, best of all rounds.
+waits for words, which is when accesses are looked at by the machine; and it computes integers. The
+figures are seconds of the processor, of the native engine, best of all rounds.
 
     python benchmarks/bench_checks.py
 """
@@ -23,6 +23,7 @@ layout {
   @export_name("scalars", fn(u16) void);
   @export_name("vectors", fn(u16) void);
   @export_name("in_flight", fn(u16) void);
+  @export_name("integers", fn(u16) void);
 }
 """
 CODE = """
@@ -33,6 +34,7 @@ const red = @get_color(2);
 const from = @get_dsd(fabin_dsd, .{ .fabric_color = red, .extent = 1, .input_queue = queue });
 var a = @zeros([1000]f32);
 var b = @zeros([1000]f32);
+var c = @zeros([1000]u16);
 var word = @zeros([1]f32);
 const a_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &a, .extent = 1000 });
 const b_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &b, .extent = 1000 });
@@ -52,12 +54,19 @@ fn in_flight(rounds: u16) void {
   add(rounds);
   sys.unblock_cmd_stream();
 }
+fn integers(rounds: u16) void {
+  for (@range(u16, rounds)) |_| {
+    for (@range(u16, 1000)) |i| { c[i] = (c[i] * 3 + i) & 0xff; }
+  }
+  sys.unblock_cmd_stream();
+}
 comptime {
   @initialize_queue(queue, .{ .color = red });
   @export_symbol(scalars); @export_symbol(vectors); @export_symbol(in_flight);
+  @export_symbol(integers);
 }
 """
-ROUNDS = {"scalars": 20_000, "vectors": 20_000, "in_flight": 4_000}
+ROUNDS = {"scalars": 20_000, "vectors": 20_000, "in_flight": 4_000, "integers": 20_000}
 
 
 def seconds(program: wafer.Compiled, function: str, check: Check) -> float:
@@ -78,14 +87,15 @@ def main() -> None:
         (Path(folder) / "layout.csl").write_text(LAYOUT, encoding="utf-8")
         (Path(folder) / "pe.csl").write_text(CODE, encoding="utf-8")
         program = wafer.compile(Path(folder) / "layout.csl")
-    print("| code | s | s with checks | ratio |\n| --- | --- | --- | --- |")
+    print("| code | s | checked: s | ratio | with wraps: s | ratio |\n|" + " --- |" * 6)
     for function in ROUNDS:
-        best = {check: float("inf") for check in (Check.OFF, Check.WARNING)}
+        best = {check: float("inf") for check in (Check.OFF, Check.WARNING, Check.WRAP)}
         for _ in range(repeats):
             for check in best:
                 best[check] = min(best[check], seconds(program, function, check))
-        off, on = best.values()
-        print(f"| {function} | {off:.3f} | {on:.3f} | {on / off:.2f} |")
+        off, on, wraps = best.values()
+        ratios = f"{on:.3f} | {on / off:.2f} | {wraps:.3f} | {wraps / off:.2f}"
+        print(f"| {function} | {off:.3f} | {ratios} |")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from openwafer.cli import EXIT_MISTAKE, loading
 
-USAGE = """usage: cs_python [--check] SCRIPT [ARGUMENT ...]
+USAGE = """usage: cs_python [--check[=wrap]] SCRIPT [ARGUMENT ...]
 
 Run a host script with the vendor's module names, on the simulated fabric.
 
-  --check  look for mistakes of its programs while they run, and tell them as warnings"""
+  --check       look for mistakes of its programs while they run, and tell them as warnings
+  --check=wrap  look also at integer arithmetic that loses bits"""
 
 
 def main() -> None:
@@ -27,9 +28,9 @@ def main() -> None:
     if arguments[:1] in (["--help"], ["-h"], []):
         print(USAGE)
         return
-    if arguments[:1] == ["--check"]:
-        del arguments[0]
-        os.environ[CHECK_VARIABLE] = "warning"
+    ways = {"--check": "warning", "--check=wrap": "wrap"}
+    if arguments[0] in ways:
+        os.environ[CHECK_VARIABLE] = ways[arguments.pop(0)]
     try:
         if run_script(arguments, commands):
             sys.exit(EXIT_MISTAKE)

@@ -238,3 +238,14 @@ def test_a_mistake_of_the_script_shows_its_own_frames_alone(tmp_path: Path) -> N
     files = [line.split('"')[1] for line in done.stderr.splitlines() if "File" in line]
     assert (done.returncode, files) == (1, ["half.py", "half.py"])
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize(("option", "word"), [("--check", "warning"), ("--check=wrap", "wrap")])
+def test_an_option_before_the_script_chooses_the_checks(
+    option: str, word: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.py").write_text(
+        'import os, sys; print(os.environ["OPENWAFER_CHECK"], sys.argv)'
+    )
+    done = command("cs_python", tmp_path, option, "run.py", "--check")
+    assert done.stdout == f"{word} ['run.py', '--check']\n", done.stderr

@@ -10,6 +10,7 @@ from openwafer.diagnostics import Diagnostic
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.program.program import Program
 from tests.sdk.order.pe_programs import (
     FIRST,
@@ -33,7 +34,7 @@ _ANY: Final = settings(
 
 
 def ran(program: Program, words: list[int], kind: EngineKind, *, is_checked: bool) -> Simulator:
-    engine = build_engine(program, kind, is_checked=is_checked)
+    engine = build_engine(program, kind, depth=Depth.WRAPS if is_checked else Depth.PLAIN)
     options = SimulatorOptions(is_checked=is_checked)
     simulator = Simulator(program, engine.run_address, engine.element_address, options)
     simulator.inject(IN_COLOR, 0, 0, np.array(words, np.uint32))

@@ -1,9 +1,10 @@
 """Programs that cannot end, or do what they hardly mean, each with the report that says so.
 
 A file is the code of all PEs. Lines that begin with `//!` come first: `width N`, `arch wse2`, `host
-CALL` for what the host does in place of launching `main`, `overruns error`, `check`, and lines of
-the layout block. The report stands as a comment at the end, behind `// report:`; cycles are left
-out. What every program needs stands in `_TAIL`, so that lines of the report are lines of the file.
+CALL` for what the host does in place of launching `main`, `overruns error`, `check`, `check wrap`,
+and lines of the layout block. The report stands as a comment at the end, behind `// report:`;
+cycles are left out. What every program needs stands in `_TAIL`, so that lines of the report are
+lines of the file.
 """
 
 import re
@@ -101,6 +102,7 @@ class ReportFile:
     def _run(self, engine: EngineKind) -> tuple[Diagnostic, ...]:
         stops = self.option("overruns", "warning") == "error"
         check = Check.WARNING if self.is_checked else Check.OFF
+        check = Check.WRAP if "check wrap" in self.options else check
         options = RuntimeOptions(
             engine=engine, log_folder=None, stops_at_overrun=stops, check=check
         )

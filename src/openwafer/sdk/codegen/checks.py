@@ -12,8 +12,9 @@ from openwafer.sdk.codegen.mailboxes import read
 from openwafer.sdk.codegen.vectors import mapped
 from openwafer.sdk.ir.checks import MET_IN_FLIGHT, OUTSIDE
 from openwafer.sdk.ir.function import Constant, Instruction, Type
+from openwafer.sdk.ir.numbers import SIGNED, WIDTHS
 from openwafer.sdk.program import descriptor, mailbox
-from openwafer.sdk.program.mailbox import Finding, Trap, finding_of
+from openwafer.sdk.program.mailbox import Finding, Trap, finding_of, wrap_of
 
 _WAYS: Final = ("read", "write", "begin", "copy")
 """Words of the kind ``written``, as the function `note` numbers them."""
@@ -252,6 +253,21 @@ def _shift(writer: FunctionWriter, instruction: Instruction) -> None:
     _tell(writer, instruction, is_too_far, finding_of(Finding.SHIFT_TOO_FAR), distance, width)
 
 
+def _wrap(writer: FunctionWriter, instruction: Instruction) -> None:
+    """In 64 bits the result is exact; taken from its low bits again, it shows what was lost."""
+    body, (op, name) = writer.body, instruction.names[1:]
+    narrow, letter = f"i{WIDTHS[Type(name)]}", "s" if Type(name) in SIGNED else "z"
+    a, b = (
+        body.value(f"{letter}ext {narrow} {writer.spell(arg)} to i64") for arg in instruction.args
+    )
+    exact = body.value(f"{op} i64 {a}, {b}")
+    low = body.value(f"trunc i64 {exact} to {narrow}")
+    held = body.value(f"{letter}ext {narrow} {low} to i64")
+    is_lost = body.value(f"icmp ne i64 {exact}, {held}")
+    finding = finding_of(Finding.WRAPPED, wrap_of(op, name))
+    _tell(writer, instruction, is_lost, finding, *_wide(writer, instruction))
+
+
 def _stream(writer: FunctionWriter, instruction: Instruction) -> None:
     is_open = writer.body.value(f"icmp ne i64 {read(writer.body, mailbox.STREAM_OPEN)}, 0")
     _tell(writer, instruction, is_open, finding_of(Finding.STREAM_OPENED_TWICE), "0", "0")
@@ -302,6 +318,7 @@ _CHECKS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
     "unset": _unset,
     "divisor": _divisor,
     "shift": _shift,
+    "wrap": _wrap,
     "stream": _stream,
     "width": _width,
     "extent": _extent,

@@ -22,7 +22,7 @@ from openwafer.sdk.codegen.instructions import function_text
 from openwafer.sdk.codegen.mailboxes import CODE_PARAMETERS, read, store, trap, word_address, write
 from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, kernel_declaration, kernel_function
-from openwafer.sdk.ir.checks import Accesses, checked
+from openwafer.sdk.ir.checks import Accesses, Depth, checked
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import Address, Function, FunctionName, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
@@ -74,7 +74,7 @@ def module_text(
     reach: Reach = NO_REACH,
     *,
     has_f16: bool,
-    is_checked: bool = False,
+    depth: Depth = Depth.PLAIN,
 ) -> ModuleText:
     """LLVM text of a module.
 
@@ -84,9 +84,9 @@ def module_text(
         generation: whose time is counted.
         reach: what the image has besides that moves data.
         has_f16: the host's processor converts f16 by itself.
-        is_checked: single loads and stores are looked at.
+        depth: how closely code is looked at.
     """
-    accesses = Accesses(is_checked, may_be_in_flight(module, reach))
+    accesses = Accesses(depth, may_be_in_flight(module, reach))
     whole = checked(ordered(timed(module, generation), reach), accesses)
     unit = _unit(whole, Floats(has_f16=has_f16))
     functions = {

@@ -20,6 +20,7 @@ from openwafer.sdk.codegen.objects import (
 )
 from openwafer.sdk.codegen.sharing import ProgramText, Way, program_text
 from openwafer.sdk.ir import text as ir_text
+from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.order import NO_REACH, Reach, reach_of
 from openwafer.sdk.program.image import Image, TaskKind
@@ -45,12 +46,12 @@ class _ImageKind:
     Attributes:
         splits: by entry: whether its arguments are parts of one wavelet's 32 bits.
         reach: what the image has besides that moves data.
-        is_checked: single loads and stores are looked at.
+        depth: how closely code is looked at.
     """
 
     splits: tuple[bool, ...]
     reach: Reach
-    is_checked: bool = False
+    depth: Depth = Depth.PLAIN
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def compile_images(
     *,
     effort: Effort = Effort.LIGHT,
     modules: Sequence[Module] = (),
-    is_checked: bool = False,
+    depth: Depth = Depth.PLAIN,
 ) -> NativeCode:
     """Compile and load the code of a program's images.
 
@@ -105,10 +106,10 @@ def compile_images(
         arch: whose time is counted.
         effort: spent on code without loops; code with loops takes more.
         modules: of the images' code, where they are at hand.
-        is_checked: single loads and stores are looked at.
+        depth: how closely code is looked at.
     """
     host = this_host()
-    kinds = [_ImageKind(entry_splits(image), reach_of(image), is_checked) for image in images]
+    kinds = [_ImageKind(entry_splits(image), reach_of(image), depth) for image in images]
     texts = arch, str(effort.value), str(kinds), *(image.code for image in images)
     key = cache.key_of(source_digest("arch", "program", "ir", "codegen"), *host.names, *texts)
     found = _stored(key)
@@ -205,7 +206,7 @@ def _module_text(module: Module, kind: _ImageKind, arch: Arch, host: Host) -> Mo
     return module_text(
         *(module, kind.splits, generation, kind.reach),
         has_f16=host.has_f16,
-        is_checked=kind.is_checked,
+        depth=kind.depth,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.dtypes import DTYPES
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import check, overrun
@@ -34,6 +35,7 @@ _CODES: Final = {
     Finding.SHIFT_TOO_FAR: "fabric-shift",
     Finding.STREAM_IN_FLIGHT: "fabric-stream",
     Finding.OPERAND_OF_STACK: "fabric-stack",
+    Finding.WRAPPED: "fabric-wrap",
 }
 _MET: Final = frozenset(
     (
@@ -70,6 +72,8 @@ _HELP: Final = {
     "host's next command may read or write what the operation uses",
     Finding.OPERAND_OF_STACK: "declare the array at the top of the file: an asynchronous operation "
     "goes on when the function has ended, and others use its memory then",
+    Finding.WRAPPED: "widen an operand before, as in @as(u32, a) * b; leave it where the result is "
+    "to wrap",
     Finding.NO_SWITCH: "give the color .switches where its way is to change, or send NOP",
 }
 
@@ -83,7 +87,7 @@ class Found:
         pe: number in the rectangle.
         place: number of its place in the source, in the program.
         kind: what it is.
-        operand: place of the operand that it concerns.
+        operand: place of the operand that it concerns; of a sum, what it is.
         slot: microthread; 8 is the main thread.
         entry: of the image: what the main thread ran.
         first: of the kind's numbers, 32 bits.
@@ -107,8 +111,8 @@ class Found:
 
     @property
     def word(self) -> int:
-        """First word of what a vector operation moves."""
-        return self.first >> mb.OTHER_SHIFT & _NUMBER
+        """First word of what a vector operation moves; 0 where there is none."""
+        return 0 if self.kind is Finding.WRAPPED else self.first >> mb.OTHER_SHIFT & _NUMBER
 
     @property
     def other_slot(self) -> int:
@@ -129,7 +133,7 @@ def read_event(cycle: int, pe: int, a: int, b: int) -> Found:
         pe=pe,
         place=a >> overrun.PLACE_SHIFT,
         kind=Finding(finding >> mb.FINDING_SHIFT),
-        operand=finding & mb.OPERAND_MASK,
+        operand=finding & (1 << mb.FINDING_SHIFT) - 1,
         slot=(a >> overrun.SLOT_SHIFT) & overrun.SLOT_MASK,
         entry=(a >> overrun.ENTRY_SHIFT) & overrun.ENTRY_MASK,
         first=b & 0xFFFFFFFF,
@@ -256,6 +260,21 @@ def _shift(one: Found, _known: _Known) -> str:
     return f"shifted a number of {one.second} bits by {one.first}, which leaves nothing of it"
 
 
+def _wrapped(one: Found, _known: _Known) -> str:
+    op, kind = mb.read_wrap(one.operand)
+    a, b = _held(one.first, kind), _held(one.second, kind)
+    sign, result = {"add": ("+", a + b), "sub": ("-", a - b), "mul": ("*", a * b)}[op]
+    other = f"({b})" if b < 0 else str(b)
+    return f"computed {a} {sign} {other} = {result}, which '{kind}' holds as {_held(result, kind)}"
+
+
+def _held(number: int, kind: str) -> int:
+    """What an integer type holds of a number."""
+    num_bits = DTYPES[kind].num_bits
+    low = number & (1 << num_bits) - 1
+    return low - (low >> num_bits - 1 << num_bits) if kind.startswith("i") else low
+
+
 def _stream_in_flight(one: Found, _known: _Known) -> str:
     return f"opened its command stream while microthread {one.other_slot} still writes to memory"
 
@@ -282,4 +301,5 @@ _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
     Finding.SHIFT_TOO_FAR: _shift,
     Finding.STREAM_IN_FLIGHT: _stream_in_flight,
     Finding.OPERAND_OF_STACK: _of_stack,
+    Finding.WRAPPED: _wrapped,
 }

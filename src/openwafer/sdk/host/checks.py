@@ -9,6 +9,7 @@ from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host.copies import RegionMemory, short_copy, width_of_copy
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType
+from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.program.environment import CHECK_VARIABLE, choice
 from openwafer.sdk.program.program import HostName
 
@@ -22,6 +23,14 @@ class Check(StrEnum):
     """It looks at every access; with mistakes `cs_python` ends with an exit code of its own."""
     ERROR = "error"
     """It looks at every access, and stopping raises mistakes."""
+    WRAP = "wrap"
+    """As WARNING; it also looks at integer arithmetic, which may wrap on purpose."""
+
+    @property
+    def depth(self) -> Depth:
+        """How closely code is looked at."""
+        known = {Check.OFF: Depth.PLAIN, Check.WRAP: Depth.WRAPS}
+        return known.get(self, Depth.CHECKED)
 
 
 def check_of_environment() -> Check:

@@ -66,7 +66,7 @@ class Ending:
     def tell(self) -> None:
         """Write the findings to the standard error."""
         found = self.findings()
-        if self.check is Check.WARNING:
+        if self.check in (Check.WARNING, Check.WRAP):
             _TOLD.extend(mistakes(found))
         tell(found[:MAX_TOLD])
         if len(found) > MAX_TOLD:

@@ -13,6 +13,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, MEMORY_WORDS, Arch
 from openwafer.sdk.codegen.native import compile_images, entry_splits
 from openwafer.sdk.ir import text
+from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.interpreter import Interpreter
 from openwafer.sdk.program.environment import choice
@@ -88,19 +89,19 @@ def num_threads(asked: int, num_pes: int) -> int:
     return int(given)
 
 
-def build_engine(program: Program, kind: EngineKind, *, is_checked: bool = False) -> PeCode:
+def build_engine(program: Program, kind: EngineKind, *, depth: Depth = Depth.PLAIN) -> PeCode:
     """Make a program's code ready to run; checked code tells of its mistakes."""
     if kind is EngineKind.INTERPRETER:
-        return _interpret(program.images, program.arch, is_checked)
-    code = compile_images(program.images, program.arch, is_checked=is_checked)
+        return _interpret(program.images, program.arch, depth)
+    code = compile_images(program.images, program.arch, depth=depth)
     return PeCode(code.run_address, code.element_address, code)
 
 
-def _interpret(images: Sequence[Image], arch: Arch, is_checked: bool) -> PeCode:
+def _interpret(images: Sequence[Image], arch: Arch, depth: Depth) -> PeCode:
     interpreters = [
         Interpreter(
             *(text.parse(image.code, image.name), entry_splits(image), GENERATIONS[arch]),
-            is_checked=is_checked,
+            depth=depth,
         )
         for image in images
     ]

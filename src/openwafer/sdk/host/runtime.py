@@ -143,8 +143,7 @@ class Runtime:
 
     def load(self) -> None:
         """Put code and data on the fabric; the first time, the code is compiled for this CPU."""
-        is_checked = self._check is not Check.OFF
-        engine = build_engine(self.program, self._engine_kind, is_checked=is_checked)
+        engine = build_engine(self.program, self._engine_kind, depth=self._check.depth)
         landings = self._options.log_folder is not None and wants_landings()
         warn_of_debug_words()
         # The simulator calls the engine by address: it has to live as long.
@@ -158,7 +157,7 @@ class Runtime:
                 landing_log=landings,
                 threads=threads,
                 stops_at_overrun=self._stops_at_overrun,
-                is_checked=is_checked,
+                is_checked=self._check is not Check.OFF,
             ),
         )
         options = self._options

@@ -6,9 +6,11 @@ from typing import TypeAlias
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
 from openwafer.sdk.ir.checks import MET_IN_FLIGHT, OUTSIDE
+from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.machine import Machine
+from openwafer.sdk.ir.numbers import decode, encode
 from openwafer.sdk.program import descriptor, mailbox
-from openwafer.sdk.program.mailbox import Finding, finding_of
+from openwafer.sdk.program.mailbox import Finding, finding_of, wrap_of
 
 Bits: TypeAlias = int | tuple[int, ...]
 
@@ -122,6 +124,16 @@ def _shift(
         yield finding_of(Finding.SHIFT_TOO_FAR), args[0], int(words[0])
 
 
+def _wrap(
+    _machine: Machine, words: Sequence[str], args: Sequence[int]
+) -> Iterator[tuple[int, int, int]]:
+    op, kind = words[0], Type(words[1])
+    a, b = (int(decode(bits, kind)) for bits in args)
+    result = {"add": a + b, "sub": a - b, "mul": a * b}[op]
+    if decode(encode(result, kind), kind) != result:
+        yield finding_of(Finding.WRAPPED, wrap_of(op, kind.value)), args[0], args[1]
+
+
 def _stream(
     machine: Machine, _words: Sequence[str], _args: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
@@ -137,6 +149,7 @@ _FINDERS = {
     "unset": _unset,
     "divisor": _divisor,
     "shift": _shift,
+    "wrap": _wrap,
     "stream": _stream,
     "extent": _extent,
 }

@@ -15,6 +15,7 @@ written    address, bytes taken; of a copy: target, source,     nothing has writ
 unset      whether a register slot has a value                  it has none
 divisor    a number                                             it is zero
 shift      a number of bits; word: how many the operand has     it leaves nothing of the operand
+wrap       two integers; words: operation, type                 the type cannot hold the result
 stream     none                                                 the command stream is open
 width      descriptor; words: operation, operand's place        the variable's elements are wider,
                                                                 or narrower, than the operation's
@@ -28,6 +29,7 @@ into the variable that it points at.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -56,7 +58,7 @@ from openwafer.sdk.program.descriptor import (
     DsdKind,
     extent_of,
 )
-from openwafer.sdk.program.mailbox import Finding
+from openwafer.sdk.program.mailbox import WRAP_TYPES, Finding
 
 READ: Final = "read"
 WRITE: Final = "write"
@@ -80,18 +82,33 @@ _IGNORED: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType(
 _POINTER_STEPS: Final = frozenset(("ptr_add", "byte_add"))
 
 
+class Depth(IntEnum):
+    """How closely code is looked at; each looks at what the one before does, too."""
+
+    PLAIN = 0
+    """What costs next to nothing."""
+    CHECKED = 1
+    """Loads and stores through pointers that lead who knows where, or of what may be in flight."""
+    WRAPS = 2
+    """Integer arithmetic."""
+
+
 @dataclass(frozen=True)
 class Accesses:
-    """What is looked at of single loads and stores.
+    """What is looked at of single instructions.
 
     Attributes:
-        are_checked: also those through pointers that lead who knows where, and those of what may
-            be in flight.
+        depth: how closely.
         has_flight: operations may be in flight meanwhile.
     """
 
-    are_checked: bool = False
+    depth: Depth = Depth.PLAIN
     has_flight: bool = True
+
+    @property
+    def are_checked(self) -> bool:
+        """Whether the run is a checked one."""
+        return self.depth >= Depth.CHECKED
 
 
 def checked(module: Module, accesses: Accesses = Accesses()) -> Module:
@@ -192,12 +209,20 @@ class _Writer:
             case "shl" | "shr" if self._accesses.are_checked and _is_unknown(one.args[1]):
                 width = str(WIDTHS[one.type])
                 yield Instruction("check", (one.args[1],), names=("shift", width))
+            case "add" | "sub" | "mul" | "neg" if self._may_wrap(one):
+                args = one.args if one.op != "neg" else (Constant(0, one.type), *one.args)
+                op = "sub" if one.op == "neg" else one.op
+                yield Instruction("check", args, names=("wrap", op, one.type.value))
             case "open_stream":
                 yield Instruction("check", names=("stream",))
             case "vector":
                 yield from _checks_of_operands(one)
             case _:
                 pass
+
+    def _may_wrap(self, one: Instruction) -> bool:
+        is_meant = "wraps" in one.names or not any(map(_is_unknown, one.args))
+        return self._accesses.depth >= Depth.WRAPS and one.type.value in WRAP_TYPES and not is_meant
 
     def _access(self, address: Value, length: Value, way: str) -> Iterator[Instruction]:
         root, are_checked = self._root(address), self._accesses.are_checked

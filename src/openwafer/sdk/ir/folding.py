@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES, WSE3
+from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -144,7 +145,7 @@ class _Folder:
         self._closed = closed
         only = {name: one for name, one in module.functions.items() if name in closed}
         self._interpreter = Interpreter(
-            replace(module, functions=only, entries=[]), (), WSE3, is_checked=True
+            replace(module, functions=only, entries=[]), (), WSE3, depth=Depth.CHECKED
         )
         self._memory = np.zeros(module.memory_words, np.uint16)
         self._is_known = np.zeros(module.memory_words, bool)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir import arithmetic
 from openwafer.sdk.ir.checking import run_check
-from openwafer.sdk.ir.checks import Accesses, checked
+from openwafer.sdk.ir.checks import Accesses, Depth, checked
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.ir.function import (
     Address,
@@ -49,7 +49,7 @@ class Interpreter:
         module: verified.
         splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
         generation: whose time is counted.
-        is_checked: single loads and stores are looked at.
+        depth: how closely code is looked at.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Interpreter:
         splits_wavelet: tuple[bool, ...],
         generation: Generation,
         *,
-        is_checked: bool = False,
+        depth: Depth = Depth.PLAIN,
     ) -> None:
-        self._module = checked(timed(module, generation), Accesses(is_checked))
+        self._module = checked(timed(module, generation), Accesses(depth))
         self._generation = generation
         self._splits_wavelet = splits_wavelet
         self._addresses = {variable.name: variable.address for variable in module.globals}

@@ -125,7 +125,7 @@ as the operand of no operation.
 """
 
 _TABLE = """
-add               TT  T  -     -             sum
+add               TT  T  -     *             sum; "wraps": it may leave its type
 sub               TT  T  -     -             difference
 mul               TT  T  -     -             product
 div               TT  T  -     -             quotient; integers truncate; by zero all bits set

@@ -9,7 +9,7 @@ from openwafer.diagnostics import did_you_mean, error
 FINAL_STATE_VARIABLE: Final = "OPENWAFER_FINAL_STATE"
 """Folder that each run writes its final state to, under the next number."""
 CHECK_VARIABLE: Final = "OPENWAFER_CHECK"
-"""Whether runs look for mistakes of their programs: ``off``, ``warning`` or ``error``."""
+"""Whether runs look for mistakes of their programs: ``off``, ``warning``, ``error`` or ``wrap``."""
 
 
 def choice(variable: str, words: Iterable[str], code: str, remark: str = "") -> str:

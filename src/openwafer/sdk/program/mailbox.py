@@ -171,11 +171,31 @@ class Finding(IntEnum):
     """Told: nothing; the microthread."""
     OPERAND_OF_STACK = 17
     """The operation's code with an address's word behind it."""
+    WRAPPED = 18
+    """The operands' bits; the place is :func:`wrap_of` what was computed."""
 
 
 def finding_of(kind: Finding, place: int = 0) -> int:
-    """What `look` is told of a finding as the operand; `place` is the one it concerns."""
+    """What `look` is told of a finding as the operand; `place` is the one that it concerns.
+
+    It lies below 256.
+    """
     return FINDING | kind << FINDING_SHIFT | place
+
+
+WRAP_OPS: Final = ("add", "sub", "mul")
+WRAP_TYPES: Final = ("i8", "u8", "i16", "u16", "i32", "u32")
+"""Types whose arithmetic may be looked at."""
+
+
+def wrap_of(op: str, kind: str) -> int:
+    """What a finding of a wrap has as its place: operation and type."""
+    return WRAP_OPS.index(op) | WRAP_TYPES.index(kind) << OPERAND_SHIFT
+
+
+def read_wrap(number: int) -> tuple[str, str]:
+    """Operation and type of :func:`wrap_of`."""
+    return WRAP_OPS[number & OPERAND_MASK], WRAP_TYPES[number >> OPERAND_SHIFT]
 
 
 class Outcome(IntEnum):

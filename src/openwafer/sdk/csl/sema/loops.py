@@ -280,8 +280,10 @@ def _emit_range(sema: Sema, node: ast.For, bounds: RangeValue, target: Target) -
     if counter is not None and node.index is not None:
         bound.append((node.index, _frozen(counter)))
 
+    leaves = ("wraps",) if _leaves_type(sema, bounds, span) else ()
+
     def advance() -> None:
-        _add(sema, number, sema.lower(bounds.step, span), span)
+        _add(sema, number, sema.lower(bounds.step, span), span, leaves)
         if counter is not None:
             _add(sema, counter, ir.Constant(1, ir.Type.U16), span)
 
@@ -300,10 +302,24 @@ def _counter(sema: Sema, node: ast.For) -> SlotPlace | None:
     return counter
 
 
-def _add(sema: Sema, place: SlotPlace, amount: ir.Value, span: Span) -> None:
+def _add(
+    sema: Sema, place: SlotPlace, amount: ir.Value, span: Span, names: tuple[str, ...] = ()
+) -> None:
     old = sema.lower(place, span)
-    total = sema.emit("add", old, amount, type=old.type)
+    total = sema.emit("add", old, amount, type=old.type, names=names)
     sema.emit("set", total, names=(place.slot,))
+
+
+def _is_known(bounds: RangeValue) -> bool:
+    return all(isinstance(one, Comptime) for one in (bounds.start, bounds.stop, bounds.step))
+
+
+def _leaves_type(sema: Sema, bounds: RangeValue, span: Span) -> bool:
+    """Whether the step behind the last number of a known range leads out of its type."""
+    numbers = known_range(sema, bounds, span) if _is_known(bounds) else range(0)
+    end = numbers[-1] + numbers.step if numbers else 0
+    assert isinstance(bounds.element, Int)
+    return wrapped(bounds.element, end) != end
 
 
 def _range_condition(
@@ -315,7 +331,7 @@ def _range_condition(
     wraps around.
     """
     kind = bounds.element
-    if all(isinstance(bound, Comptime) for bound in (bounds.start, bounds.stop, bounds.step)):
+    if _is_known(bounds):
         numbers = known_range(sema, bounds, span)
         if not numbers:
             return None
