@@ -132,6 +132,7 @@ def plan(  # noqa: PLR0913 - a parameter is an option
     from openwafer.training.session import Session, show_plan
     from openwafer.training.session.matmul_precision import measured_remark
     from openwafer.training.session.plan_table import show_remarks, show_sizes
+    from openwafer.training.session.sparse_model import remark_on_updates
 
     _require_this(link, system)
     if system is None:
@@ -139,7 +140,8 @@ def plan(  # noqa: PLR0913 - a parameter is an option
         session = Session(config, _with_systems(overrides, systems), trusts_code=trust_code)
         show_plan(session.plan(), Console())
         show_sizes(session.config.batch.sizes, Console())
-        show_remarks([measured_remark(session.config)], Console())
+        remarks = [remark_on_updates(session.config), measured_remark(session.config)]
+        show_remarks(remarks, Console())
         return
     from openwafer.cli.joined_systems import link_of
     from openwafer.cli.places import require_places

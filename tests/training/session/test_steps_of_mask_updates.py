@@ -1,12 +1,16 @@
 """The store is brought up to date behind the steps that update a mask, and behind no others."""
 
+from dataclasses import replace
+
 from torch import nn
 
 from openwafer.training.session.mask_updates import MaskUpdates
+from openwafer.training.session.sparse_model import remark_on_updates
 from openwafer.training.sparsity.masks import AtSteps, EverySteps, InitMethod
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter
+from tests.training.session.test_step_count import RUN
 
 GROUPS = (
     SparsityGroup(0.75, AlgorithmName.SET, update=EverySteps(5, stop=12)),
@@ -24,3 +28,17 @@ def test_groups_with_updates_at_different_steps_make_no_others_due() -> None:
     }
     updates = MaskUpdates(model, parameters)
     assert [step for step in range(1, 21) if updates.is_due(step)] == [3, 5, 7, 10]
+
+
+def test_masks_whose_first_update_lies_beyond_the_run_are_told() -> None:
+    groups = tuple(replace(group, param_filter=f"{n}") for n, group in enumerate(GROUPS))
+    short, whole = (remark_on_updates(replace(RUN, steps=n, sparsity=groups)) for n in (4, 5))
+    assert whole is None
+    assert short is not None
+    assert short.message == "masks of 1 group are never updated in a run of 4 steps"
+    assert short.notes == ("set updates first behind step 5, in group 1",)
+
+
+def test_masks_that_never_change_need_no_update() -> None:
+    assert remark_on_updates(replace(RUN, sparsity=0.75)) is None
+    assert remark_on_updates(RUN) is None

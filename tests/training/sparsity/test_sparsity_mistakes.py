@@ -38,6 +38,10 @@ def read(text: str) -> WrittenSparsity:
         ("{sparsity: 0.5, param_filter: []}", "param_filter: expected a pattern, found an empty"),
         ("{sparsity: 0.5, param_name_patterns: '*.mlp'}", r"'\*.mlp' is no regular expression: no"),
         (
+            "{param_name_patterns: {mlp: {sparsity: 0.9}}}",
+            r"found a mapping from patterns to(.|\n)*\[\{param_name_patterns: 'mlp', sparsity: 0",
+        ),
+        (
             "{sparsity: 0.5, param_filter: a, param_name_patterns: b}",
             "param_filter and param_name_p",
         ),

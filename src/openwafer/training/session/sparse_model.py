@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import nn
 
-from openwafer.diagnostics import Diagnostic, error
+from openwafer.diagnostics import Diagnostic, Severity, counted, error
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.default_filter import dense_by_default, remark_on_dense
 from openwafer.training.session.sparse_products import products_to_pack
@@ -37,6 +37,26 @@ def remark_on_default(model: nn.Module, config: RunConfig) -> Diagnostic | None:
         return None
     sizes = {name: math.prod(shape) for name, shape in _shapes_of(model).items()}
     return remark_on_dense(model, is_plain, sizes)
+
+
+def remark_on_updates(config: RunConfig) -> Diagnostic | None:
+    """A warning of masks whose first update lies beyond the run."""
+    groups = () if config.sparsity is None else sparsity_groups(config.sparsity)
+    late = [
+        f"{group.algorithm} updates first behind step {group.first_update}, in group {index + 1}"
+        for index, group in enumerate(groups)
+        if group.first_update is not None and group.first_update > config.steps
+    ]
+    if not late:
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "sparsity-updates",
+        f"masks of {counted(len(late), 'group')} are never updated in a run of "
+        f"{counted(config.steps, 'step')}",
+        notes=tuple(late),
+        help="lower freq or start of its update, or choose static, which keeps its masks",
+    )
 
 
 def make_sparse(model: nn.Module, config: RunConfig, *, has_weights: bool) -> None:

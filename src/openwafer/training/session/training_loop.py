@@ -41,7 +41,7 @@ from openwafer.training.session.plan_table import show_plan, show_remarks, show_
 from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
-from openwafer.training.session.sparse_model import remark_on_default
+from openwafer.training.session.sparse_model import remark_on_default, remark_on_updates
 from openwafer.training.session.sparse_products import describe_products
 from openwafer.training.session.step_meter import StepMeter
 from openwafer.training.session.systems import NotFiniteError
@@ -89,7 +89,8 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
     show_plan(run.planned.report, console)
     show_sizes(run.config.batch.sizes, console)
     remarks = [remark_on_labels(run.model), remark_on_widths(run.config), _other_schedule(run)]
-    remarks += [remark_on_default(run.model, run.config), measured_remark(run.config)]
+    remarks += [remark_on_default(run.model, run.config), remark_on_updates(run.config)]
+    remarks.append(measured_remark(run.config))
     show_remarks(remarks, console)
     # Asked for before there is a run in the folder, as there may be no such documents.
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)

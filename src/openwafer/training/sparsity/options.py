@@ -6,7 +6,7 @@ releases, whose three keys (`sparsity`, `init_method`, `param_name_patterns`) me
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -88,7 +88,7 @@ class SparsityGroup:
     algorithm: AlgorithmName = AlgorithmName.STATIC
     init_method: InitMethod = InitMethod.RANDOM
     param_filter: str | tuple[str, ...] | None = None
-    param_name_patterns: str | tuple[str, ...] | None = None
+    param_name_patterns: str | tuple[str, ...] | Mapping[str, object] | None = None
     structure: str | None = None
     update: Updates | None = None
     drop_fraction: float | WrittenSchedule | tuple[float, ...] | None = None
@@ -97,6 +97,7 @@ class SparsityGroup:
 
     def __post_init__(self) -> None:
         convert_fields(self)
+        self._refuse_settings_by_pattern()
         self._check_sparsity()
         self._check_filters()
         self._check_update()
@@ -111,6 +112,11 @@ class SparsityGroup:
     def filters(self) -> tuple[str, ...]:
         """The patterns as written; none for the default."""
         return _listed(self.param_filter) + _listed(self.param_name_patterns)
+
+    @property
+    def first_update(self) -> int | None:
+        """The step behind which masks are updated first, whatever the length of the run."""
+        return None if self.update is None else next(self.update.until(_FAR), None)
 
     def matches(self, pattern: str, name: str) -> bool:
         """Whether `pattern`, one of `filters`, picks the parameter `name`."""
@@ -178,6 +184,16 @@ class SparsityGroup:
                 help="choose static, or write sparsity: {type: polynomial, final: 0.9, end: 1000}",
             )
 
+    def _refuse_settings_by_pattern(self) -> None:
+        if isinstance(self.param_name_patterns, Mapping):
+            pattern, *_ = *self.param_name_patterns, "mlp"
+            raise InvalidFieldError(
+                "param_name_patterns",
+                "expected patterns, found a mapping from patterns to their settings",
+                help="write a list of groups, each with its pattern and all its settings: "
+                f"sparsity: [{{param_name_patterns: '{pattern}', sparsity: 0.75}}, ...]",
+            )
+
     def _check_filters(self) -> None:
         if self.param_filter is not None and self.param_name_patterns is not None:
             raise InvalidFieldError(
@@ -206,7 +222,7 @@ class SparsityGroup:
             raise InvalidFieldError(
                 "update", "static never updates its mask", help="choose gmp, set, rigl or imp"
             )
-        if not is_static and (self.update is None or not any(self.update.until(_FAR))):
+        if not is_static and self.first_update is None:
             raise InvalidFieldError(
                 "update",
                 f"{self.algorithm} updates its masks, and no step for that is written",
@@ -225,9 +241,9 @@ class SparsityGroup:
         self._check_rewind_step()
 
     def _check_rewind_step(self) -> None:
-        if self.rewind_step is None or self.update is None:
+        first = self.first_update
+        if self.rewind_step is None or first is None:
             return
-        first = next(self.update.until(_FAR))
         if not 0 <= self.rewind_step < first:
             raise InvalidFieldError(
                 "rewind_step",
@@ -328,7 +344,7 @@ def _require_inside(field: str, value: float) -> None:
         )
 
 
-def _listed(patterns: str | tuple[str, ...] | None) -> tuple[str, ...]:
+def _listed(patterns: str | Sequence[str] | Mapping[str, object] | None) -> tuple[str, ...]:
     if patterns is None:
         return ()
-    return (patterns,) if isinstance(patterns, str) else patterns
+    return (patterns,) if isinstance(patterns, str) else tuple(patterns)
