@@ -87,7 +87,7 @@ class _Loop:
 
     def advance(self, k: int) -> tuple[int, int]:
         """Run iterations from number `k` on; the number of the next one, and how it came to it."""
-        bound = self._bound()
+        bound = None if self.tree.run is None else self._bound()
         if bound is None or self.tree.run is None:
             return k, LEFT
         cells = self._cells()
