@@ -93,6 +93,15 @@ def test_sharded_weights_are_gathered_for_each_micro_batch() -> None:
     assert busy == pytest.approx(rings * 7 / 8 * 60e9 / 300e9)
 
 
+def test_streaming_is_no_layout_where_hosts_have_no_room_for_the_store() -> None:
+    """20 bytes of 15 billion weights are 300 GB, and one GPU has 250 GB of its host."""
+    plan = plan_system(task(15e9, 48, 5120, batch_size=1), ROOMY, 1)
+    told = next(s for s in plan.sections if s.title == "layouts").figures[-1]
+    assert told.name == "weight streaming: memory"
+    assert told.source == "layers at work, and hosts without room for the store"
+    assert plan.reason.endswith("weights stay")
+
+
 def test_less_is_sharded_where_a_step_is_as_short() -> None:
     assert plan_system(SMALL, H200, 8).mode is Mode.RESIDENT
 

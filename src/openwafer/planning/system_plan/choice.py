@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.planning.memory import Sharding, store_bytes
 from openwafer.planning.system_plan.training_task import Activations, TrainingTask
-from openwafer.planning.system_plan.ways import Mode, Way, modes, ways, weights_bytes
+from openwafer.planning.system_plan.ways import (
+    Mode,
+    Way,
+    has_store,
+    modes,
+    ways,
+    weights_bytes,
+)
 from openwafer.planning.systems import System
 
 GIGABYTE = 1e9
@@ -38,7 +45,8 @@ def choose(task: TrainingTask, system: System, num_systems: int) -> Choice:
     if held:
         way = fastest(held)
         since = _sharded_since(task, system, num_systems, way, held)
-        if system.fabric is None and fastest([*held, *streamed]).mode is Mode.STREAMED:
+        could_stream = system.fabric is None and has_store(task, system, num_systems)
+        if could_stream and fastest([*held, *streamed]).mode is Mode.STREAMED:
             since += f"; streamed, a step would take {fastest(streamed).time.seconds:.4g} s"
         return Choice(way, f"{_needs(way, system)}: weights stay{since}")
     if not streamed:
@@ -116,10 +124,10 @@ def _require_systems(task: TrainingTask, system: System, num_systems: int) -> No
 
 
 def _require_store(task: TrainingTask, system: System, num_systems: int) -> None:
-    needed = store_bytes(task.model.kept(task.sparsity))
     room = system.store_bytes(num_systems)
-    if room is None or needed <= room:
+    if room is None or has_store(task, system, num_systems):
         return
+    needed = store_bytes(task.model.kept(task.sparsity))
     whose, remedy = f"that of {system.title} has at most", "plan a smaller model, or a sparser one"
     if system.store is None:
         number = counted(num_systems, "system")

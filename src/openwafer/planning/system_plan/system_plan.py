@@ -15,7 +15,14 @@ from openwafer.planning.memory import (
 )
 from openwafer.planning.system_plan.choice import choose, fastest
 from openwafer.planning.system_plan.training_task import Activations, TrainingTask
-from openwafer.planning.system_plan.ways import Mode, Way, modes, ways, weights_bytes
+from openwafer.planning.system_plan.ways import (
+    Mode,
+    Way,
+    has_store,
+    modes,
+    ways,
+    weights_bytes,
+)
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import (
     Resource,
@@ -182,6 +189,10 @@ def _of_layouts(task: TrainingTask, system: System, num_systems: int) -> Iterato
         each = "layers at work" if mode is Mode.STREAMED else _parts(mode.sharding, num_systems)
         each += "" if mode is Mode.STREAMED else " B a weight"
         own = [way for way in found if way.mode is mode]
+        if mode is Mode.STREAMED and not has_store(task, system, num_systems):
+            source = f"{each}, and hosts without room for the store"
+            yield _inferred(f"{mode}: memory", held + least, "B", source)
+            continue
         if not own:
             source = f"{each}, and one sequence: more than there is"
             yield _inferred(f"{mode}: memory", held + least, "B", source)

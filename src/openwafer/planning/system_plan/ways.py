@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from openwafer.planning.memory import RESIDENT_BYTES_PER_WEIGHT, Sharding, sharded_bytes
+from openwafer.planning.memory import (
+    RESIDENT_BYTES_PER_WEIGHT,
+    Sharding,
+    sharded_bytes,
+    store_bytes,
+)
 from openwafer.planning.placement import PipelineTask, least_step
 from openwafer.planning.system_plan.training_task import Activations, TrainingTask
 from openwafer.planning.systems import System
@@ -99,6 +104,12 @@ def weights_bytes(task: TrainingTask, system: System, num_systems: int, mode: Mo
         indices /= num_systems
     held = sharded_bytes(sharding, num_systems) * kept + indices
     return held + passing * (sharding - Sharding.STATES)
+
+
+def has_store(task: TrainingTask, system: System, num_systems: int) -> bool:
+    """Whether the parameter store of so many systems has room, as far as anybody says."""
+    room = system.store_bytes(num_systems)
+    return room is None or store_bytes(task.model.kept(task.sparsity)) <= room
 
 
 def ways(task: TrainingTask, system: System, num_systems: int) -> Iterator[Way]:
