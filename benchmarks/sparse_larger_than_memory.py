@@ -69,13 +69,16 @@ def main() -> None:
     with TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         _write_texts(folder / "texts")
-        values = vars(arguments) | {"folder": folder, "layers": _num_layers(arguments.hidden)}
+        layers = arguments.layers or _num_layers(arguments.hidden)
+        values = vars(arguments) | {"folder": folder, "layers": layers}
         dense, sparse = folder / "dense.yaml", folder / "sparse.yaml"
         dense.write_text(CONFIG.format(name="dense", **values), encoding="utf-8")
         sparse.write_text((CONFIG + SPARSITY).format(name="sparse", **values), encoding="utf-8")
         rows = dict(_rows(dense, sparse, folder / "runs/sparse", arguments.steps))
     for row, (said, measured) in rows.items():
         print(f"| {row} | {said} | {measured} |")
+    if arguments.layers is None and rows["dense: plan refused, status"][1] == 0:
+        raise SystemExit("the dense model was to exceed this machine's memory, and its plan fits")
 
 
 def _rows(
@@ -185,6 +188,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path())
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--layers", type=int, help="default: as many as exceed the memory")
     parser.add_argument("--sparsity", type=float, default=0.9)
     parser.add_argument("--init-method", default="random")
     parser.add_argument("--samples", type=int, default=1)

@@ -42,7 +42,8 @@ QUICKEST: dict[str, str] = {
     "learning_rate_transfer.py": "lr --widths 64 --neighbours 1 --seeds 1 --steps 3",
     "modelled_reads_of_owners.py": "",
     "scaling_study.py": "study --tokens-a-parameter 0.05",
-    "sparse_larger_than_memory.py": "--hidden 128 --heads 2 --steps 1 --device-memory 64MiB",
+    "sparse_larger_than_memory.py": "--hidden 128 --heads 2 --layers 4 --steps 1 "
+    "--device-memory 64MiB",
     "sparse_shapes.py": "--steps 4 --seeds 1 --shapes dense rigl",
 }
 # What other scripts import, or start by themselves.
