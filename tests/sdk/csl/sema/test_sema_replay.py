@@ -210,6 +210,18 @@ def test_an_iteration_that_cannot_be_noted_to_its_end_goes_on() -> None:
     assert analyze(text).printed == (*map(str, range(90)), str(sum(range(91))))
 
 
+def test_the_same_loop_reads_the_variables_of_each_call() -> None:
+    text = """
+      fn sum(a: u32) u32 {
+        var s: comptime_struct = .{ .x = a };
+        var t: u32 = 0;
+        for (@range(u32, 60)) |i| { t += s.x; }
+        return t;
+      }
+      const it = [3]u32{ sum(1), sum(2), sum(30) };"""
+    assert known(text).value == (60, 120, 1800)
+
+
 def test_a_layouts_loops_that_count_their_pes_count_each() -> None:
     text = """layout {
       @set_rectangle(40, 30);

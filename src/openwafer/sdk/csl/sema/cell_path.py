@@ -34,7 +34,8 @@ class CellPath(Path):
     Attributes:
         tree: of the loop.
         inner: trees of the loops that the iteration runs; `num_run` steps are theirs.
-        names: of the variables that the loop sees, by their identity.
+        names: of the variables that the loop sees, by their identity; empty where one of another
+            call could not be told from it.
         used: places of those that the path has to do with, by name.
         questions: that the iteration asks its image.
         is_lonely: it has looked at what no question asks for.
@@ -190,7 +191,9 @@ class CellPath(Path):
 
     def _name(self, cell: Cell) -> str:
         name = self.names.get(id(cell))
-        if name is None:
+        if name == "":
+            self.lose()
+        if not name:
             return self.constants.name(cell)
         self.used[name] = cell
         return f"cell_{name}"

@@ -147,10 +147,10 @@ class _Loop:
         names: dict[int, str] = {}
         scope: Scope | None = self._sema.context.scope
         while scope is not None:
-            for name in scope.names:
-                cell = self._cell(name)
-                if cell is not None:
-                    names.setdefault(id(cell), name)
+            for name, place in scope.names.items():
+                if isinstance(place, CellPlace):
+                    is_found = self._cell(name) is place.cell and name.isascii()
+                    names.setdefault(id(place.cell), name if is_found else "")
             scope = scope.parent
         return names
 
