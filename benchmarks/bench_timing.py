@@ -4,9 +4,9 @@
 
 The small programs measure themselves by the machine's own clock. With ``--suite``, a clone of
 Cerebras/csl-examples, whole programs run as their command files say, with the installed `cslc` and
-`cs_python`; with ``--stencils``, ``--products`` and ``--rings`` those of three public repositories
-whose authors published the cycles of their runs. ``--write`` puts the rows into a Markdown file,
-and the parameters of time into another beside it.
+`cs_python`; with ``--stencils``, ``--products``, ``--rings`` and ``--tiles`` those of four public
+repositories whose authors published the cycles of their runs. ``--write`` puts the rows into a
+Markdown file, and the parameters of time into another beside it.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.timing.public import product_rows, ring_rows, stencil_rows
+from benchmarks.timing.public import product_rows, ring_rows, stencil_rows, tile_rows
 from benchmarks.timing.rows import Row, chain_reduction, fabric_rows, one_pe_rows
 from openwafer.atomic_file import write_text
 from openwafer.sdk.arch.generation import Arch
@@ -128,8 +128,11 @@ def summary(rows: Sequence[Row]) -> str:
     ):
         errors = sorted(abs(row.ratio - 1) for row in chosen)
         ninth = errors[ceil(0.9 * len(errors)) - 1]
+        share = sum(error <= 0.15 for error in errors) / len(errors)
         errors_of = f"median error {median(errors):.1%}, 90% within {ninth:.1%}"
-        lines.append(f"{len(chosen)} rows {word}: {errors_of}\n")
+        ratio = median(row.ratio for row in chosen)
+        more = f"median ratio {ratio:.2f}, {share:.0%} within 15%"
+        lines.append(f"{len(chosen)} rows {word}: {errors_of}, {more}\n")
     return "".join(lines)
 
 
@@ -154,6 +157,7 @@ def main() -> None:
     parser.add_argument("--stencils", type=Path, help="a clone of Elia-Belli/stencil-cerebras")
     parser.add_argument("--products", type=Path, help="a clone of pr0f3ss/SpMM_Cerebras")
     parser.add_argument("--rings", type=Path, help="a clone of da-luce/cs5220_hw4")
+    parser.add_argument("--tiles", type=Path, help="a clone of Jorineg/cerebras")
     parser.add_argument("--chain", type=int, default=512, help="PEs of the chain reduction")
     parser.add_argument("--write", type=Path, help="Markdown file that takes the table")
     arguments = parser.parse_args()
@@ -167,6 +171,8 @@ def main() -> None:
         rows += product_rows(arguments.products)
     if arguments.rings:
         rows += ring_rows(arguments.rings)
+    if arguments.tiles:
+        rows += tile_rows(arguments.tiles)
     text = table(rows)
     print(text + summary(rows), end="")
     if arguments.write:

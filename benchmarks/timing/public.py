@@ -3,10 +3,11 @@
 The stencils are those of Elia-Belli/stencil-cerebras, whose tables of runs lie beside the programs;
 the products on 2 x 2 PEs those of pr0f3ss/SpMM_Cerebras, folder `benchmarks/memory_access_latency`;
 the products by broadcasts and sums around a ring those of da-luce/cs5220_hw4, whose output of all
-runs lies beside the program.
+runs lies beside the program; the stencil of tiles in register operations that of Jorineg/cerebras.
 """
 
 import csv
+import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,42 @@ _RING_SIZE: Final = re.compile(r"sizeX=(\d+), sizeY=(\d+), M=(\d+), H=(\d+), N=(
 _RING_MEAN: Final = re.compile(r"Mean: ([\d.]+)")
 _PRODUCTS: Final = ((16, 32, 9756), (64, 32, 88795), (16, 128, 38844), (64, 128, 357853))
 """Rows of the square matrix, columns of the other one, cycles; on 2 x 2 PEs."""
+_TILES: Final = (
+    *(((5, 5), (1, 1), 1, 127, 157), ((8, 8), (2, 2), 1, 141, 177)),
+    *(((11, 11), (3, 3), 1, 188, 197), ((14, 14), (4, 4), 1, 220, 131)),
+    *(((17, 17), (5, 5), 1, 286, 191), ((14, 14), (6, 6), 1, 338, 244)),
+    *(((18, 18), (8, 8), 1, 551, 356), ((32, 32), (10, 10), 1, 790, 558)),
+    *(((44, 29), (14, 9), 1, 841, 676), ((62, 62), (20, 20), 1, 2669, 1788)),
+    *(((10, 10), (2, 2), 2, 271, 339), ((13, 13), (3, 3), 2, 371, 419)),
+    *(((19, 19), (5, 5), 2, 593, 635), ((34, 34), (10, 10), 2, 1679, 1712)),
+    *(((14, 14), (6, 6), 3, 894, 939), ((20, 20), (4, 4), 4, 775, 808)),
+)
+"""Cells of the grid, cells of a PE, radius, cycles a step of both generations."""
+
+
+def tile_rows(clone: Path) -> Iterator[Row]:
+    """Steps of a stencil whose tiles receive while they compute; of WSE-3 from 4 x 4 cells on."""
+    with _files(clone, "HEAD", "tiled-stencil") as folder:
+        for arch in Arch:
+            for grid, tile, radius, *published in _TILES:
+                ours = _a_step(folder, arch, grid, tile, radius)
+                name = f"tile of {tile[0]} x {tile[1]} cells, radius {radius}, a step"
+                yield Row(name, arch, "open", ours, published[arch is Arch.WSE3])
+
+
+def _a_step(
+    folder: Path, arch: Arch, grid: tuple[int, int], tile: tuple[int, int], radius: int
+) -> float:
+    inner = [-(-(all_ - 2 * radius) // own) for all_, own in zip(grid, tile, strict=True)]
+    names = ("w", "h", "tile_width", "tile_height", "radius")
+    cells = [num * own + 2 * radius for num, own in zip(inner, tile, strict=True)]
+    params = dict(zip(names, (*cells, *tile, radius), strict=True))
+    _compile(folder, (inner[0] + 2, inner[1] + 2), params, f"--arch={arch}")
+    cycles: list[int] = []
+    for steps in (2, 4):
+        _run(folder, "run.py", "--name", "out", f"--num-iterations={steps}")
+        cycles.append(json.loads((folder / "sim_stats.json").read_text())["cycle_count"])
+    return (cycles[1] - cycles[0]) / 2
 
 
 def stencil_rows(clone: Path) -> Iterator[Row]:

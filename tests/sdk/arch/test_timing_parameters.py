@@ -29,11 +29,16 @@ def test_the_strides_of_a_table_stand_for_all_others(arch: Arch, width: int) -> 
 )
 def test_reads_of_rows_of_equal_parity_take_turns(distance: int, step: int, turns: int) -> None:
     assert ONE_TURN == 4
-    assert read_turns(64 + distance, step, 64, step, 4, False) == turns
+    assert read_turns(64 + distance, step, 64, step, 4, 0) == turns
 
 
 @pytest.mark.parametrize(("distance", "step", "turns"), [(0, 48, 12), (8, 48, 8), (4, 24, 4)])
 def test_a_write_takes_a_turn_where_elements_lie_rows_of_all_banks_apart(
     distance: int, step: int, turns: int
 ) -> None:
-    assert read_turns(64 + distance, step, 64, step, 4, True) == turns
+    assert read_turns(64 + distance, step, 64, step, 4, 1) == turns
+
+
+@pytest.mark.parametrize(("updated", "turns"), [(0, 4), (2, 4), (4, 8), (8, 8)])
+def test_whole_rows_that_are_updated_in_place_take_two_turns(updated: int, turns: int) -> None:
+    assert read_turns(64 + 2, 2, 64, 2, 4, updated) == turns

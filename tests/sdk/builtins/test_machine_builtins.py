@@ -159,6 +159,30 @@ def test_rotating_tasks_take_turns(options: str, starts: str) -> None:
     assert "".join(map(str, order(device))) == starts
 
 
+_OTHER_TURNS: Final = """
+const c5 = @get_color(5);
+const in5 = @get_input_queue(4);
+const to5 = @get_output_queue(5);
+const send5_dsd = @get_dsd(fabout_dsd, .{ .extent = 6, .output_queue = to5 });
+task three(data: u32) void { note(3); }
+task four() void { note(4); }
+comptime {
+  @set_local_color_config(c5, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ RAMP } } });
+  @initialize_queue(in5, .{ .color = c5 });
+  @initialize_queue(to5, .{ .color = c5 });
+  @bind_rotating_tasks(three, four, @get_data_task_id(in5), .{ .limit = 2 });
+}
+"""
+
+
+def test_two_pairs_of_rotating_tasks_count_apart() -> None:
+    both = "@mov32(send5_dsd, 0, .{ .async = true }); finish();"
+    device = run(_TURNS.replace("OPTIONS", ".limit = 3").replace("finish();", both) + _OTHER_TURNS)
+    starts = "".join(map(str, order(device)))
+    assert starts.translate({ord(c): None for c in "34"}) == "111211121"
+    assert starts.translate({ord(c): None for c in "12"}) == "334334"
+
+
 _TABLES: Final = """
 const control = @import_module("<control>");
 const first = @get_input_queue(2);

@@ -19,6 +19,7 @@ from tests.sdk.fabric.python_code import (
     fabout,
     image,
     mem1d,
+    mem4d,
     program,
 )
 
@@ -97,6 +98,45 @@ def test_a_microthread_has_the_priority_of_its_queue_and_descriptor(
         return num_copied(entry, 60, arch, queues=queues)[0]
 
     assert (num_taken(of_queue, of_dsd), num_taken(0, 0)) == (4, 0)
+
+
+@pytest.mark.parametrize("num_words", [0, 30])
+def test_words_take_a_running_operation_a_cycle_each(num_words: int) -> None:
+    """100 beats of 8 elements, two cycles each. 13 words go before the first, in the cycles of two
+    requests, of three registers and up to a beat."""
+    notes = []
+
+    def entry(pe: Pe) -> Code:
+        if num_words:
+            pe.vector("mov16", fabout(3, num_words, 2), mem1d(10, num_words, 0), options=ASYNC)
+            yield
+            pe.vector("mov16", mem1d(3000, num_words), fabin(3, num_words, 1), options=ASYNC)
+            yield
+        notes.append(int(pe.mailbox[mb.CYCLE]))
+        pe.vector("add16", mem1d(FIRST, 800), mem1d(FIRST, 800), mem1d(SECOND, 800))
+        yield
+        notes.append(int(pe.mailbox[mb.CYCLE]))
+
+    num_copied(entry, 400, queues=(QueueBinding(True, 1, 3), QueueBinding(False, 2, 3)))
+    assert notes[1] - notes[0] - (200 + 6) == max(0, 2 * num_words - 13)
+
+
+@pytest.mark.parametrize(("columns", "cycles"), [(8, 10), (9, 20)])
+def test_a_line_of_several_dimensions_begins_with_a_beat_of_its_own(
+    columns: int, cycles: int
+) -> None:
+    """10 lines of 8 elements a cycle."""
+    begun = []
+
+    def entry(pe: Pe) -> Code:
+        begun.append(int(pe.mailbox[mb.CYCLE]))
+        lines = [mem4d(begin, (columns, 10), (1, 1)) for begin in (FIRST, SECOND)]
+        pe.vector("mov16", *lines)
+        yield
+        begun.append(int(pe.mailbox[mb.CYCLE]))
+
+    num_copied(entry, 300)
+    assert begun[1] - begun[0] == pytest.approx(cycles + 5, abs=1)
 
 
 def test_a_blocked_microthread_waits() -> None:

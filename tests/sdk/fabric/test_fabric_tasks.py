@@ -226,6 +226,36 @@ def begins_of_data_tasks(*, has_vector: bool) -> list[int]:
     return begins
 
 
+def switch_to_second(*, is_waiting: bool) -> int:
+    """Cycles from the end of a task to the next, which it activates, or which waits for its end."""
+    notes: list[int] = []
+
+    def main(pe: Pe) -> Code:
+        pe.activate(9)
+        if is_waiting:
+            pe.activate(10)
+        yield from ()
+
+    def task(pe: Pe) -> Code:
+        notes.append(int(pe.mailbox[mb.CYCLE]))
+        pe.work(30)
+        if len(notes) == 1:
+            pe.activate(10)
+        yield from ()
+
+    tasks = [TaskBinding(TaskKind.LOCAL, 9, 1), TaskBinding(TaskKind.LOCAL, 10, 1)]
+    simulator, _code = alone([main, task], tasks, Arch.WSE3)
+    simulator.start_command([0])
+    simulator.run_until_idle()
+    return notes[1] - notes[0] - 30
+
+
+def test_a_task_that_waited_follows_sooner_than_one_that_the_last_task_activates() -> None:
+    timing = WSE3.timing
+    assert switch_to_second(is_waiting=True) == timing.wavelet_switch_cycles
+    assert switch_to_second(is_waiting=False) == timing.switch_cycles
+
+
 @pytest.mark.parametrize("has_vector", [False, True])
 def test_a_wavelets_task_follows_sooner_behind_one_without_vector_operations(
     *, has_vector: bool

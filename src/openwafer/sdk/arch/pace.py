@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.arch.generation import Generation
-from openwafer.sdk.arch.vector_ops import VectorOp
+from openwafer.sdk.arch.vector_ops import VectorOp, element_words
 
 _FLOATS: Final = ("f16", "f32")
 ONE_TURN: Final = 4
@@ -62,12 +62,13 @@ def paced_cycles(num_elements: int, gap: int, width: int) -> int:
 
 
 def read_turns(
-    first: int, first_step: int, second: int, second_step: int, row_words: int, is_updated: bool
+    first: int, first_step: int, second: int, second_step: int, row_words: int, updated: int
 ) -> int:
     """Quarters of a cycle that a beat's reads of two sources take.
 
     A read takes a row, and rows of equal parity take turns. Neighbours in memory share their rows:
-    two such sources meet if they begin at the same word of rows of equal parity, and then always.
+    two such sources meet if they begin at the same word of rows of equal parity, and then always;
+    and where each beat updates a whole row of the first one in place, since that takes it twice.
     Other elements take a row each. Where these are updated in place, a multiple of four rows apart,
     the write of an earlier one takes a turn as well, of a bank of its own if there is one of eight.
 
@@ -77,17 +78,23 @@ def read_turns(
         second: word address of the second source.
         second_step: words to its next element.
         row_words: of :class:`~openwafer.sdk.arch.timing.Timing`.
-        is_updated: the results take the place of the first source.
+        updated: words a beat of results that take the place of the first source; 0 if they do not.
     """
     if 0 < abs(first_step) <= 2 and 0 < abs(second_step) <= 2:
-        return 2 * ONE_TURN if (first - second) % (READ_PORTS * row_words) == 0 else ONE_TURN
-    is_written = is_updated and first_step % (NUM_BANKS // 2 * row_words) == 0
+        do_meet = (first - second) % (READ_PORTS * row_words) == 0 or updated >= row_words
+        return 2 * ONE_TURN if do_meet else ONE_TURN
+    is_written = updated > 0 and first_step % (NUM_BANKS // 2 * row_words) == 0
     turns = 2 * ONE_TURN if is_written else ONE_TURN
     for index in range(ONE_TURN):
         row = (first + index * first_step) // row_words
         other = (second + index * second_step) // row_words
         turns += (row - other) % (NUM_BANKS if is_written else READ_PORTS) == 0
     return turns
+
+
+def beat_words(op: VectorOp, generation: Generation) -> int:
+    """Words of the first source that a beat of neighbours takes."""
+    return op.rates[generation.arch] * element_words(op.sources[0])
 
 
 def turned_cycles(cycles: int, turns: int) -> int:

@@ -230,6 +230,17 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "halo stencil star2d, radius 3",
         ),
         "bases of registers": ("product of 16 x 16 by 32", "product of 64 x 64 by 32"),
+        "turns of threads": tuple(
+            f"tile of {n} x {n} cells, radius 1, a step, wse3" for n in (4, 5, 6, 8, 10, 20)
+        ),
+        "rows updated in place": tuple(
+            f"tile of {n} x {n} cells, radius 1, a step, wse2" for n in (8, 10, 20)
+        ),
+        "tasks that wait": tuple(
+            f"tile of {n} x {n} cells, radius 1, a step, {arch}"
+            for n in (1, 2, 3)
+            for arch in ("wse2", "wse3")
+        ),
         "launch": (
             *(f"broadcast along {n} PEs" for n in (4, 8, 16, 32)),
             *(f"broadcast to {n} x {n} PEs" for n in (4, 8, 16)),

@@ -16,6 +16,7 @@ from openwafer.sdk.arch.pace import (
     ONE_TURN,
     READ_PORTS,
     STRIDES,
+    beat_words,
     drain_cycles,
     gap_table,
     load_cycles,
@@ -372,15 +373,17 @@ class _KernelWriter:
         distance = body.value(f"sub i64 {first.base}, {second.base}")
         rest = body.value(f"and i64 {distance}, {READ_PORTS * row - 1}")
         meets = body.value(f"icmp eq i64 {rest}, 0")
-        for_neighbours = body.select(meets, "i64", str(2 * ONE_TURN), str(ONE_TURN))
         turns = self._turns_row_by_row(first, second, ONE_TURN, READ_PORTS)
         if 0 in self._dsds:
             is_updated = body.value(f"icmp eq i64 {self._dsds[0].base}, {first.base}")
+            if beat_words(self._op, self._generation) >= row:
+                meets = body.value(f"or i1 {meets}, {is_updated}")
             rest = body.value(f"and i64 {first.stride}, {NUM_BANKS // 2 * row - 1}")
             is_in_step = body.value(f"icmp eq i64 {rest}, 0")
             is_written = body.value(f"and i1 {is_updated}, {is_in_step}")
             others = self._turns_row_by_row(first, second, 2 * ONE_TURN, NUM_BANKS)
             turns = body.select(is_written, "i64", others, turns)
+        for_neighbours = body.select(meets, "i64", str(2 * ONE_TURN), str(ONE_TURN))
         are_neighbours = body.value(f"and i1 {self._is_near(first)}, {self._is_near(second)}")
         return body.select(are_neighbours, "i64", for_neighbours, turns)
 

@@ -5,8 +5,9 @@ known here, so accesses meanwhile are looked at here, and so are operations that
 Each mistake is told once a band for each image, place and operand, as overruns are.
 
 An operation in flight uses all elements of its operands from its begin to its end, also those that
-it has moved already or not reached yet: when it reaches them is a matter of time. Two operations
-that both add to the same elements may do so in any order.
+it has moved already or not reached yet: when it reaches them is a matter of time. But what it has
+written already may be read. Two operations that both add to the same elements may do so in any
+order.
 """
 
 from typing import Final
@@ -48,6 +49,15 @@ MOST_ELEMENTS: Final = 1 << 16
 SLOT_SHIFT: Final = 32
 """An event's second word: the two numbers of a finding, the microthread in flight, its place."""
 OTHER_PLACE_SHIFT: Final = 36
+OTHER_PLACE_MASK: Final = (1 << 20) - 1
+COLOR_SHIFT: Final = 56
+"""Above the place: 1 more than the color that the operation in flight receives, 0 for none."""
+READS: Final = 0
+"""An access that meets what an operation has still to write."""
+WRITES: Final = 1
+"""One that meets all that an operation uses."""
+READS_ANY: Final = 2
+"""One that meets all that an operation writes."""
 WHO_SHIFT: Final = 4
 """In who made a mistake: from the thread's slot to the place in the source."""
 
@@ -104,21 +114,29 @@ def length_of(s: State, thread: int, row: int) -> int:
 
 
 @compiled
-def takes(s: State, thread: int, place: int, address: int) -> bool:
-    """Whether a word of memory belongs to an element that an operation takes of an operand."""
+def still_to_write(s: State, thread: int) -> int:
+    """Number of the first element that an operation has not written yet."""
+    is_array = s[operand_row(thread, 0) + w.O_KIND] == w.MEMORY
+    return s[thread + w.T_DONE] if is_array else 0
+
+
+@compiled
+def takes(s: State, thread: int, place: int, address: int, begin: int) -> bool:
+    """Whether a word of memory belongs to one of the elements that an operation takes from `begin`
+    on."""
     row = operand_row(thread, place)
     num_words, length = vector.words_of(s, s[thread + w.T_OP], place), length_of(s, thread, row)
     if s[row + w.O_KIND] == w.MEMORY and s[row + w.O_DIMS] != 1:
-        for number in range(length):
+        for number in range(begin, length):
             if 0 <= address - address_of(s, thread, row, number) < num_words:
                 return True
         return False
     stride = s[row + w.O_STRIDES] if s[row + w.O_KIND] == w.MEMORY else 0
     for word in range(num_words):
         way = address - word - address_of(s, thread, row, 0)
-        if stride == 0 and way == 0 and length:
+        if stride == 0 and way == 0 and begin < length:
             return True
-        if stride != 0 and way % stride == 0 and 0 <= way // stride < length:
+        if stride != 0 and way % stride == 0 and begin <= way // stride < length:
             return True
     return False
 
@@ -144,16 +162,17 @@ def adds_to(s: State, thread: int, place: int) -> bool:
 
 
 @compiled
-def in_flight(s: State, pe: int, address: int, num_words: int, is_write: bool, own: int) -> int:
+def in_flight(s: State, pe: int, address: int, num_words: int, access: int, own: int) -> int:
     """The microthread but its own whose operation an access of memory meets, or -1."""
     active = s[core_row(pe) + w.C_THREADS] & w.MICROTHREADS & ~(1 << own)
     while active:
         slot: int = lowest_bit(active)
         active &= active - 1
         thread = thread_row(pe, slot)
-        for place in range(mb.NUM_OPERANDS if is_write else 1):
+        begin = still_to_write(s, thread) if access == READS else 0
+        for place in range(mb.NUM_OPERANDS if access == WRITES else 1):
             for word in range(num_words if is_in_memory(s, thread, place) else 0):
-                if takes(s, thread, place, address + word):
+                if takes(s, thread, place, address + word, begin):
                     return slot
     return -1
 
@@ -166,28 +185,38 @@ def look_from_code(
     pe = overrun.pe_of(s, mailbox)
     detail = first | second << SLOT_SHIFT
     if finding in (READ_IN_FLIGHT, WRITE_IN_FLIGHT):
-        slot = in_flight_at(s, pe, first, second, finding == WRITE_IN_FLIGHT)
+        access = WRITES if finding == WRITE_IN_FLIGHT else READS
+        slot = in_flight_at(s, pe, first, second, access)
         if slot < 0:
             return
-        detail = first | slot << SLOT_SHIFT
-        detail |= s[job_row(thread_row(pe, slot)) + w.J_PLACE] << OTHER_PLACE_SHIFT
+        detail = first | flight_of(s, pe, slot)
     elif finding == STREAM_IN_FLIGHT:
         slot = writer_of_memory(s, pe)
         if slot < 0:
             return
-        detail = (
-            slot << SLOT_SHIFT | s[job_row(thread_row(pe, slot)) + w.J_PLACE] << OTHER_PLACE_SHIFT
-        )
-    elif finding == READ_UNWRITTEN and in_flight_at(s, pe, first, second, False) >= 0:
+        detail = flight_of(s, pe, slot)
+    elif finding == READ_UNWRITTEN and in_flight_at(s, pe, first, second, READS_ANY) >= 0:
         return
     tell(s, pe, place << WHO_SHIFT | w.MAIN_SLOT, finding, detail, s[mailbox_row(pe) + mb.CYCLE])
 
 
 @compiled
-def in_flight_at(s: State, pe: int, address: int, num_bytes: int, is_write: bool) -> int:
+def flight_of(s: State, pe: int, slot: int) -> int:
+    """The second word of an event about a microthread's operation."""
+    thread = thread_row(pe, slot)
+    detail = slot << SLOT_SHIFT
+    detail |= (s[job_row(thread) + w.J_PLACE] & OTHER_PLACE_MASK) << OTHER_PLACE_SHIFT
+    place = vector.first_of(s, thread, w.FABIN)
+    if place >= 0 and s[operand_row(thread, place) + w.O_COLOR] < w.COLORS:
+        detail |= (1 + s[operand_row(thread, place) + w.O_COLOR]) << COLOR_SHIFT
+    return detail
+
+
+@compiled
+def in_flight_at(s: State, pe: int, address: int, num_bytes: int, access: int) -> int:
     """The microthread that an access of bytes by code meets, or -1."""
     begin, last = address >> 1, (address + num_bytes - 1) >> 1
-    return in_flight(s, pe, begin, last - begin + 1, is_write, w.MAIN_SLOT)
+    return in_flight(s, pe, begin, last - begin + 1, access, w.MAIN_SLOT)
 
 
 @compiled
@@ -243,35 +272,37 @@ def lines_meet(s: State, thread: int, place: int, other: int, other_place: int) 
 
 
 @compiled
-def meets(s: State, thread: int, place: int, other: int, other_place: int) -> bool:
-    """Whether operands of two operations have a word in common."""
+def meets(s: State, thread: int, place: int, other: int, other_place: int) -> int:
+    """Where an operand meets one of another operation, a word of memory; -1 if it does not."""
+    row, begin = operand_row(thread, place), still_to_write(s, other) if place else 0
     are_lines = is_line(s, thread, place) and is_line(s, other, other_place)
     if are_lines and not lines_meet(s, thread, place, other, other_place):
-        return False
-    if are_lines and stride_of(s, thread, place) == stride_of(s, other, other_place):
-        return True
-    if s[w.G_IS_CHECKED] == 0:
-        return False
-    row = operand_row(thread, place)
+        return -1
+    is_sure = are_lines and stride_of(s, thread, place) == stride_of(s, other, other_place)
+    if is_sure and place == 0:
+        return address_of(s, thread, row, 0) & ADDRESS_MASK
+    if not is_sure and s[w.G_IS_CHECKED] == 0:
+        return -1
     for number in range(length_of(s, thread, row)):
         address = address_of(s, thread, row, number)
         for word in range(vector.words_of(s, s[thread + w.T_OP], place)):
-            if takes(s, other, other_place, address + word):
-                return True
-    return False
+            if takes(s, other, other_place, address + word, begin):
+                return (address if place else address_of(s, thread, row, 0)) & ADDRESS_MASK
+    return -1
 
 
 @compiled
-def meets_any(s: State, thread: int, place: int, other: int) -> bool:
-    """Whether an operand meets one of another operation, and one of both is written to."""
+def meets_any(s: State, thread: int, place: int, other: int) -> int:
+    """The same for all operands of the other one of which, or of this, one is written to."""
     for other_place in range(mb.NUM_OPERANDS):
         if (place and other_place) or not is_in_memory(s, other, other_place):
             continue
         if adds_to(s, thread, place) and adds_to(s, other, other_place):
             continue
-        if meets(s, thread, place, other, other_place):
-            return True
-    return False
+        address = meets(s, thread, place, other, other_place)
+        if address >= 0:
+            return address
+    return -1
 
 
 @compiled
@@ -290,11 +321,10 @@ def check_flight(s: State, pe: int, slot: int) -> None:
             row = operand_row(thread, place)
             if not is_in_memory(s, thread, place) or length_of(s, thread, row) == 0:
                 continue
-            if meets_any(s, thread, place, other):
-                address = address_of(s, thread, row, 0) & ADDRESS_MASK
+            address = meets_any(s, thread, place, other)
+            if address >= 0:
                 detail = s[thread + w.T_OP] | address << mb.OTHER_SHIFT
-                detail |= other_slot << SLOT_SHIFT
-                detail |= s[job_row(other) + w.J_PLACE] << OTHER_PLACE_SHIFT
+                detail |= flight_of(s, pe, other_slot)
                 who = who_runs(s, thread, slot)
                 tell(s, pe, who, OPERAND_IN_FLIGHT | place, detail, s[w.G_NOW])
 
@@ -365,7 +395,7 @@ def look_at_word(s: State, pe: int, slot: int, place: int, word: int) -> None:
         return
     if place == 0:
         s[at] &= ~bit
-    elif in_flight(s, pe, word, 1, False, slot) < 0:
+    elif in_flight(s, pe, word, 1, READS_ANY, slot) < 0:
         thread = thread_row(pe, slot)
         detail = s[thread + w.T_OP] | word << mb.OTHER_SHIFT
         tell(s, pe, who_runs(s, thread, slot), OPERAND_UNWRITTEN | place, detail, s[w.G_NOW])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from openwafer.diagnostics import Diagnostic, Severity
@@ -122,7 +123,12 @@ class Found:
     @property
     def other_place(self) -> int:
         """Where in the source its operation stands."""
-        return self.second >> check.OTHER_PLACE_SHIFT - check.SLOT_SHIFT
+        return self.second >> check.OTHER_PLACE_SHIFT - check.SLOT_SHIFT & check.OTHER_PLACE_MASK
+
+    @property
+    def other_color(self) -> int:
+        """The color that it receives, -1 for none."""
+        return (self.second >> check.COLOR_SHIFT - check.SLOT_SHIFT) - 1
 
 
 def read_event(cycle: int, pe: int, a: int, b: int) -> Found:
@@ -147,7 +153,7 @@ def by_place(found: Iterable[Found], program: Program) -> tuple[tuple[Found, int
     first: dict[tuple[int, Finding, int], Found] = {}
     groups: dict[tuple[int, Finding, int], set[int]] = {}
     for one in sorted(found, key=lambda one: (one.cycle, one.pe, one.operand)):
-        key = one.place, one.kind, one.word
+        key = one.place, one.kind, _begin_of(one, stretches(program.images[int(images[one.pe])]))
         first.setdefault(key, one)
         groups.setdefault(key, set()).add(int(images[one.pe]))
     return tuple((one, len(groups[key])) for key, one in first.items())
@@ -173,6 +179,12 @@ def diagnostic(one: Found, program: Program, num_images: int = 1) -> Diagnostic:
 _Known = tuple[Stretch, ...]
 
 
+def _begin_of(one: Found, known: _Known) -> int:
+    """What tells mistakes of one place apart: of what is in flight, where the variable begins."""
+    is_operand = one.kind is Finding.OPERAND_IN_FLIGHT and known
+    return stretch_at(known, one.word).begin if is_operand else one.word
+
+
 def _name(known: _Known, word: int) -> str:
     return stretch_name(stretch_at(known, word)) if known else "memory"
 
@@ -184,13 +196,16 @@ def _outside(one: Found, known: _Known) -> str:
     if own.symbol is None:
         way = one.address - begin
         return f"{verb} byte {way} of a local array, which is none of its own"
-    symbol, way = own.symbol, one.address - WORD_BYTES * own.begin
     there = _name(known, one.address // WORD_BYTES)
-    num_elements = 1
-    for extent in symbol.shape:
-        num_elements *= extent
-    size = max(1, symbol.num_bytes // max(1, num_elements))
-    return f"{verb} element {way // size} of {stretch_name(own)}, where {there} lies"
+    return f"{verb} {_element(own, one.address)}, where {there} lies"
+
+
+def _element(own: Stretch, address: int) -> str:
+    """The element of a variable that lies at a byte, or would."""
+    if own.symbol is None:
+        return stretch_name(own)
+    size = max(1, own.symbol.num_bytes // max(1, prod(own.symbol.shape)))
+    return f"element {(address - WORD_BYTES * own.begin) // size} of {stretch_name(own)}"
 
 
 def _division(_one: Found, _known: _Known) -> str:
@@ -221,15 +236,24 @@ def _extents(one: Found, known: _Known) -> str:
 def _access_in_flight(one: Found, known: _Known) -> str:
     name = _name(known, one.address // WORD_BYTES)
     if one.kind is Finding.READ_IN_FLIGHT:
-        return f"read {name} while microthread {one.other_slot} writes it"
+        return f"read {_early(one, one.address, known)}"
     return f"wrote {name} while microthread {one.other_slot} uses it"
 
 
 def _operand_in_flight(one: Found, known: _Known) -> str:
-    name, verb = _name(known, one.word), "reads" if one.operand else "writes"
-    other = "writes" if one.operand else "uses"
-    began = f"began {_operation(one)}, which {verb} {name}"
-    return f"{began}, while microthread {one.other_slot} {other} it"
+    if one.operand:
+        return f"began {_operation(one)}, which reads {_early(one, WORD_BYTES * one.word, known)}"
+    began = f"began {_operation(one)}, which writes {_name(known, one.word)}"
+    return f"{began}, while microthread {one.other_slot} uses it"
+
+
+def _early(one: Found, address: int, known: _Known) -> str:
+    """What was read, and that an operation had still to write it."""
+    what = _element(stretch_at(known, address // WORD_BYTES), address) if known else "memory"
+    if one.other_color < 0:
+        return f"{what} before microthread {one.other_slot} has written it"
+    receives = f"microthread {one.other_slot} receives color {one.other_color}"
+    return f"{what} before it has arrived: {receives}"
 
 
 def _control(one: Found, _known: _Known) -> str:

@@ -62,8 +62,10 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
 
 
 @compiled
-def start_entry(s: State, pe: int, entry: int, has_wavelet: bool) -> None:
-    """Choose what the main thread does next; C_UNTIL still says when it last ended.
+def start_entry(s: State, pe: int, entry: int, is_known: bool) -> None:
+    """Choose what the main thread does next; Z_UNTIL still says when it last ended.
+
+    A task is known that waited already, or that the machine activated and not the last task.
 
     A task that was chosen may be activated again, and microthreads go on until its code begins.
     """
@@ -71,7 +73,7 @@ def start_entry(s: State, pe: int, entry: int, has_wavelet: bool) -> None:
     begin = s[w.G_NOW] + s[w.G_TASK]
     if s[processor_row(pe) + w.P_TASKS_RUN]:
         did_vectors = s[mailbox_row(pe) + mb.DRAINED] > s[processor_row(pe) + w.P_BEGAN]
-        is_ahead = has_wavelet and not did_vectors
+        is_ahead = is_known and not did_vectors
         switch = s[w.G_WAVELET_SWITCH if is_ahead else w.G_SWITCH]
         begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + switch)
     s[processor_row(pe) + w.P_BEGAN] = begin
@@ -266,6 +268,10 @@ def start_task(s: State, pe: int) -> bool:
     entry = candidate_entry(s, pe, place) - 1
     s[processor_row(pe) + w.P_CURSOR] = place
     arguments = mailbox_row(pe) + mb.ARGUMENTS
+    ready = s[sleep_row(pe) + w.Z_READY]
+    is_known = place < FIRST_LOCAL or (
+        place < COMMAND_PLACE and (ready >> (place - FIRST_LOCAL)) & 1 != 0
+    )
     if place < FIRST_LOCAL:
         entry = rotated_entry(s, pe, place, entry)
         s[arguments] = queues.input_head(s, pe, place) & 0xFFFFFFFF
@@ -279,7 +285,8 @@ def start_task(s: State, pe: int) -> bool:
         s[processor_row(pe) + w.P_COMMAND] = w.COMMAND_RUNS
         s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
     is_first = s[processor_row(pe) + w.P_TASKS_RUN] == 0
-    start_entry(s, pe, entry, place < FIRST_LOCAL)
+    start_entry(s, pe, entry, is_known)
+    s[sleep_row(pe) + w.Z_READY] = s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED]
     if place == COMMAND_PLACE:
         # Time begins with the first command.
         s[sleep_row(pe) + w.Z_UNTIL] += -s[w.G_TASK] if is_first else s[w.G_COMMAND]

@@ -10,6 +10,7 @@ from openwafer.sdk.fabric.rows import (
     output_slot,
     processor_row,
     router_row,
+    sleep_row,
 )
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
@@ -53,6 +54,7 @@ def stir(s: State, pe: int) -> None:
 def activate(s: State, pe: int, task: int) -> None:
     """A task may run once it is not blocked."""
     s[mailbox_row(pe) + mb.ACTIVE] |= 1 << task
+    s[sleep_row(pe) + w.Z_READY] |= (1 << task) & ~s[mailbox_row(pe) + mb.BLOCKED]
     stir(s, pe)
 
 

@@ -209,7 +209,7 @@ def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
         if not vector.drop(s, pe, thread):
             return False
     else:
-        num = min(s[job_row(thread) + w.J_WIDTH], s[thread + w.T_LEFT])
+        num = vector.beat_length(s, thread)
         availability = vector.is_available(s, pe, thread, num)
         if availability < 0 and leaves_fifo(s, pe, thread, slot):
             return True
@@ -284,8 +284,19 @@ def step_equals(s: State, element: Element, pe: int, threads: int) -> bool:
         slot = w.MAIN_SLOT if is_main else (lowest_bit(order) + first) & SLOT_MASK
         order &= order - 1
         if beat(s, element, pe, slot):
+            if not is_main:
+                hold_up_main(s, pe)
             return True
     return False
+
+
+@compiled
+def hold_up_main(s: State, pe: int) -> None:
+    """The main thread's beat takes a cycle more, if it is in the middle of one."""
+    thread = thread_row(pe, w.MAIN_SLOT)
+    left = s[thread + w.T_NEXT] - s[w.G_NOW]
+    if s[core_row(pe) + w.C_THREADS] & MAIN_BIT and 0 < left < s[job_row(thread) + w.J_HOLDS]:
+        s[thread + w.T_NEXT] += 1
 
 
 @compiled

@@ -205,6 +205,7 @@ def set_speed(s: State, thread: int, start: int) -> None:
             is_simd = is_simd and s[operand_row(thread, place) + w.O_FLAGS] & FLAG_SIMD != 0
             is_simd = is_simd and words_of(s, s[thread + w.T_OP], place) == 1
     turns = turns_of(s, thread)
+    s[job_row(thread) + w.J_HOLDS] = 1
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
         s[job_row(thread) + w.J_WIDTH] = 2 if num_fabric and is_simd else 1
         s[thread + w.T_GAP] = turned_cycles(1, turns)
@@ -220,18 +221,43 @@ def set_memory_speed(s: State, thread: int, turns: int, start: int) -> None:
     width, gap, num = s[row + w.V_WIDTH], 1, s[thread + w.T_LEFT]
     is_first_scalar = s[operand_row(thread, 1) + w.O_KIND] == w.SCALAR
     is_sum = s[operand_row(thread, 0) + w.O_KIND] == w.POINTER and s[row + w.V_SOURCES] > 1
-    if is_sum and is_first_scalar and s[thread + w.T_OP] >= FIRST_FLOAT:
+    is_float_sum = is_sum and is_first_scalar and s[thread + w.T_OP] >= FIRST_FLOAT
+    if is_float_sum:
         width, gap = 1, s[w.G_FLOAT]
     else:
         gap = longest_gap(s, thread, width)
     if s[w.G_STRIDE_WIDTHS]:
         # Elements that go one by one keep their pace; others go in narrower beats.
         width, gap = (width // gap, 1) if width > 1 else (width, gap)
-    cycles = turned_cycles(paced_cycles(num, gap, width), turns)
+    line = num
+    for place in range(mb.NUM_OPERANDS):
+        line = min(line, left_of_line(s, operand_row(thread, place)))
+    num_lines, rest = num // max(1, line), num % max(1, line)
+    cycles = num_lines * paced_cycles(line, gap, width) + paced_cycles(rest, gap, width)
+    num_beats = num_lines * -(-line // width) + -(-rest // width)
     gap = gap * turns // pace.ONE_TURN
     s[job_row(thread) + w.J_WIDTH] = width
     s[thread + w.T_GAP] = gap
-    s[thread + w.T_NEXT] = start + cycles - 1 - max(0, -(-num // width) - 1) * gap
+    s[thread + w.T_NEXT] = start + turned_cycles(cycles, turns) - 1 - max(0, num_beats - 1) * gap
+    s[job_row(thread) + w.J_HOLDS] = 1 if is_float_sum else gap
+
+
+@compiled
+def left_of_line(s: State, row: int) -> int:
+    """Elements up to the end of an operand's line, behind which a beat begins."""
+    if s[row + w.O_KIND] != w.MEMORY or s[row + w.O_DIMS] < 2:
+        return w.NEVER
+    return s[row + w.O_EXTENTS] - s[row + w.O_INDEX]
+
+
+@compiled
+def beat_length(s: State, thread: int) -> int:
+    """Elements of the next beat."""
+    num = min(s[job_row(thread) + w.J_WIDTH], s[thread + w.T_LEFT])
+    if s[job_row(thread) + w.J_WIDTH] > 1:
+        for place in range(mb.NUM_OPERANDS):
+            num = min(num, left_of_line(s, operand_row(thread, place)))
+    return num
 
 
 @compiled
@@ -246,13 +272,15 @@ def turns_of(s: State, thread: int) -> int:
             target = operand_row(thread, 0)
             is_updated = s[target + w.O_KIND] == w.MEMORY
             is_updated = is_updated and s[target + w.O_ADDRESS] == s[first + w.O_ADDRESS]
+            width = s[vector_row(s[thread + w.T_OP]) + w.V_WIDTH]
+            updated = width * words_of(s, s[thread + w.T_OP], 1) if is_updated else 0
             return read_turns(
                 s[first + w.O_ADDRESS],
                 s[first + w.O_STRIDES],
                 s[row + w.O_ADDRESS],
                 s[row + w.O_STRIDES],
                 s[w.G_ROW_WORDS],
-                is_updated,
+                updated,
             )
         first = row
     return pace.ONE_TURN

@@ -116,6 +116,8 @@ Z_AT: Final = 0
 Z_NEXT: Final = 1
 """The next one of the list in the wheel + 1."""
 Z_UNTIL: Final = 2
+Z_READY: Final = 3
+"""Local tasks that could run when the last one began, or that the machine has activated since."""
 SLEEP_WORDS: Final = 4
 
 # Queue rows: a slot is a wavelet and the cycle it is ready at; once a wavelet has left an output
@@ -198,6 +200,8 @@ J_CONTROL_SEEN: Final = 10
 J_WIDTH: Final = 11
 J_ADVANCES: Final = 12
 """1 while the control wavelet that advances the switch waits to be sent."""
+J_HOLDS: Final = 13
+"""Cycles for which a beat of memory alone keeps other threads' beats away."""
 J_OPERANDS: Final = 16
 JOB_WORDS: Final = J_OPERANDS + 4 * OPERAND_WORDS
 

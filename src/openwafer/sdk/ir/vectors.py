@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from openwafer.sdk.arch.generation import Generation
-from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, drain_cycles, read_turns, vector_cycles
+from openwafer.sdk.arch.pace import (
+    ONE_TURN,
+    VectorShape,
+    beat_words,
+    drain_cycles,
+    read_turns,
+    vector_cycles,
+)
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.function import Type
@@ -57,7 +64,7 @@ def run_inline(
     if not isinstance(target, tuple) and length:
         machine.store(target & ~1, _BY_WORDS[sizes[0]], result)
     machine.box[mailbox.ELEMENTS] += length
-    shape = _shape(op, [bits for _, bits in operands], generation.timing.row_words)
+    shape = _shape(op, [bits for _, bits in operands], generation)
     timing = generation.timing
     machine.box[mailbox.CYCLE] += vector_cycles(op, length, generation, shape)
     drain = drain_cycles(timing.drain_cycles, timing.load_latency, shape.reads_memory)
@@ -91,18 +98,20 @@ def show_streams(
             machine.show(role, begin, begin + (length - 1) * _step(dsd, size))
 
 
-def _shape(op: VectorOp, operands: Sequence[int | tuple[int, ...]], row_words: int) -> VectorShape:
+def _shape(
+    op: VectorOp, operands: Sequence[int | tuple[int, ...]], generation: Generation
+) -> VectorShape:
     dsds = {place: bits for place, bits in enumerate(operands) if isinstance(bits, tuple)}
     return VectorShape(
         strides=tuple(_stride(op, place, bits) for place, bits in dsds.items()),
-        turns=_turns(op, dsds, row_words),
+        turns=_turns(op, dsds, generation),
         accumulates=0 not in dsds and 1 not in dsds and len(op.sources) > 1,
         num_registers=len(dsds),
         reads_memory=any(dsds),
     )
 
 
-def _turns(op: VectorOp, dsds: Mapping[int, tuple[int, ...]], row_words: int) -> int:
+def _turns(op: VectorOp, dsds: Mapping[int, tuple[int, ...]], generation: Generation) -> int:
     """Of the first two sources in memory; the results may take the place of the first one."""
     kinds = (op.destination, *op.sources)
     ways = [
@@ -113,7 +122,8 @@ def _turns(op: VectorOp, dsds: Mapping[int, tuple[int, ...]], row_words: int) ->
     if len(ways) < 2:
         return ONE_TURN
     is_updated = 0 in dsds and dsds[0][words.WORD_BASE] == ways[0][0]
-    return read_turns(*ways[0], *ways[1], row_words, is_updated)
+    updated = beat_words(op, generation) if is_updated else 0
+    return read_turns(*ways[0], *ways[1], generation.timing.row_words, updated)
 
 
 def _stride(op: VectorOp, place: int, dsd: tuple[int, ...]) -> int:
