@@ -96,14 +96,22 @@ CALLED_AGAIN_UNDER_AUTOCAST = Case(
     Activations.RECOMPUTE,
     40,
 )
+# A gradient that a failed backward has left, and one of weights alone behind it.
+FAILED_BEFORE_A_PENALTY = Case(
+    ModelPlan(("splitting", "giving", "writingdata", "averaging"), (), (), True, True),
+    LoopPlan((("backward", "fail_at_a_gradient", "penalise", "step", "zero"),), "sgd", True),
+    None,
+    64,
+)
 
 
-@settings(max_examples=25, suppress_health_check=WHATEVER)
+@settings(max_examples=18, suppress_health_check=WHATEVER)
 @example(case=FIRST_FORWARD_FAILS)
 @example(case=LOSS_OF_ITS_OWN)
 @example(case=SPREAD_WEIGHTS)
 @example(case=CALLED_AGAIN_UNDER_AUTOCAST)
-@given(case=cases())
+@example(case=FAILED_BEFORE_A_PENALTY)
+@given(case=cases(is_unusual=True))
 def test_random_training_is_plain_training_or_refused(case: Case) -> None:
     check(case)
 
