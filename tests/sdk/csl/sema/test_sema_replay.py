@@ -222,6 +222,39 @@ def test_the_same_loop_reads_the_variables_of_each_call() -> None:
     assert known(text).value == (60, 120, 1800)
 
 
+@pytest.mark.parametrize("place", ["s", "pointer.*"])
+def test_a_loop_goes_on_with_the_fields_of_a_struct_of_another_type(place: str) -> None:
+    text = f"""
+      fn total(pointer: anytype) u32 {{
+        var s: comptime_struct = pointer.*;
+        var t: u32 = 0;
+        for (@range(u32, 60)) |i| {{
+          for (@range(u32, 10)) |_| {{ t += @as(u32, {place}.a); }}
+          if (i == 40) {{ {place} = .{{ .b = 5, .a = 9 }}; }}
+        }}
+        return t;
+      }}
+      comptime {{ var s: comptime_struct = .{{ .a = 1, .b = 2 }}; @comptime_print(total(&s)); }}"""
+    assert analyze(text).printed == (str(10 * (41 + 19 * 9)),)
+
+
+def test_loops_inside_of_loops_share_what_is_pointed_to() -> None:
+    text = """
+      fn add(p: *u32) void {
+        for (@range(u32, 40)) |i| {
+          p.* += i;
+          for (@range(u32, 12)) |_| { for (@range(u32, 12)) |j| { p.* += j; } }
+          p.* += p.* % 7;
+        }
+      }
+      comptime { var x: u32 = 0; add(&x); @comptime_print(x); }"""
+    x = 0
+    for i in range(40):
+        x += i + 12 * sum(range(12))
+        x += x % 7
+    assert analyze(text).printed == (str(x),)
+
+
 def test_a_layouts_loops_that_count_their_pes_count_each() -> None:
     text = """layout {
       @set_rectangle(40, 30);

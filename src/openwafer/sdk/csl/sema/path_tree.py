@@ -80,7 +80,8 @@ class Tree:
 
     Attributes:
         cells: type of each variable around that the paths have to do with, and whether it is const.
-        baked: variables that the paths know by themselves: at the top of a file, or pointed to.
+        baked: variables that the paths, or those of loops inside, know by themselves: at the top of
+            a file, or pointed to; with their types.
         departures: ways out of the loop with a value.
         inner: trees of loops that the paths run.
         questions: that the iterations ask the image; `is_lonely`: they look at it without one, too.
@@ -91,7 +92,7 @@ class Tree:
     def __init__(self) -> None:
         self.constants = Constants()
         self.cells: dict[str, tuple[Type, bool]] = {}
-        self.baked: list[Cell] = []
+        self.baked: dict[Cell, Type] = {}
         self.departures: list[Departure] = []
         self.inner: list[Tree] = []
         self.num_turns = self.most_steps = 0
@@ -153,8 +154,11 @@ class Tree:
         self._num_paths += 1
         self.most_steps = max(self.most_steps, leaf.num_steps)
         self.cells.update({name: (c.type, c.is_const) for name, c in path.used.items()})
-        self.baked = [one for one in self.constants.by_name.values() if isinstance(one, Cell)]
         self.inner.extend(tree for tree in path.inner if tree not in self.inner)
+        known = (one for one in self.constants.by_name.values() if isinstance(one, Cell))
+        self.baked = {one: one.type for one in known}
+        for tree in self.inner:
+            self.baked.update(tree.baked)
         self.questions.extend(one for one in path.questions if one not in self.questions)
         self.is_lonely |= path.is_lonely
         self._left = []

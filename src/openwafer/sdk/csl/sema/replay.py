@@ -48,17 +48,21 @@ class _Loop:
         self.elements = elements
         context = sema.context
         key = (id(node), id(sema.module), kind, context.return_type, context.runtime_depth)
-        trees = sema.trees.setdefault(key, [])
-        found = next((tree for tree in trees if self._fits(tree)), None)
+        self._trees: list[Tree] = sema.trees.setdefault(key, [])
+        self.tree = self._fitting()
+        self.count = ENDLESS if elements is None else len(elements)
+
+    def _fitting(self) -> Tree:
+        """The tree for the types that the variables around have now."""
+        found = next((tree for tree in self._trees if self._fits(tree)), None)
         if found is None:
             found = Tree()
-            trees.append(found)
-        self.tree: Tree = found
-        self.count = ENDLESS if elements is None else len(elements)
+            self._trees.append(found)
+        return found
 
     def _fits(self, tree: Tree) -> bool:
         cells = [self._cell(name) for name in tree.cells]
-        return all(
+        return all(cell.type == kind for cell, kind in tree.baked.items()) and all(
             cell is not None and (cell.type, cell.is_const) == known and cell not in tree.baked
             for cell, known in zip(cells, tree.cells.values(), strict=True)
         )
@@ -66,9 +70,7 @@ class _Loop:
     def _cell(self, name: str) -> Cell | None:
         scope = self._sema.context.scope.find(name)
         place = None if scope is None else scope.names[name]
-        if isinstance(place, CellPlace) and not place.path and place.type == place.cell.type:
-            return place.cell
-        return None
+        return place.cell if isinstance(place, CellPlace) and not place.path else None
 
     def _cells(self) -> list[Cell]:
         cells = map(self._cell, self.tree.cells)
@@ -87,6 +89,9 @@ class _Loop:
 
     def advance(self, k: int) -> tuple[int, int]:
         """Run iterations from number `k` on; the number of the next one, and how it came to it."""
+        if not self._fits(self.tree):
+            # An iteration gave a variable another type.
+            self.tree = self._fitting()
         bound = None if self.tree.run is None else self._bound()
         if bound is None or self.tree.run is None:
             return k, LEFT
