@@ -22,7 +22,7 @@ def main() -> None:
     memory.set(xlabel="layers", ylabel="device memory, MiB", title="peak by depth")
     if peaks := figures.get("depth"):
         memory.plot(peaks["layers"], [peak / 2**20 for peak in peaks["peak_bytes"]], "o-")
-        memory.set_ylim(bottom=0)
+        memory.set_ylim(0, 1.1 * max(peaks["peak_bytes"]) / 2**20)
     figure.savefig(target, dpi=150)
 
 
