@@ -13,7 +13,7 @@ from openwafer.training.models import GptConfig, ModelConfig, UserModule
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import build_hollow_model
 from openwafer.training.session.parametrization import Parametrization
-from tests.training.parametrization.wide_models import BERT, GPT2, LLAMA, T5
+from tests.training.parametrization.wide_models import BERT, GPT2, LLAMA
 from tests.training.session.tiny_runs import (
     TinyData,
     make_tiny_data,
@@ -24,14 +24,16 @@ from tests.training.session.tiny_runs import (
 
 GPT = GptConfig(hidden_size=32, num_layers=1, num_heads=4, mlp_size=64, context_length=16)
 GPT_BASE = {"hidden_size": 8, "mlp_size": 16, "num_heads": 1}
+BERT_DECODER = replace(
+    BERT.model, architecture="BertLMHeadModel", config={**BERT.model.config, "is_decoder": True}
+)
 CASES: dict[str, tuple[ModelConfig, dict[str, int]]] = {
     "tied reference": (GPT, GPT_BASE),
     "deep reference": (replace(GPT, num_layers=4), {**GPT_BASE, "num_layers": 1}),
     "untied reference": (replace(GPT, has_tied_embeddings=False), GPT_BASE),
     "gpt2": (GPT2.model, GPT2.base),
     "llama": (LLAMA.model, LLAMA.base),
-    "bert": (BERT.model, BERT.base),
-    "t5": (T5.model, T5.base),
+    "decoder of bert": (BERT_DECODER, BERT.base),
 }
 
 
