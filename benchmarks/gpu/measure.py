@@ -2,7 +2,7 @@
 
 For a machine with one GPU and no network, in at most six minutes. It needs no install: the
 interpreter has torch, from 2.11 on, and packages that it lacks come from a folder of wheels. Beside
-torch and transformers these are usually greenlet, msgspec and simpy, 1 MB. A part that fails or
+torch and transformers these are usually greenlet and msgspec, 1 MB. A part that fails or
 takes too long leaves its line in the table, and the others go on.
 
     python benchmarks/gpu/measure.py [--wheels FOLDER] [--out FOLDER] [--device cpu]
@@ -34,7 +34,7 @@ LIMITS = {"tests": 80, "bits": 60, "depth": 50, "throughput": 130, "generation":
 # What openwafer imports and an image with torch may lack; pytest and hypothesis are for the tests.
 PACKAGES = (
     *("greenlet", "huggingface_hub", "llvmlite", "matplotlib", "msgspec", "numba", "numpy"),
-    *("psutil", "pyarrow", "yaml", "rich", "safetensors", "scipy", "simpy", "tokenizers", "torch"),
+    *("psutil", "pyarrow", "yaml", "rich", "safetensors", "scipy", "tokenizers", "torch"),
     *("transformers", "typer", "xxhash", "pytest", "hypothesis"),
 )
 

@@ -105,14 +105,13 @@ TWO = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
 
 
 @pytest.mark.parametrize("where", ["first", "all"])
-def test_several_systems_like_this_one_are_foretold_twice(tmp_path: Path, where: str) -> None:
+def test_several_systems_like_this_one_are_foretold(tmp_path: Path, where: str) -> None:
     asked = ("--system", "this", "--systems", 2, "--link", "20MB", "--json", tmp_path / "plan.json")
     done = run_command("plan", SMALL, *TWO, "--set", f"store_systems={where}", *asked)
     assert "limit    a step waits longest for links between systems\n" in done.out
     plan = json.loads((tmp_path / "plan.json").read_text())["plan"]
     told = {f["name"]: f["value"] for f in plan["sections"][-1]["figures"]}
     assert told["link"] == 20e6
-    assert told["step"] == pytest.approx(told["step, by events"], rel=0.05)
     assert ("step, store on the first" in told) == (where == "all")
     assert told["times as fast"] == pytest.approx(told["step on one system"] / told["step"])
 

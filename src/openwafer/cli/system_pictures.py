@@ -10,21 +10,18 @@ from openwafer.atomic_file import replacing
 from openwafer.planning.memory import UPDATE_BYTES_PER_WEIGHT
 from openwafer.planning.systems import CS2, CS3, H200, Fabric
 from openwafer.planning.throughput import (
-    Joined,
-    LayerWork,
     Setting,
-    StreamedStep,
     balance_tokens,
     critical_batch_tokens,
     folding_tokens,
     greatest_gain,
-    replica_step,
     sparse_gain,
     speedup_to_loss,
     step_time,
     transformer,
 )
 from openwafer.planning.throughput.passes import DENSE_BYTES, FLOPS_PER_WEIGHT
+from openwafer.replica_steps import Joined, LayerWork, StreamedStep, replica_step
 
 PICTURE_INCHES = (7.5, 4.5)
 NUM_DRAWN = 200

@@ -12,7 +12,7 @@ from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.disk_rates import DiskRates
 from openwafer.training.stream.plan.dry_run import DryRun
-from openwafer.training.stream.plan.events.network_run import JoinedPass
+from openwafer.training.stream.plan.joined_steps import JoinedPass
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan

@@ -3,7 +3,6 @@
 Every formula has its source where it stands; the page docs/guide/systems.md gathers them.
 """
 
-from openwafer.planning.throughput.joined import Joined
 from openwafer.planning.throughput.passes import (
     ModelShape,
     Pass,
@@ -15,13 +14,6 @@ from openwafer.planning.throughput.passes import (
     transformer,
 )
 from openwafer.planning.throughput.published_runs import PUBLISHED_RUNS, PublishedRun
-from openwafer.planning.throughput.replica_step import (
-    LayerWork,
-    Part,
-    ReplicaStep,
-    StreamedStep,
-    replica_step,
-)
 from openwafer.planning.throughput.sparse_cores import (
     core_rate,
     folding_tokens,
@@ -43,18 +35,13 @@ from openwafer.planning.throughput.training import (
 
 __all__ = [
     "PUBLISHED_RUNS",
-    "Joined",
-    "LayerWork",
     "ModelShape",
-    "Part",
     "Pass",
     "PassTime",
     "PublishedRun",
-    "ReplicaStep",
     "Resource",
     "Setting",
     "StepTime",
-    "StreamedStep",
     "affordable_flops",
     "balance_tokens",
     "core_rate",
@@ -65,7 +52,6 @@ __all__ = [
     "most_systems_in_proportion",
     "pass_time",
     "reached_utilisation",
-    "replica_step",
     "row_folding",
     "sparse_gain",
     "speedup_to_loss",

@@ -50,7 +50,7 @@ from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.step_hooks import StepHook, each
-from openwafer.training.stream.plan.events.measured import MeasuredStep, measure_step
+from openwafer.training.stream.plan.measured_step import MeasuredStep, measure_step
 
 Result = TypeVar("Result")
 
@@ -361,7 +361,7 @@ def _require_place(folder: RunFolder, config: RunConfig) -> None:
 
 
 def _beyond_the_model(config: RunConfig, planned: Planned) -> str | None:
-    """What the systems of a run do that those of the events do not."""
+    """What the systems of a run do that the formula of their step leaves out."""
     if isinstance(planned, PlannedStages):
         return "stages of a pipeline"
     if planned.expert_traffic is not None and planned.expert_traffic.row_bytes:

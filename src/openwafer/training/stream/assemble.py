@@ -38,7 +38,6 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.chosen_device import has_own_memory, make_device
 from openwafer.training.stream.plan.dry_run import Workload, autocast
-from openwafer.training.stream.plan.events.network_run import Passing
 from openwafer.training.stream.plan.expert_choice import ExpertChoice, not_owned
 from openwafer.training.stream.plan.expert_weights import expert_weights
 from openwafer.training.stream.plan.host_peak import (
@@ -49,6 +48,7 @@ from openwafer.training.stream.plan.host_peak import (
     resident_beside,
     resident_now,
 )
+from openwafer.training.stream.plan.joined_steps import Passing
 from openwafer.training.stream.plan.placement import (
     HostBudget,
     StorePlacement,

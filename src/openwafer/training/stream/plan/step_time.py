@@ -18,11 +18,7 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
 from openwafer.training.stream.plan.dry_update import update_calls
-from openwafer.training.stream.plan.events.network_run import (
-    JoinedPass,
-    Passing,
-    pass_seconds,
-)
+from openwafer.training.stream.plan.joined_steps import JoinedPass, Passing, pass_seconds
 from openwafer.training.stream.plan.machine import measure_link, measure_rates, operators_seconds
 from openwafer.training.stream.plan.operators import Allocation
 from openwafer.training.stream.plan.search import StreamPlan

@@ -1,28 +1,25 @@
 """What a streamed step takes on this machine by layer, for steps on several like it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
+from openwafer.replica_steps import Joined, StreamedStep
+from openwafer.training.collectives.chunks import chunk_bytes_at
 from openwafer.training.plan_record import Mode
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.events.event_run import (
-    LayerSeconds,
-    ModelledRates,
-    ModelledStep,
-    layer_seconds,
-)
+from openwafer.training.stream.plan.joined_steps import ScheduledStep, layer_seconds
 from openwafer.training.stream.plan.machine import measure_rates, operators_seconds
 from openwafer.training.stream.plan.operators import Allocation
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import optimizer_seconds
 from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
-from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, Visit
+from openwafer.training.stream.schedule import Kind, RecordBytes
 
 COPIED: Final = 2
 """Bytes of memory that move for a byte that the store hands out: one read, one written."""
@@ -35,44 +32,27 @@ class MeasuredStep:
     """A streamed step on one of several systems.
 
     Attributes:
-        schedule, visits, sizes: of the step.
-        layers: seconds of a layer for one micro-batch. Layers share the measured time of a pass as
-            they share its weights.
-        updates: seconds of the update of each trained record.
+        scheduled: layers share the measured time of a pass as they share its weights.
         memory_bytes_per_second: read and written.
         layouts: of all records.
         store_systems: which systems have records in their stores.
     """
 
-    schedule: Schedule
-    visits: Sequence[Visit]
-    sizes: Mapping[str, RecordBytes]
-    layers: Mapping[str, LayerSeconds]
-    updates: Mapping[str, float]
+    scheduled: ScheduledStep
     memory_bytes_per_second: float
     layouts: Mapping[str, RecordLayout]
     store_systems: StoreSystems
 
-    def owners(self, num_systems: int) -> Mapping[str, int]:
-        """The system of so many whose store has a record."""
-        return owners_of(self.layouts, num_systems, self.store_systems)
+    def streamed(self, micro_batches: int, num_systems: int) -> StreamedStep:
+        """The step on so many systems, with so many micro-batches on all of them together."""
+        owners = owners_of(self.layouts, num_systems, self.store_systems)
+        return self.scheduled.streamed(micro_batches, owners)
 
-    def rates(self, link: float, hop_seconds: float, chunk_bytes: int) -> ModelledRates:
-        """Those of systems like this one that links join."""
+    def joined(self, num_systems: int, link: float, hop_seconds: float) -> Joined:
+        """Systems like this one that links of so many bytes a second join."""
         memory = self.memory_bytes_per_second
-        return ModelledRates(link, hop_seconds, memory / COPIED, memory / ADDED, chunk_bytes)
-
-    def on(self, rates: ModelledRates, blocks: Sequence[int]) -> ModelledStep:
-        """The step on systems that have so many micro-batches each."""
-        return ModelledStep(
-            self.schedule,
-            self.visits,
-            self.sizes,
-            self.layers,
-            self.updates,
-            rates,
-            blocks,
-            self.owners(len(blocks)),
+        return Joined(
+            num_systems, link, hop_seconds, memory / COPIED, memory / ADDED, chunk_bytes_at(link)
         )
 
 
@@ -100,13 +80,11 @@ def measure_step(
         for calls in (plan.calls.forward, plan.calls.backward)
     )
     optimizing = sum(optimizer_seconds(plan, updater, schedule.timing, device))
+    layers = layer_seconds(visits, sizes, forward, backward)
+    updates = {name: optimizing * size / sum(pushed.values()) for name, size in pushed.items()}
     rates = measure_rates(torch.device("cpu"))
     return MeasuredStep(
-        schedule,
-        visits,
-        sizes,
-        layer_seconds(visits, sizes, forward, backward),
-        {name: optimizing * size / sum(pushed.values()) for name, size in pushed.items()},
+        ScheduledStep(schedule, visits, sizes, layers, updates),
         rates.memory_bytes_per_second,
         plan.layouts,
         store_systems,

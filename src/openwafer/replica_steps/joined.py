@@ -16,6 +16,8 @@ class Joined:
         chunk_bytes: of a running sum, or of weights, that pass at once.
         network_copies: whether weights leave their owner once, and nodes of the network copy them;
             else each system passes them on to the next, chunk by chunk.
+        turn_seconds: from a system's word that it takes a record, or a sum, until this leaves,
+            beside a hop: what goes the same way delays it.
     """
 
     num_systems: int
@@ -25,6 +27,7 @@ class Joined:
     adding: float
     chunk_bytes: float
     network_copies: bool = False
+    turn_seconds: float = 0.0
 
     @property
     def depth(self) -> int:

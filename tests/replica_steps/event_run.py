@@ -15,54 +15,13 @@ from typing import Final
 
 from simpy import AllOf, Environment, Event, Store
 
+from openwafer.replica_steps import Joined
 from openwafer.training.collectives.relay import way_from
-from openwafer.training.stream.plan.events.network import Network, Process
-from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, UpdateTiming, Visit
+from openwafer.training.stream.plan.joined_steps import ScheduledStep
+from openwafer.training.stream.schedule import Kind, UpdateTiming
+from tests.replica_steps.network import Network, Process
 
 FIRST: Final = 0
-
-
-@dataclass(frozen=True)
-class LayerSeconds:
-    """What a device takes for a layer and a micro-batch; a backward with its recomputation."""
-
-    forward: float
-    backward: float
-
-
-def layer_seconds(
-    visits: Sequence[Visit], sizes: Mapping[str, RecordBytes], forward: float, backward: float
-) -> dict[str, LayerSeconds]:
-    """What layers take of passes of so many seconds: they share these as they share weights."""
-    own = {visit.layer: sum(sizes[record].weights for record in visit.records) for visit in visits}
-    total = sum(own[visit.layer] for visit in visits)
-    shares = {layer: num_bytes / total for layer, num_bytes in own.items()}
-    return {name: LayerSeconds(one * forward, one * backward) for name, one in shares.items()}
-
-
-@dataclass(frozen=True)
-class ModelledRates:
-    """What is between and beside the devices.
-
-    Attributes:
-        link: bytes a second of a system's link, each way.
-        hop_seconds: from a system to another, or to a node of the network and from there.
-        store: bytes of weights a second that the store hands out.
-        adding: bytes of gradients a second that a system adds to a running sum.
-        chunk_bytes: of a running sum, or of weights, that pass at once.
-        turn_seconds: from a system's word that it takes a record, or a sum, until this leaves,
-            beside a hop: what goes the same way delays it.
-        network_copies: whether nodes of the network copy weights, so that they leave the store
-            once; else each system passes them on to the next.
-    """
-
-    link: float
-    hop_seconds: float
-    store: float
-    adding: float
-    chunk_bytes: int
-    network_copies: bool = False
-    turn_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,20 +29,14 @@ class ModelledStep:
     """A step on several systems.
 
     Attributes:
-        schedule, visits, sizes: of the step; see :func:`~openwafer.training.stream.schedule.build`.
-        layers: what they take.
-        updates: seconds of the update of each trained record.
-        rates: of all else.
+        scheduled: the step of each.
+        rates: of what is between and beside the devices.
         blocks: how many micro-batches each system has.
         owners: the system whose store has a record; of those that are not named it is the first.
     """
 
-    schedule: Schedule
-    visits: Sequence[Visit]
-    sizes: Mapping[str, RecordBytes]
-    layers: Mapping[str, LayerSeconds]
-    updates: Mapping[str, float]
-    rates: ModelledRates
+    scheduled: ScheduledStep
+    rates: Joined
     blocks: Sequence[int]
     owners: Mapping[str, int] = field(default_factory=dict)
 
@@ -123,13 +76,14 @@ class _Step:
 
     def __init__(self, clock: Environment, step: ModelledStep) -> None:
         self._clock, self._step, self._rates = clock, step, step.rates
+        self._scheduled = step.scheduled
         self._systems = range(len(step.blocks))
         rates = step.rates
         self._network = Network(
-            clock, len(self._systems), rates.link, rates.hop_seconds, rates.chunk_bytes
+            clock, len(self._systems), rates.link, rates.hop_seconds, int(rates.chunk_bytes)
         )
-        self._records_of = {visit.layer: visit.records for visit in step.visits}
-        actions = step.schedule.actions
+        self._records_of = {visit.layer: visit.records for visit in self._scheduled.visits}
+        actions = self._scheduled.schedule.actions
         self._owners = {
             n: step.owner_of(action.target)
             for n, action in enumerate(actions)
@@ -137,7 +91,7 @@ class _Step:
         }
         self._ways = {o: way_from(o, len(self._systems)) for o in self._owners.values()}
         self._pushes = [action.target for action in actions if action.kind is Kind.PUSH]
-        self._is_on_fetch = step.schedule.timing is UpdateTiming.ON_FETCH
+        self._is_on_fetch = self._scheduled.schedule.timing is UpdateTiming.ON_FETCH
         # By the position of a fetch: its owner has read it. By that and a system: its room is
         # there; a copy is asked for; it has come and been passed on, and is computed with.
         self._is_read = {position: Event(clock) for position in self._owners}
@@ -179,7 +133,7 @@ class _Step:
     def _walk(self, system: int) -> Process:
         held: dict[str, int] = {}
         block = self._step.blocks[system]
-        for position, action in enumerate(self._step.schedule.actions):
+        for position, action in enumerate(self._scheduled.schedule.actions):
             match action.kind:
                 case Kind.FETCH:
                     held[action.target] = position
@@ -187,7 +141,7 @@ class _Step:
                 case Kind.FORWARD | Kind.BACKWARD:
                     records = self._records_of[action.target]
                     yield AllOf(self._clock, [self._is_ready[held[r]][system] for r in records])
-                    takes = self._step.layers[action.target]
+                    takes = self._scheduled.layers[action.target]
                     is_forward = action.kind is Kind.FORWARD
                     each = takes.forward if is_forward else takes.backward
                     yield self._clock.timeout(block * each)
@@ -204,7 +158,7 @@ class _Step:
     # The stores.
 
     def _read(self, system: int) -> Process:
-        actions = self._step.schedule.actions
+        actions = self._scheduled.schedule.actions
         waits = {record for record in self._pushes if self._is_on_fetch}
         for position in self._fetches_of(system):
             yield self._has_room[position][system]
@@ -221,7 +175,7 @@ class _Step:
     def _update(self, system: int) -> Process:
         for _ in (one for one in self._pushes if self._step.owner_of(one) == system):
             record = yield self._to_update[system].get()
-            yield self._clock.timeout(self._step.updates[record])
+            yield self._clock.timeout(self._scheduled.updates[record])
             self._is_updated[record].succeed()
 
     def _take_sums(self) -> Process:
@@ -274,7 +228,7 @@ class _Step:
         to = [*way, None][way.index(system) + 1]
         if to is not None:
             yield self._is_wanted[position][to]
-        for chunk in self._network.fragments(self._step.schedule.actions[position].num_bytes):
+        for chunk in self._network.fragments(self._scheduled.schedule.actions[position].num_bytes):
             if system != owner:
                 yield self._weights[system, owner].get()
             if to is not None:
@@ -287,7 +241,7 @@ class _Step:
         if system != owner:
             return
         yield AllOf(self._clock, self._is_wanted[position])
-        num_bytes = self._step.schedule.actions[position].num_bytes
+        num_bytes = self._scheduled.schedule.actions[position].num_bytes
         depth = (len(self._systems) - 1).bit_length()
         arrived = partial(self._all_have_come, position)
         others = [one for one in self._systems if one != owner]
@@ -300,7 +254,7 @@ class _Step:
     # Gradients.
 
     def _chunks(self, record: str) -> list[int]:
-        return self._network.fragments(self._step.sizes[record].gradients)
+        return self._network.fragments(self._scheduled.sizes[record].gradients)
 
     def _fold_all(self, system: int) -> Process:
         """Add a system's parts to the running sums, in the order in which the first one pushes."""

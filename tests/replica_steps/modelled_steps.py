@@ -5,17 +5,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from openwafer.planning.throughput import Joined, LayerWork, StreamedStep, replica_step
+from openwafer.replica_steps import Joined, LayerWork, StreamedStep, replica_step
 from openwafer.training.session.systems import blocks_of
 from openwafer.training.store.layout import ArraySpec, RecordLayout, lay_out
-from openwafer.training.stream.plan.events.event_run import (
-    LayerSeconds,
-    ModelledRates,
-    ModelledStep,
-    run_events,
-)
+from openwafer.training.stream.plan.joined_steps import LayerSeconds, ScheduledStep
 from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
+from tests.replica_steps.event_run import ModelledStep, run_events
 
 MIB = 1 << 20
 
@@ -46,23 +42,15 @@ def modelled(step: StreamedStep, joined: Joined) -> ModelledStep:
     visits = [Visit(name, (name,)) for name in layers]
     timing = UpdateTiming.ON_FETCH if step.updates_on_fetch else UpdateTiming.ON_PUSH
     blocks = blocks_of(step.micro_batches, joined.num_systems)
-    return ModelledStep(
+    scheduled = ScheduledStep(
         build(visits, sizes, timing=timing, capacity_bytes=int(step.room_bytes)),
         visits,
         sizes,
         {n: LayerSeconds(one.forward_seconds, one.backward_seconds) for n, one in layers.items()},
         {name: layer.update_seconds for name, layer in layers.items()},
-        ModelledRates(
-            joined.link,
-            joined.hop_seconds,
-            joined.store,
-            joined.adding,
-            int(joined.chunk_bytes),
-            joined.network_copies,
-        ),
-        list(map(len, blocks)),
-        {name: layer.owner for name, layer in layers.items()},
     )
+    owners = {name: layer.owner for name, layer in layers.items()}
+    return ModelledStep(scheduled, joined, list(map(len, blocks)), owners)
 
 
 def shape(

@@ -14,8 +14,9 @@ from math import ceil, inf
 
 import numpy as np
 
-from openwafer.planning.throughput.joined import Joined
-from openwafer.planning.throughput.weight_passes import (
+from openwafer.replica_steps.joined import Joined
+from openwafer.replica_steps.weight_passes import (
+    PAIR,
     LayerPass,
     PassingSum,
     Systems,
@@ -179,7 +180,10 @@ def _beside(num_bytes: float, layer: LayerWork, joined: Joined) -> float:
     """Weights take turns on a link with the gradients of a layer that made room for them.
 
     What these have sent while the store reads is gone, and they get no more turns than the weights.
+    Of two systems the second sends weights on a link that sums do not take to it.
     """
+    if joined.num_systems == PAIR and layer.owner:
+        return 0.0
     left = max(layer.gradient_bytes / joined.link - num_bytes / joined.store, 0.0)
     return min(left, num_bytes / joined.link)
 
@@ -232,7 +236,9 @@ def _sums_seconds(
         ended, tail = np.maximum(ended, ready), 0.0
         if size > 1:
             total = _sum(layer.gradient_bytes, step, systems.joined, loads.share)
-            ended, tail = total.ended(ended, systems.end), total.way * (size - 1)
+            stays = layer.owner == size - 1
+            ended, tail = total.ended(ended, systems.end), total.way * (size - 1 - stays)
+            ended[-1] -= stays * total.leaving
             loads.add_sum(layer.owner, layer.gradient_bytes)
         if not step.updates_on_fetch:
             owner = layer.owner
@@ -249,11 +255,13 @@ class _Sum:
 
     Attributes:
         turn: seconds in which a system adds and sends it, and no other.
+        leaving: of those, what only a system takes that sends it: not one that owns it.
         way: seconds that the last of it then takes through the next system.
         slower: how many times as long while weights pass.
     """
 
     turn: float
+    leaving: float
     way: float
     slower: float
 
@@ -277,5 +285,7 @@ def _sum(num_bytes: float, step: StreamedStep, joined: Joined, weights_share: fl
     """
     one = _passing_sum(num_bytes, step, joined)
     way = one.send_seconds + joined.hop_seconds + one.add_seconds
-    turn = joined.hop_seconds + way + (one.num_chunks - 1) * one.slower_seconds
-    return _Sum(turn, way, 1 + one.send_seconds * weights_share / way)
+    asked = joined.hop_seconds + joined.turn_seconds
+    turn = asked + way + (one.num_chunks - 1) * one.slower_seconds
+    leaving = asked + one.send_seconds + joined.hop_seconds
+    return _Sum(turn, leaving, way, 1 + one.send_seconds * weights_share / way)

@@ -4,12 +4,13 @@ They share neither code nor reasoning: the formula follows one layer after the o
 stations, the events are those of all systems.
 """
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from openwafer.planning.throughput import LayerWork
-from tests.training.stream.modelled_steps import dealt, like, shape, uneven
+from openwafer.replica_steps import LayerWork
+from tests.replica_steps.modelled_steps import dealt, like, shape, uneven
 
 SHAPES = {
     "computes": like(12, 0.01, 4, 0.0005),
@@ -51,6 +52,16 @@ def test_they_agree_with_a_store_on_all_systems(layers: list[LayerWork], num_sys
 @pytest.mark.parametrize("name", ["computes", "large ends"])
 def test_they_agree_on_as_many_systems_as_a_cluster_has(name: str) -> None:
     assert_agreement(SHAPES[name], 192, 3, network_copies=False)
+
+
+@pytest.mark.parametrize("num_systems", [2, 3, 16])
+@pytest.mark.parametrize("layers", SHAPES.values(), ids=SHAPES)
+def test_they_agree_where_systems_take_turns_to_answer(
+    layers: list[LayerWork], num_systems: int
+) -> None:
+    one = shape(layers, num_systems, 3, network_copies=False)
+    one = replace(one, joined=replace(one.joined, turn_seconds=0.001))
+    assert one.formula_seconds == pytest.approx(one.event_seconds, rel=AIM)
 
 
 @pytest.mark.slow

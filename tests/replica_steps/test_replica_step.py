@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from openwafer.planning.throughput import Joined, LayerWork, Part, StreamedStep, replica_step
+from openwafer.replica_steps import Joined, LayerWork, Part, StreamedStep, replica_step
 
 LAYERS = 10
 LAYER = LayerWork(1.0, 3.0, 1.0, 1.0, 0.0)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.planning.throughput.joined import Joined
+from openwafer.replica_steps.joined import Joined
 
 Times: TypeAlias = NDArray[np.float64]
 """Seconds, by system."""
@@ -193,12 +193,13 @@ class Systems:
             way = joined.depth * joined.hop_seconds + (joined.depth - 1) * chunk
             return np.full(size, end + way)
         order, hop = way_from(flow.owner, size), joined.hop_seconds
+        asked = hop + joined.turn_seconds
         hops = np.arange(size - 1)
         # Weights that come later meet those even later that these meet on no link.
         while self._sums and self._sums[0].is_met_behind(size, end):
             self._sums.popleft()
         lags = hops * (hop + chunk) + sum(total.delays(end, hops) for total in self._sums)
-        sent = np.maximum(end, flow.wanted[order[1:]] + hop - lags + flow.seconds)
+        sent = np.maximum(end, flow.wanted[order[1:]] + asked - lags + flow.seconds)
         sent = np.maximum.accumulate(sent)
         ready = np.empty(size)
         ready[order[1:]] = sent + lags + hop

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from openwafer.planning.throughput import Joined, LayerWork, StreamedStep
-from openwafer.training.stream.plan.events.event_run import run_events
-from tests.training.stream.modelled_steps import modelled
+from openwafer.replica_steps import Joined, LayerWork, StreamedStep
+from tests.replica_steps.event_run import run_events
+from tests.replica_steps.modelled_steps import modelled
 
 AT_ONCE = float("inf")
 FREE = Joined(1, link=1.0, hop_seconds=0.0, store=AT_ONCE, adding=AT_ONCE, chunk_bytes=1)
