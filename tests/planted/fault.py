@@ -1,0 +1,53 @@
+"""A planted fault: a slip in the product that the default tests are to find."""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+PRODUCT: Final = Path("src/openwafer")
+
+
+class Wing(Enum):
+    """Folders of the tests that a fault of a wing can reach, in the order of likelihood."""
+
+    TRAINING = ("training", "faults", "planning", "cli", "properties")
+    SDK = ("sdk", "properties", "csl", "ground", "cli")
+
+
+class MisfitError(Exception):
+    """A fault does not fit the source that it is to be planted in."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One text of a source file in place of another.
+
+    Attributes:
+        name: kebab-case.
+        kind: what goes wrong, in words.
+        path: of the source file, below :data:`PRODUCT`.
+        old: stands once in it.
+        new: takes its place.
+        likely: folders or files below tests where it is looked for first.
+    """
+
+    name: str
+    kind: str
+    path: str
+    old: str
+    new: str
+    likely: tuple[str, ...]
+
+    def planted(self, text: str) -> str:
+        """The source with the fault.
+
+        Raises:
+            MisfitError: the old text does not stand in it exactly once.
+        """
+        if (count := text.count(self.old)) != 1:
+            raise MisfitError(
+                f"the fault '{self.name}' replaces {self.old!r}, which {PRODUCT / self.path} "
+                f"has {count} times, not once: adapt it in tests/planted"
+            )
+        return text.replace(self.old, self.new)

@@ -1,0 +1,301 @@
+"""Faults of the training wing and of planning."""
+
+from typing import Final
+
+from tests.planted.fault import Fault
+
+TRAINING_FAULTS: Final = (
+    Fault(
+        "sum-order",
+        "a reduction adds a rank's parts in another order",
+        "training/collectives/ordered_sums.py",
+        "for one in own:\n",
+        "for one in reversed(own):\n",
+        (
+            "training/collectives/test_ordered_sums.py",
+            "training/collectives",
+        ),
+    ),
+    Fault(
+        "lost-update",
+        "the update of a fetched record does not count as a change, and is lost on disk",
+        "training/stream/link/fetches.py",
+        "loan.release(dirty=changed)\n        return transfer",
+        "loan.release()\n        return transfer",
+        (
+            "training/stream/test_store_link.py",
+            "training/stream/test_stream_matrix.py",
+            "training/stream",
+        ),
+    ),
+    Fault(
+        "stale-gradients",
+        "gradients of zero that get bytes of the store find what an earlier record has left there",
+        "training/stream/link/pushes.py",
+        "loan.tensor(name, Part.GRADIENTS).zero_()",
+        "loan.tensor(name, Part.GRADIENTS)",
+        (
+            "training/stream/test_zero_gradients.py",
+            "training/stream",
+        ),
+    ),
+    Fault(
+        "prefetch-window",
+        "fetches run one layer less ahead than was asked for",
+        "training/stream/schedule.py",
+        "min(index + 1 + ahead, len(compute))",
+        "min(index + ahead, len(compute))",
+        (
+            "training/stream/test_schedule.py",
+            "training/stream",
+        ),
+    ),
+    Fault(
+        "missed-sync",
+        "a commit is published before its bytes are durable",
+        "training/store/write_behind.py",
+        "            file.sync()\n            publish(pending, versions)",
+        "            publish(pending, versions)\n            file.sync()",
+        (
+            "training/store/test_commits.py",
+            "training/store",
+            "training/kill",
+            "faults",
+        ),
+    ),
+    Fault(
+        "clip-before-unscale",
+        "the norm is taken of gradients that the loss scale still multiplies",
+        "training/session/trainer.py",
+        "        if self.scaler is not None:\n"
+        "            self.scaler.unscale(gradients.values())\n"
+        "        if self._config.clip_norm is not None:\n"
+        "            self._norm.add(gradients)",
+        "        if self._config.clip_norm is not None:\n"
+        "            self._norm.add(gradients)\n"
+        "        if self.scaler is not None:\n"
+        "            self.scaler.unscale(gradients.values())",
+        (
+            "training/session/test_loss_scale.py",
+            "training/session/test_exact_training.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "tied-norm",
+        "the norm of a tied weight's gradient counts what its two uses have in common once",
+        "training/noise_scale/per_example.py",
+        "2 * (rows_BTD * gradient_BTD.float())",
+        "(rows_BTD * gradient_BTD.float())",
+        (
+            "training/noise_scale/test_per_example_norms.py",
+            "training/noise_scale",
+        ),
+    ),
+    Fault(
+        "roll-back",
+        "a buffer with a change that was undone counts as what the last commit has",
+        "training/store/lending.py",
+        "self._ring.drop(part)\n\n    def _has_bytes",
+        "self._ring.keep_idle(part)\n\n    def _has_bytes",
+        (
+            "training/store/test_rolling_back.py",
+            "training/store",
+            "training/session/test_speculation.py",
+        ),
+    ),
+    Fault(
+        "resumed-average",
+        "a resumed run has forgotten how far the averages of its weights are",
+        "training/stream/link/updates.py",
+        "self.steps_applied, _of_wholes(self.num_updates), _of_wholes(self.num_averaged)",
+        "self.steps_applied, _of_wholes(self.num_updates)",
+        (
+            "training/session/test_averages.py",
+            "training/session/test_resumed_training.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "resumed-scale",
+        "a resumed run counts the good steps before the next loss scale from zero",
+        "training/session/loss_scale.py",
+        'self._num_good_steps.fill_(int(state["num_good_steps"]))',
+        "self._num_good_steps.zero_()",
+        (
+            "training/session/test_loss_scale.py",
+            "training/session/test_resumed_training.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "data-position",
+        "a batch schedule repeats or skips samples where the size changes",
+        "training/data/batch_sizes.py",
+        "sum(size * steps for size, steps in self.spans(step))",
+        "self.at(step) * step",
+        (
+            "training/data/test_batch_sizes.py",
+            "training/data",
+        ),
+    ),
+    Fault(
+        "recomputed-dropout",
+        "a recomputed layer leaves the generator where its own draws have",
+        "training/stream/execute/activations.py",
+        "                stack.callback(self._random_now().restore)\n",
+        "",
+        (
+            "training/stream/test_recomputation.py",
+            "training/stream",
+        ),
+    ),
+    Fault(
+        "causal-mask",
+        "a token of a text that goes on sees the token behind it",
+        "training/models/reference_gpt.py",
+        "sees.tril(num_keys - num_queries)",
+        "sees.tril(num_keys - num_queries + 1)",
+        (
+            "training/models/test_reference_gpt.py",
+            "training/models/test_key_values.py",
+            "training/models",
+            "training/session/test_generated_texts.py",
+        ),
+    ),
+    Fault(
+        "mask-not-written",
+        "weights move to the places of a new mask, and the old mask stays",
+        "training/session/mask_updates.py",
+        "packed.copy_(room.packed(after))",
+        "room.packed(after)",
+        (
+            "training/session/test_steps_of_mask_updates.py",
+            "training/session/test_sparse_runs.py",
+            "training/sparsity",
+        ),
+    ),
+    Fault(
+        "pruned-gradient",
+        "room behind the kept weights gets a gradient",
+        "training/sparsity/linear.py",
+        "totals.new_zeros(capacity - num_kept)",
+        "totals.new_ones(capacity - num_kept)",
+        (
+            "training/sparsity/test_linear.py",
+            "training/sparsity",
+        ),
+    ),
+    Fault(
+        "mean-of-means",
+        "micro-batches of fewer targets weigh as much as the others",
+        "training/session/step_root.py",
+        "return report.num_targets / self._num_targets",
+        "return 1 / self._num_micro_batches",
+        (
+            "training/session/test_exact_training.py",
+            "training/session/test_systems.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "tied-once",
+        "the gradient of a weight that two stages use is that of one use",
+        "training/stream/stages/tied_weights.py",
+        "            whole.add_(own)\n",
+        "",
+        (
+            "training/stream/stages",
+            "training/session/test_pipelined_runs.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "rank-order",
+        "the losses of systems stand in the order of falling ranks",
+        "training/session/systems.py",
+        "for block, found in zip(blocks, tables, strict=True)",
+        "for block, found in zip(blocks, reversed(tables), strict=True)",
+        (
+            "training/session/test_systems.py",
+            "training/session/test_batch_schedules.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "last-sample",
+        "an evaluation leaves out the last sample",
+        "training/data/dataset.py",
+        "min(start + step, self.num_samples)",
+        "min(start + step, self.num_samples - 1)",
+        (
+            "training/data/test_token_dataset.py",
+            "training/data",
+        ),
+    ),
+    Fault(
+        "no-timeout",
+        "who waits for a rank that says nothing waits for ever",
+        "training/collectives/group.py",
+        "self._work.wait(timedelta(seconds=self._waiting.timeout_seconds))",
+        "self._work.wait()",
+        (
+            "training/collectives/test_lost_ranks.py",
+            "training/collectives",
+            "faults",
+        ),
+    ),
+    Fault(
+        "plan-without-gradients",
+        "the predicted host memory leaves out the gradients that the store keeps",
+        "training/stream/plan/host_peak.py",
+        "(KEPT_PARTS if plan.mode is Mode.RESIDENT else Part)",
+        "KEPT_PARTS",
+        (
+            "training/session/test_host_peak.py",
+            "training/session/test_planned_runs.py",
+            "training/stream",
+        ),
+    ),
+    Fault(
+        "attention-flops",
+        "the backward of fused attention counts without the scores that it makes again",
+        "training/stream/plan/fused_kernels.py",
+        "3 * query[-1] + 2 * gradient[-1]",
+        "2 * query[-1] + 2 * gradient[-1]",
+        (
+            "training/stream/test_fused_kernels.py",
+            "training/stream",
+        ),
+    ),
+    Fault(
+        "law-weights",
+        "a fit of losses steps as if no run were an outlier",
+        "planning/laws/robust_fit.py",
+        "slopes / np.maximum(np.abs(errors), delta)[..., None]",
+        "slopes / delta",
+        ("planning/laws",),
+    ),
+    Fault(
+        "attention-scale",
+        "muP scales attention by the root of a head's size",
+        "training/parametrization/attention.py",
+        "self.base_scale * self.base_size / size",
+        "self.base_scale * (self.base_size / size) ** 0.5",
+        (
+            "training/parametrization/test_mup_runs.py",
+            "training/parametrization",
+        ),
+    ),
+    Fault(
+        "noise-bias",
+        "the noise of gradients is taken as if the large batch had none",
+        "training/noise_scale/estimators.py",
+        "(small - big) / (1 / num_small - 1 / num_big)",
+        "(small - big) / (1 / num_small)",
+        (
+            "training/noise_scale/test_noise_estimators.py",
+            "training/noise_scale",
+        ),
+    ),
+)
