@@ -93,6 +93,11 @@ def test_the_caret_stands_under_wide_and_combining_characters(text: str) -> None
     assert (last.endswith("x"), caret) == (True, "  | " + " " * num_cells + "^")
 
 
+def test_carets_are_as_wide_as_the_characters_above_them() -> None:
+    shown = str(error("wide", "here", span=span_of("a日本\tb", "日本\t"))).splitlines()
+    assert shown[-2:] == ["1 | a日本 b", "  |  ^^^^^"]
+
+
 def test_an_empty_span_at_the_end_still_gets_a_caret() -> None:
     source = SourceText("run.yaml", "a: [")
     assert str(error("open", "not closed", span=Span(source, 4, 4))).endswith("  |     ^")

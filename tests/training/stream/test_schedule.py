@@ -107,6 +107,14 @@ SIZES = {
 }
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_fetches_run_as_many_layers_ahead_as_asked(ahead: int) -> None:
+    timing = UpdateTiming.ON_FETCH
+    schedule = build(THREE, SIZES, timing=timing, capacity_bytes=16384, prefetch_layers=ahead)
+    kinds = [action.kind for action in schedule.actions]
+    assert kinds[: kinds.index(Kind.FORWARD)].count(Kind.FETCH) == 1 + ahead
+
+
 @pytest.mark.parametrize("timing", UpdateTiming)
 def test_a_schedule_prints_one_action_a_line(golden: GoldenTexts, timing: UpdateTiming) -> None:
     schedule = build(THREE, SIZES, timing=timing, capacity_bytes=12288)
