@@ -45,6 +45,7 @@ QUICKEST: dict[str, str] = {
     "sparse_larger_than_memory.py": "--hidden 128 --heads 2 --layers 4 --steps 1 "
     "--device-memory 64MiB",
     "sparse_shapes.py": "--steps 4 --seeds 1 --shapes dense rigl",
+    "walks.py": "",
 }
 # What other scripts import, or start by themselves.
 PARTS = {"termination.py", "loop_of_deepspeed.py"}
