@@ -69,6 +69,38 @@ def test_bytes_come_back_as_they_went(gpu: CudaDevice, num_bytes: int) -> None:
     assert torch.equal(sent, received)
 
 
+def test_a_download_in_other_strides_reads_its_source_to_the_end(gpu: CudaDevice) -> None:
+    source = torch.ones(4096, 4096, device="cuda").t()
+    received = torch.empty(4096, 4096)
+    busy_compute()
+    download = gpu.download(source, received, gpu.submitted())
+    del source
+    # What compute makes next could get the memory of a source that is let go.
+    zeros = torch.zeros(4096, 4096, device="cuda")
+    download.wait()
+    assert received.sum().item() == 4096 * 4096
+    assert zeros.sum().item() == 0
+
+
+def test_a_capped_pass_leaves_the_share_that_the_process_had(gpu: CudaDevice) -> None:
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    small = CudaDevice(gpu.torch_device, budget_bytes=1 << 30)
+    with small.active(), gpu.active():
+        inner = torch.cuda.get_per_process_memory_fraction()
+    after = torch.cuda.get_per_process_memory_fraction()
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    assert inner == pytest.approx((1 << 30) / gpu.memory_bytes)
+    assert after == 0.5
+
+
+def test_a_graph_is_not_captured_of_streamed_weights(gpu: CudaDevice) -> None:
+    sent, slot = torch.ones(16), torch.zeros(16, device="cuda")
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        slot.add_(1)  # A graph of nothing is warned of.
+        with pytest.raises(OpenwaferError, match="device-graph"):
+            gpu.upload(slot, sent, None)
+
+
 def test_an_upload_waits_for_the_last_use_of_its_slot(gpu: CudaDevice) -> None:
     slot = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
     busy_compute()

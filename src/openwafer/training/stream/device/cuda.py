@@ -85,7 +85,9 @@ class CopyLane:
         under_way: deque[Piece] = deque()
         target = _flat_bytes(destination)
         with self._behind(after):
-            origin = _flat_bytes(laid_out_like(held.pop(), destination))
+            # Held to the end: a copy in other strides still reads it when this has been submitted.
+            source = held.pop()
+            origin = _flat_bytes(laid_out_like(source, destination))
             for piece in self._ring.pieces(origin.numel()):
                 if len(under_way) == RING.num_chunks:
                     self._land(under_way.popleft(), target)
@@ -104,7 +106,12 @@ class CopyLane:
         with torch.no_grad(), torch.cuda.stream(self._stream):
             if after is not None:
                 self._stream.wait_event(after)
-            yield
+            try:
+                yield
+            except BaseException:
+                # Nothing writes to memory that is somebody else's once this is told.
+                self._stream.synchronize()
+                raise
 
 
 class CudaDevice:
@@ -134,13 +141,15 @@ class CudaDevice:
         budget = self.memory_bytes if self.budget_bytes is None else self.budget_bytes
         share = min(budget / self.memory_bytes, 1.0)
         with torch.cuda.device(self.torch_device):
-            torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
+            # The process's own, or that of another model's pass.
+            before = torch.cuda.get_per_process_memory_fraction(self.torch_device)
+            torch.cuda.set_per_process_memory_fraction(min(share, before), self.torch_device)
             try:
                 yield
             except torch.OutOfMemoryError as cause:
                 raise self._full(cause) from cause
             finally:
-                torch.cuda.set_per_process_memory_fraction(1.0, self.torch_device)
+                torch.cuda.set_per_process_memory_fraction(before, self.torch_device)
 
     def _full(self, cause: torch.OutOfMemoryError) -> Exception:
         code, cap = "device-memory-full", f"all {self.memory_bytes:,} bytes of it"
@@ -175,7 +184,19 @@ class CudaDevice:
         return _recorded(torch.cuda.current_stream(self.torch_device))
 
     def upload(self, destination: torch.Tensor, source: torch.Tensor, after: Submitted) -> Transfer:
-        """See :class:`~openwafer.training.stream.device.device.Device`."""
+        """See :class:`~openwafer.training.stream.device.device.Device`.
+
+        Raises:
+            OpenwaferError: ``device-graph``.
+        """
+        if torch.cuda.is_current_stream_capturing():
+            raise error(
+                "device-graph",
+                "a CUDA graph is being captured of a model whose weights are streamed, and a graph "
+                "that is replayed finds other weights where it was captured with these",
+                help="capture what has no streamed layer in it, or give the model a device memory "
+                "in which it is resident",
+            )
         return _Upload(self._lane_in.upload(destination, source, after), self.torch_device)
 
     def download(
