@@ -7,8 +7,8 @@ import time
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.group import Group
-from openwafer.training.collectives.signals import LEADER, Leading, Signal, heard
+from openwafer.training.collectives.group import FIRST_RANK, Group
+from openwafer.training.collectives.signals import Leading, Signal, heard
 from tests.training.collectives.ranks import on_ranks
 
 LIMIT_SECONDS = 1.0
@@ -16,7 +16,7 @@ LIMIT_SECONDS = 1.0
 
 def test_content_comes_with_its_signal() -> None:
     def run(group: Group) -> list[object]:
-        if group.rank != LEADER:
+        if group.rank != FIRST_RANK:
             return [heard(group), heard(group)]
         leading = Leading(group)
         leading.tell(Signal.STEP, {"step": 3})
@@ -29,7 +29,7 @@ def test_content_comes_with_its_signal() -> None:
 
 def test_a_leader_that_is_busy_is_waited_for() -> None:
     def run(group: Group) -> object:
-        if group.rank != LEADER:
+        if group.rank != FIRST_RANK:
             return heard(group)[0]
         leading = Leading(group, tick_seconds=LIMIT_SECONDS / 5)
         time.sleep(2.5 * LIMIT_SECONDS)
@@ -41,7 +41,7 @@ def test_a_leader_that_is_busy_is_waited_for() -> None:
 
 def test_a_leader_that_says_nothing_is_lost() -> None:
     def run(group: Group) -> None:
-        if group.rank != LEADER:
+        if group.rank != FIRST_RANK:
             heard(group)
         time.sleep(2 * LIMIT_SECONDS)
 
@@ -51,7 +51,7 @@ def test_a_leader_that_says_nothing_is_lost() -> None:
 
 def test_a_rank_that_is_gone_between_steps_is_named() -> None:
     def run(group: Group) -> str:
-        if group.rank != LEADER:
+        if group.rank != FIRST_RANK:
             return ""
         leading = Leading(group)
         with pytest.raises(OpenwaferError) as told:
@@ -59,7 +59,7 @@ def test_a_rank_that_is_gone_between_steps_is_named() -> None:
         leading.end()
         return str(told.value)
 
-    told = on_ranks(2, run)[LEADER]
+    told = on_ranks(2, run)[FIRST_RANK]
     assert re.search(r"for rank 1 on host 'host-1' to take the signal (WAIT|STEP)\n", told)
 
 
@@ -80,7 +80,7 @@ def test_a_rank_that_is_silent_between_steps_is_the_one_that_is_named() -> None:
     has_told = threading.Event()
 
     def run(group: Group) -> str:
-        if group.rank == LEADER:
+        if group.rank == FIRST_RANK:
             told = told_late(group)
             has_told.set()
             return told
@@ -89,5 +89,5 @@ def test_a_rank_that_is_silent_between_steps_is_the_one_that_is_named() -> None:
                 heard(group)
         return str(has_told.wait())
 
-    told = on_ranks(3, run, LIMIT_SECONDS)[LEADER]
+    told = on_ranks(3, run, LIMIT_SECONDS)[FIRST_RANK]
     assert "for rank 2 on host 'host-2' to take the signal WAIT" in told

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.collectives.group import Group, wait_for
+from openwafer.training.collectives.group import FIRST_RANK, Group, wait_for
 from openwafer.training.collectives.joining import Meeting
-from openwafer.training.collectives.signals import LEADER
 
 MESSAGE_BYTES: Final = 4096
 MAX_TEXT: Final = 400
@@ -76,7 +75,7 @@ class Agreement:
         self.answer: Callable[[Any], object] = _unasked
         # What is to be asked of a rank.
         self._asked: dict[int, list[object]] = {}
-        if meeting.rank != LEADER:
+        if meeting.rank != FIRST_RANK:
             # Rank 0 may be busy for as long as it is waited for, and then wait for another one.
             meeting = replace(meeting, timeout_seconds=2 * meeting.timeout_seconds)
         (self._group,) = meeting.groups((name,))
@@ -126,10 +125,10 @@ class Agreement:
 
     def _exchange(self, own: _Said) -> list[_Said]:
         content = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8)
-        if self._group.rank != LEADER:
+        if self._group.rank != FIRST_RANK:
             with self._naming_the_lost():
                 what = f"what it does: {own.what}"
-                leaving = self._group.send(_padded(content), LEADER, MESSAGES, what)
+                leaving = self._group.send(_padded(content), FIRST_RANK, MESSAGES, what)
             # Rank 0 takes it when it has asked for all that it wants.
             said: list[_Said] = self._hear(f"what all do; here it is {own.what}")
             leaving.wait()
@@ -198,16 +197,16 @@ class Agreement:
     def collect(self, own: object, ranks: Sequence[int]) -> dict[int, object]:
         """What these ranks give, on rank 0; empty on the others."""
         rank = self._group.rank
-        if rank == LEADER:
-            return {one: own if one == LEADER else self._take(one, "a note") for one in ranks}
+        if rank == FIRST_RANK:
+            return {one: own if one == FIRST_RANK else self._take(one, "a note") for one in ranks}
         if rank in ranks:
-            self._tell(own, [LEADER], "a note")
+            self._tell(own, [FIRST_RANK], "a note")
         return {}
 
     def show(self, tensor: Tensor, what: str) -> Tensor:
         """A contiguous tensor of rank 0, in the tensors of the other ranks."""
         with self._naming_the_lost():
-            self._group.broadcast(tensor, LEADER, what).wait()
+            self._group.broadcast(tensor, FIRST_RANK, what).wait()
         return tensor
 
     def ask(self, what: object, rank: int) -> None:
@@ -245,11 +244,11 @@ class Agreement:
 
     def _hear(self, what: str) -> Any:
         """What rank 0 tells all; what it asks for until then is done."""
-        while isinstance(told := self._take(LEADER, what), _Asked):
+        while isinstance(told := self._take(FIRST_RANK, what), _Asked):
             for one in told.what:
                 answer = self.answer(one)
                 if answer is not None:
-                    self._tell(answer, [LEADER], "an answer")
+                    self._tell(answer, [FIRST_RANK], "an answer")
         return told
 
     def _tell_all(self, content: object, what: str) -> None:

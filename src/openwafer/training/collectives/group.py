@@ -29,10 +29,12 @@ from openwafer.training.collectives.first_loss import (
 GOES_ON: Final = (
     "openwafer resume goes on from the last step that is on disk, else from the last checkpoint"
 )
+FIRST_RANK: Final = 0
+"""It leads a run; it alone knows the state of the run, which is in its store."""
 GATHER_TAG: Final = (1 << 31) - 1
+"""Of no other message."""
 SILENT_SHARE: Final = 0.9
 """Of the time-out: who was waited for longer has said nothing, and may be waiting, too."""
-"""Of no other message."""
 
 
 @dataclass(frozen=True)

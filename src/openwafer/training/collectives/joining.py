@@ -16,7 +16,14 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.first_loss import FirstLoss
-from openwafer.training.collectives.group import Group, Rank, Waiting, connection_says, telling
+from openwafer.training.collectives.group import (
+    FIRST_RANK,
+    Group,
+    Rank,
+    Waiting,
+    connection_says,
+    telling,
+)
 from openwafer.training.collectives.leaving import leave_at_exit
 
 RANK: Final = "RANK"
@@ -26,7 +33,6 @@ MASTER_PORT: Final = "MASTER_PORT"
 # Of the elastic launcher, which has a store of its own at that address.
 AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
-FIRST_RANK: Final = 0
 TIMEOUT_KEY: Final = "openwafer/timeout"
 POLL_SECONDS: Final = 0.01
 

@@ -12,9 +12,8 @@ from typing import Final
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.group import Group, wait_for
+from openwafer.training.collectives.group import FIRST_RANK, Group, wait_for
 
-LEADER: Final = 0
 TICK_SECONDS: Final = 5.0
 SIGNAL_TAG: Final = 0
 
@@ -108,12 +107,12 @@ def heard(group: Group) -> tuple[Signal, object]:
     """
     while True:
         header = torch.empty(2, dtype=torch.int64)
-        group.receive(header, LEADER, SIGNAL_TAG, "what to do next").wait()
+        group.receive(header, FIRST_RANK, SIGNAL_TAG, "what to do next").wait()
         number, num_bytes = header.tolist()
         if number != Signal.WAIT:
             break
     body = torch.empty(num_bytes, dtype=torch.uint8)
-    group.receive(body, LEADER, SIGNAL_TAG, f"the signal {Signal(number).name}").wait()
+    group.receive(body, FIRST_RANK, SIGNAL_TAG, f"the signal {Signal(number).name}").wait()
     return Signal(number), pickle.loads(body.numpy().tobytes())
 
 

@@ -9,15 +9,13 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import StoreSet, counts_of_owner, parse_run_state
 from openwafer.training.store import ParameterStore, Tier
 from openwafer.training.store.joined_stores import JoinedStores
 from openwafer.training.store.manifest import Manifest, manifests_of
 from openwafer.training.stream.link.updates import UpdateCounts
-
-# The leader alone knows the state of the run, which is in the first store.
-FIRST_STORE = 0
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def _manifests(path: Path, stores: StoreSet | None) -> dict[int, Manifest]:
 
 
 def _counts(index: int, path: Path, manifest: Manifest) -> UpdateCounts:
-    if index == FIRST_STORE:
+    if index == FIRST_RANK:
         return parse_run_state(manifest.state).counts
     return counts_of_owner(path, manifest.state)
 
@@ -118,7 +116,7 @@ def located(stores: StoreSet | None, seen: Sequence[SeenStores]) -> FoundStores 
 def _holders(index: int, seen: Sequence[SeenStores]) -> dict[int, SeenStore]:
     """The systems that see a store."""
     # What the run commits beside the first one is read by the system that leads.
-    asked = seen[:1] if index == FIRST_STORE else seen
+    asked = seen[:1] if index == FIRST_RANK else seen
     return {rank: found[index] for rank, found in enumerate(asked) if index in found}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import nn
 
-from openwafer.training.collectives.signals import LEADER
+from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.found_stores import FoundStores, open_found, place_of
 from openwafer.training.session.owned_records import CommitStep
@@ -94,7 +94,7 @@ class FormerStores:
 
     def __init__(self, systems: Systems | None) -> None:
         self._systems = systems
-        self._rank = LEADER if systems is None else systems.rank
+        self._rank = FIRST_RANK if systems is None else systems.rank
         self._opened: OpenFormer | None = None
         self.records = JoinedStores(())
 
@@ -112,7 +112,7 @@ class FormerStores:
             case LendFormer(lent):
                 if lent.owner == self._rank:
                     assert self._systems is not None
-                    serve(self.records, self._systems.records, lent, LEADER)
+                    serve(self.records, self._systems.records, lent, FIRST_RANK)
             case EndFormer(is_over):
                 self.end(is_over=is_over)
             case _:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import nn
 
-from openwafer.training.collectives.signals import LEADER
+from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.building import make_optimizers, make_updater
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.learning_rates import LearningRates
@@ -203,7 +203,7 @@ class OwnedRecords:
             case LendParts(owner=owner) | TakeParts(owner=owner):
                 if owner == self._systems.rank:
                     self.execution.flush()
-                    serve(self._store, self._systems.records, asked, LEADER)
+                    serve(self._store, self._systems.records, asked, FIRST_RANK)
             case _:
                 raise AssertionError(asked)
 

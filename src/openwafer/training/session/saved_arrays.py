@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.found_stores import open_found
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun
@@ -24,7 +25,6 @@ from openwafer.training.store.update_rules import (
 )
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import state_name
-from openwafer.training.stream.replicas.ownership import FIRST_RANK
 
 
 class SavedArrays(Protocol):

@@ -10,7 +10,8 @@ from torch import nn
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.folder_lock import standing_still
-from openwafer.training.session.found_stores import FIRST_STORE, FoundStores, found_here
+from openwafer.training.collectives.group import FIRST_RANK
+from openwafer.training.session.found_stores import FoundStores, found_here
 from openwafer.training.session.run_folder import RunFolder, quoted
 from openwafer.training.session.run_state import RunState, StoreSet, parse_run_state
 from openwafer.training.store import (
@@ -76,7 +77,7 @@ def _of_stores(
     folder: RunFolder, find: Callable[[StoreSet], FoundStores | None] | None
 ) -> list[SavedRun]:
     # Stores whose records were to move hold no later step than those they move to.
-    for path in (folder.store, folder.moving_store_of(FIRST_STORE)):
+    for path in (folder.store, folder.moving_store_of(FIRST_RANK)):
         manifests = manifests_of(path)
         states = {step: parse_run_state(one.state) for step, one in manifests.items()}
         if states:

@@ -11,8 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from openwafer.diagnostics import Diagnostic, Severity, error
-from openwafer.training.collectives.group import Rank
-from openwafer.training.collectives.signals import LEADER
+from openwafer.training.collectives.group import FIRST_RANK, Rank
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.found_stores import (
     FoundStores,
@@ -75,7 +74,7 @@ def require_led_here(folder: RunFolder, systems: Systems) -> None:
         with systems.leading():
             raise error(
                 "run-elsewhere",
-                f"{systems.ranks[LEADER]} leads, and the run {folder.path} is with {holder}",
+                f"{systems.ranks[FIRST_RANK]} leads, and the run {folder.path} is with {holder}",
                 help=f"start the system of host {holder.host!r} as the first one, such as by "
                 "--node-rank 0, or move what the folder has there; for a new run, choose another "
                 "name: --set name=NAME",

@@ -18,18 +18,11 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.chunks import chunk_bytes_at
-from openwafer.training.collectives.group import GOES_ON, Group, Rank
+from openwafer.training.collectives.group import FIRST_RANK, GOES_ON, Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.reduced_sums import Reduction
-from openwafer.training.collectives.signals import (
-    LEADER,
-    TICK_SECONDS,
-    Leading,
-    Signal,
-    gathered,
-    heard,
-)
+from openwafer.training.collectives.signals import TICK_SECONDS, Leading, Signal, gathered, heard
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
@@ -200,7 +193,7 @@ class Systems:
     @property
     def is_leader(self) -> bool:
         """Whether this system has the store."""
-        return self.rank == LEADER
+        return self.rank == FIRST_RANK
 
     @property
     def ranks(self) -> tuple[Rank, ...]:

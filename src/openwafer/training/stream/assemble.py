@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.plan_record import (
     ExpertsWay,
     ExpertTraffic,
@@ -69,7 +70,6 @@ from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
 from openwafer.training.stream.plan.unseen import unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.replicas.ownership import (
-    FIRST_RANK,
     HostMemory,
     StoreShare,
     StoreSystems,

@@ -3,7 +3,8 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from openwafer.training.collectives.signals import LEADER, Signal
+from openwafer.training.collectives.group import FIRST_RANK
+from openwafer.training.collectives.signals import Signal
 from openwafer.training.session.building import (
     build_hollow_model,
     make_optimizers,
@@ -46,7 +47,7 @@ def follow_stages(systems: Systems, begun: BegunStages) -> None:
     flows = Flows(workload, begun.stages.layers)
     parts = StageParts(config, workload, updater, device, begun.stages, flows)
     group = systems.replicas.weights
-    with closed_on_error(take_dealt(begun.stages, LEADER, group)) as store:
+    with closed_on_error(take_dealt(begun.stages, FIRST_RANK, group)) as store:
         execution = StageOfSystem(parts, store, systems)
     try:
         _obey(systems, execution, execution.trainer(optimizers))
@@ -66,6 +67,6 @@ def _obey(systems: Systems, execution: StageOfSystem, trainer: StageTrainer) -> 
                 execution.share_evaluation(evaluation)
             case LendParts(owner=owner) | TakeParts(owner=owner) as asked:
                 if owner == systems.rank:
-                    serve(execution.store, systems.records, asked, LEADER)
+                    serve(execution.store, systems.records, asked, FIRST_RANK)
             case unknown:
                 raise AssertionError(unknown)

@@ -20,9 +20,8 @@ from torch._C._distributed_c10d import PrefixStore
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.agreement import Agreement
-from openwafer.training.collectives.group import Group, Rank
+from openwafer.training.collectives.group import FIRST_RANK, Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
-from openwafer.training.collectives.signals import LEADER
 from openwafer.training.plan_record import PlanRecord
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.assemble import Planned
@@ -227,7 +226,7 @@ class LoopSystems:
     @property
     def is_leader(self) -> bool:
         """Whether it is this system's lines that count."""
-        return self.rank == LEADER
+        return self.rank == FIRST_RANK
 
     @property
     def ranks(self) -> tuple[Rank, ...]:
@@ -238,7 +237,7 @@ class LoopSystems:
         """The error of who asks for something here that rank 0 has."""
         return error(
             "systems-elsewhere",
-            f"{what} is in the parameter store of {self.ranks[LEADER]}, and this is "
+            f"{what} is in the parameter store of {self.ranks[FIRST_RANK]}, and this is "
             f"{self.ranks[self.rank]}",
             help="do this on rank 0 only: if streamed.rank == 0",
         )
@@ -270,14 +269,14 @@ class LoopSystems:
                 raise error(
                     "systems-models",
                     f"{name} is {here} on {self.ranks[self.rank]} and {there} on "
-                    f"{self.ranks[LEADER]}",
+                    f"{self.ranks[FIRST_RANK]}",
                     help="build the same model and the same optimizers in all processes",
                 )
         if list(told) != list(own):
             raise error(
                 "systems-models",
-                f"the parameters of {self.ranks[self.rank]} are those of {self.ranks[LEADER]} in "
-                "another order",
+                f"the parameters of {self.ranks[self.rank]} are those of "
+                f"{self.ranks[FIRST_RANK]} in another order",
                 help="build the same model and the same optimizers in all processes",
             )
 
@@ -298,7 +297,7 @@ class LoopSystems:
             self.replicas = replace(self.replicas, owners=owners, asking=asking)
 
     def _are_dealt(self, owners: Mapping[str, int]) -> bool:
-        return any(owner != LEADER for owner in owners.values())
+        return any(owner != FIRST_RANK for owner in owners.values())
 
     @property
     def records(self) -> Group | None:
@@ -308,7 +307,7 @@ class LoopSystems:
     def others(self, layouts: Mapping[str, RecordLayout]) -> OtherShares | None:
         """On rank 0, the records that others have, if they have any."""
         if self.records is not None:
-            owners = {r: rank for r, rank in self.replicas.owners.items() if rank != LEADER}
+            owners = {r: rank for r, rank in self.replicas.owners.items() if rank != FIRST_RANK}
             what = self.agreement, self.check_answers
             self._others = OtherShares(layouts, owners, self.records, *what)
         return self._others
@@ -446,7 +445,7 @@ class LoopSystems:
     @property
     def _owners(self) -> list[int]:
         """Systems with records, but for rank 0."""
-        return sorted({*self.replicas.owners.values()} - {LEADER})
+        return sorted({*self.replicas.owners.values()} - {FIRST_RANK})
 
     def stepping(self) -> AbstractContextManager[None]:
         """Context of the checks before an optimizer's step, which all systems take or refuse."""

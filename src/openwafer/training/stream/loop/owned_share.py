@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from openwafer.training.collectives.group import Group
-from openwafer.training.collectives.signals import LEADER
+from openwafer.training.collectives.group import FIRST_RANK, Group
 from openwafer.training.store.layout import Part, flat
 from openwafer.training.store.update_rules import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
@@ -171,17 +170,17 @@ class OwnedShare:
     def _pass_parts(self, asked: LendParts | TakeParts) -> None:
         if isinstance(asked, TakeParts):
             self._execution.settle()
-            serve(self._execution.store, self._group, asked, LEADER)
+            serve(self._execution.store, self._group, asked, FIRST_RANK)
             return
         self._execution.flush()
         with self._execution.link.lent(asked.record, *asked.parts) as loan:
-            pass_parts(loan, self._group, asked, LEADER)
+            pass_parts(loan, self._group, asked, FIRST_RANK)
 
     def _lend(self, asked: LendArray) -> None:
         self._execution.flush()
         with self._execution.link.lent(asked.record, asked.part) as loan:
             array = flat(loan.tensor(asked.name, asked.part))
-            self._group.send(array, LEADER, TAG, str(asked)).wait()
+            self._group.send(array, FIRST_RANK, TAG, str(asked)).wait()
 
     def _take(self, asked: TakeArray) -> None:
         if asked.part is Part.GRADIENTS:

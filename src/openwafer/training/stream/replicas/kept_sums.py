@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from openwafer.training.collectives.chunks import run_beside
-from openwafer.training.collectives.group import Group, Pending
-from openwafer.training.stream.replicas.ownership import FIRST_RANK
+from openwafer.training.collectives.group import FIRST_RANK, Group, Pending
 
 FIRST_TAG: Final = 1
 """That of the first record; what carries a lower one is something else."""

@@ -11,9 +11,9 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.replicas.kept_sums import KeptElsewhere, KeptSums
-from openwafer.training.stream.replicas.ownership import FIRST_RANK
 from openwafer.training.stream.replicas.replica_link import ReplicaLink, Replicas
 
 

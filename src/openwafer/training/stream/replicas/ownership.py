@@ -11,14 +11,13 @@ import psutil
 import torch
 import xxhash
 
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import FIRST_RANK, Group
 from openwafer.training.store.catalog import Placement
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.slices import slice_of
 
-FIRST_RANK: Final = 0
 HOST_SHARE: Final = 0.8
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import error
 from openwafer.training.collectives.broadcasts import Broadcasts
 from openwafer.training.collectives.chunks import CHUNK_BYTES
-from openwafer.training.collectives.group import Group, Pending, Traffic
+from openwafer.training.collectives.group import FIRST_RANK, Group, Pending, Traffic
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
 from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
 from openwafer.training.store.layout import RecordLayout
@@ -34,7 +34,6 @@ from openwafer.training.stream.forms.expert_modules import expert_modules
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.replicas.expert_link import ExpertLink
-from openwafer.training.stream.replicas.ownership import FIRST_RANK
 from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import Action, Kind
 

@@ -7,17 +7,15 @@ come of it go to the others.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 import torch
 
 from openwafer.training.collectives.broadcasts import Broadcasts
+from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.collectives.ordered_sums import OrderedSums
 from openwafer.training.store.layout import Part, RecordLayout, laid_out_like
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.stream.replicas.replica_link import Replicas
-
-FIRST: Final = 0
 
 
 class StageReplicas:
@@ -37,7 +35,7 @@ class StageReplicas:
         parameters: Mapping[str, torch.nn.Parameter],
     ) -> None:
         self._loans = loans
-        self._is_first = joined.rank == FIRST
+        self._is_first = joined.rank == FIRST_RANK
         trained = {
             record: {
                 place.spec.name: parameters[place.spec.name]
@@ -47,7 +45,7 @@ class StageReplicas:
             for record, layout in layouts.items()
         }
         self._trained = {record: named for record, named in trained.items() if named}
-        owners = dict.fromkeys(layouts, FIRST)
+        owners = dict.fromkeys(layouts, FIRST_RANK)
         size = joined.chunk_bytes
         self._broadcasts = Broadcasts(joined.weights, tuple(layouts), owners, size)
         self._sums = OrderedSums(joined.gradients, self._trained, owners, size, joined.waits)
