@@ -10,14 +10,21 @@ from openwafer.sdk.codegen.floats import raw_bits
 from openwafer.sdk.codegen.functions import FunctionWriter
 from openwafer.sdk.codegen.mailboxes import read
 from openwafer.sdk.codegen.vectors import mapped
-from openwafer.sdk.ir.checks import MET_IN_FLIGHT, OUTSIDE
-from openwafer.sdk.ir.function import Constant, Instruction, Type
+from openwafer.sdk.ir.checks import MET_IN_FLIGHT, OUTSIDE, READ, WRITE
+from openwafer.sdk.ir.function import Constant, Instruction, Type, Value
 from openwafer.sdk.ir.numbers import SIGNED, WIDTHS
+from openwafer.sdk.ir.unwritten import STREAM
 from openwafer.sdk.program import descriptor, mailbox
 from openwafer.sdk.program.mailbox import Finding, Trap, finding_of, wrap_of
 
 _WAYS: Final = ("read", "write", "begin", "copy")
 """Words of the kind ``written``, as the function `note` numbers them."""
+_USED: Final = {
+    READ: mailbox.FLIGHT_WRITES,
+    WRITE: mailbox.FLIGHT_USES,
+    STREAM: mailbox.IN_FLIGHT,
+}
+"""Of the kind ``flight``: the word that says what an access may meet."""
 _NUM_WIDTHS: Final = 3
 """The sum of both widths of elements, in words."""
 
@@ -60,6 +67,46 @@ wrong:
   ret i1 true
 good:
   ret i1 false
+}}
+define internal i1 @unwritten(ptr %mailbox, i64 %low, i64 %high) {{
+entry:
+  %field = getelementptr i64, ptr %mailbox, i64 {mailbox.UNWRITTEN}
+  %bits_at = load i64, ptr %field
+  %bits = inttoptr i64 %bits_at to ptr
+  %first = lshr i64 %low, 6
+  %last = lshr i64 %high, 6
+  %above = and i64 %low, 63
+  %head = shl i64 -1, %above
+  %up_to = and i64 %high, 63
+  %behind = sub i64 63, %up_to
+  %tail = lshr i64 -1, %behind
+  %is_one = icmp eq i64 %first, %last
+  %both = and i64 %head, %tail
+  %first_mask = select i1 %is_one, i64 %both, i64 %head
+  %last_mask = select i1 %is_one, i64 0, i64 %tail
+  %first_at = getelementptr i64, ptr %bits, i64 %first
+  %first_word = load i64, ptr %first_at
+  %last_at = getelementptr i64, ptr %bits, i64 %last
+  %last_word = load i64, ptr %last_at
+  %of_first = and i64 %first_word, %first_mask
+  %of_last = and i64 %last_word, %last_mask
+  %ends = or i64 %of_first, %of_last
+  %second = add i64 %first, 1
+  %is_short = icmp uge i64 %second, %last
+  br i1 %is_short, label %done, label %loop
+loop:
+  %k = phi i64 [ %second, %entry ], [ %next, %loop ]
+  %some = phi i64 [ %ends, %entry ], [ %more, %loop ]
+  %at = getelementptr i64, ptr %bits, i64 %k
+  %word = load i64, ptr %at
+  %more = or i64 %some, %word
+  %next = add i64 %k, 1
+  %is_end = icmp eq i64 %next, %last
+  br i1 %is_end, label %done, label %loop
+done:
+  %all = phi i64 [ %ends, %entry ], [ %more, %loop ]
+  %is_some = icmp ne i64 %all, 0
+  ret i1 %is_some
 }}
 define internal i1 @note(ptr %mailbox, i64 %target, i64 %source, i64 %length, i64 %way) {{
 entry:
@@ -121,7 +168,8 @@ nothing:
 }}
 """
 """What tells the host; of an access outside of its variable, whether it traps, too;
-what notes which words are written, and says whether some of the source are not."""
+whether some words from one to another have never been written; what notes which are, and says
+whether some of the source are not."""
 
 
 def check(writer: FunctionWriter, instruction: Instruction) -> str:
@@ -222,19 +270,56 @@ def _variable_at(writer: FunctionWriter, head: str, byte: str) -> str:
 
 
 def _flight(writer: FunctionWriter, instruction: Instruction) -> None:
-    is_some = writer.body.value(f"icmp ne i64 {read(writer.body, mailbox.IN_FLIGHT)}, 0")
-    finding = finding_of(MET_IN_FLIGHT[instruction.names[1]])
-    _tell(writer, instruction, is_some, finding, *_wide(writer, instruction))
+    body, way, numbers = writer.body, instruction.names[1], _wide(writer, instruction)
+    finding = finding_of(MET_IN_FLIGHT[way])
+    used = read(body, _USED[way])
+    with _when(writer, body.value(f"icmp ne i64 {used}, 0")):
+        if way != STREAM:
+            used = body.value(f"and i64 {used}, {_stretches(writer, *numbers)}")
+        is_some = body.value(f"icmp ne i64 {used}, 0")
+        _tell(writer, instruction, is_some, finding, *numbers)
+
+
+def _stretches(writer: FunctionWriter, address: str, length: str) -> str:
+    """A bit for each stretch of memory that some bytes lie in."""
+    body, shift = writer.body, read(writer.body, mailbox.STRETCH_SHIFT)
+    last, bits = body.value(f"sub i64 {body.value(f'add i64 {address}, {length}')}, 1"), []
+    for byte, bit in ((address, 1), (last, 2)):
+        number = body.value(f"lshr i64 {byte}, {shift}")
+        number = body.value(f"call i64 @llvm.umin.i64(i64 {number}, i64 {mailbox.LAST_STRETCH})")
+        bits.append(body.value(f"shl i64 {bit}, {number}"))
+    return body.value(f"sub i64 {bits[1]}, {bits[0]}")
 
 
 def _written(writer: FunctionWriter, instruction: Instruction) -> None:
     way, (*addresses, length) = instruction.names[1], _wide(writer, instruction)
     values = (addresses[0], addresses[-1], length, _WAYS.index(way))
     arguments = ", ".join(f"i64 {value}" for value in values)
-    is_unwritten = writer.body.value(f"call i1 @note(ptr %mailbox, {arguments})")
-    if way == "read":
-        finding = finding_of(Finding.READ_UNWRITTEN)
-        _tell(writer, instruction, is_unwritten, finding, addresses[0], length)
+    if way not in (READ, WRITE):
+        writer.body.value(f"call i1 @note(ptr %mailbox, {arguments})")
+        return
+    with _when(writer, _is_unwritten(writer, addresses[0], instruction.args[1])):
+        is_unwritten = writer.body.value(f"call i1 @note(ptr %mailbox, {arguments})")
+        if way == READ:
+            finding = finding_of(Finding.READ_UNWRITTEN)
+            _tell(writer, instruction, is_unwritten, finding, addresses[0], length)
+
+
+def _is_unwritten(writer: FunctionWriter, address: str, length: Value) -> str:
+    """Whether some of a value's words have never been written, seen in one look at their bits."""
+    assert isinstance(length, Constant)
+    assert isinstance(length.value, int)
+    body = writer.body
+    book = body.value(f"inttoptr i64 {read(body, mailbox.UNWRITTEN)} to ptr")
+    place = body.value(f"getelementptr i8, ptr {book}, i64 {body.value(f'lshr i64 {address}, 4')}")
+    low = body.value(f"trunc i64 {address} to i32")
+    first = body.value(f"and i32 {body.value(f'lshr i32 {low}, 1')}, 7")
+    bits = body.value(f"lshr i32 {body.value(f'load i32, ptr {place}, align 1')}, {first}")
+    # An odd address of more than a byte is in one word more, before it ends the program.
+    more = body.value(f"and i32 {low}, {length.value > 1:d}")
+    beyond = body.value(f"shl i32 {1 << (length.value + 1) // WORD_BYTES}, {more}")
+    own = body.value(f"and i32 {bits}, {body.value(f'sub i32 {beyond}, 1')}")
+    return body.value(f"icmp ne i32 {own}, 0")
 
 
 def _unset(writer: FunctionWriter, instruction: Instruction) -> None:

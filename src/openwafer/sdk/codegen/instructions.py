@@ -17,7 +17,7 @@ from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, last_address, mapped, show, take_apart
 from openwafer.sdk.ir.arithmetic import BINARY, COMPARISONS
 from openwafer.sdk.ir.function import Function, Instruction, Type
-from openwafer.sdk.ir.operations import CALLS, ORDERED, ROLES
+from openwafer.sdk.ir.operations import CALLS, NOTED, ORDERED, ROLES
 from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Request
@@ -119,7 +119,7 @@ def _kernel_call(writer: FunctionWriter, instruction: Instruction) -> str:
             value = raw_bits(writer.body, value, arg.type, width)
         letters += letter
         operands.append(value)
-    kernel = Kernel(name, letters)
+    kernel = Kernel(name, letters, is_noted=NOTED in instruction.names)
     writer.unit.kernels[kernel] = None
     values = ", ".join(
         f"{kind} {value}" for kind, value in zip(kernel.operand_types, operands, strict=True)

@@ -9,7 +9,7 @@ from openwafer.sdk.codegen.mailboxes import field, write
 from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.ir.function import Instruction, Resource, Type, Value
 from openwafer.sdk.ir.numbers import WIDTHS
-from openwafer.sdk.ir.operations import FABRIC, ORDERED, VECTOR_OPTIONS
+from openwafer.sdk.ir.operations import MARKS, VECTOR_OPTIONS
 from openwafer.sdk.ir.requests import OPTION_FLAGS, OPTION_WORDS, REQUESTS
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import OperandKind, Option
@@ -64,7 +64,7 @@ def _fill_options(body: Body, names: Sequence[str], values: Sequence[str]) -> No
     options = Option(0)
     remaining = iter(values)
     for name in names:
-        if name in (FABRIC, ORDERED):
+        if name in MARKS:
             continue
         options |= OPTION_FLAGS.get(name, 0)
         if VECTOR_OPTIONS[name]:

@@ -30,7 +30,7 @@ from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import Body
 from openwafer.sdk.ir.function import Instruction, Register, Type, Value
 from openwafer.sdk.program import descriptor, mailbox
-from openwafer.sdk.program.mailbox import Outcome, Trap
+from openwafer.sdk.program.mailbox import Finding, Outcome, Trap, finding_of
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,17 @@ class Kernel:
     Attributes:
         name: of the operation.
         form: a letter for each operand, destination first: ``d`` DSD, ``p`` pointer, ``s`` scalar.
+        is_noted: the machine keeps book of words that nothing has written.
     """
 
     name: str
     form: str
+    is_noted: bool = False
 
     @property
     def function(self) -> str:
         """Name of the native function; it returns an :class:`Outcome`."""
-        return f'@"vector.{self.name}.{self.form}"'
+        return f'@"vector.{self.name}.{self.form}{".noted" * self.is_noted}"'
 
     @property
     def operand_types(self) -> list[str]:
@@ -168,10 +170,13 @@ class _KernelWriter:
         self._generation = generation
         self._memory_words = memory_words
         self._dsds: dict[int, Dsd] = {}
+        self._is_unwritten = self._body.variable("i1") if kernel.is_noted else ""
 
     def write(self) -> str:
         body = self._body
         body.begin_entry()
+        if self._is_unwritten:
+            body.do(f"store i1 false, ptr {self._is_unwritten}")
         self._ask()
         kinds = (self._op.destination, *self._op.sources)
         for place, (letter, kind) in enumerate(zip(self._form, kinds, strict=True)):
@@ -185,6 +190,8 @@ class _KernelWriter:
         if self._form[0] == "p":
             self._check_address("%o0", element_words(self._op.destination))
         self._show(lasts)
+        if self._is_unwritten:
+            self._note(lasts)
         if self._form[0] == "p":
             self._reduction(length)
         else:
@@ -193,6 +200,8 @@ class _KernelWriter:
         self._add_cycles(length)
         elements = body.value(f"add i64 {read(body, mailbox.ELEMENTS)}, {length}")
         write(body, mailbox.ELEMENTS, elements)
+        if self._is_unwritten:
+            self._ask_for_book()
         body.do(f"ret i32 {Outcome.FINISHED.value}")
         return body.text()
 
@@ -202,6 +211,12 @@ class _KernelWriter:
         is_alone = body.value(f"icmp eq i64 {read(body, mailbox.IN_FLIGHT)}, 0")
         body.branch(is_alone, runs, asks)
         body.begin(asks)
+        self._fill_request()
+        body.do(f"ret i32 {Outcome.SUSPENDED.value}")
+        body.begin(runs)
+
+    def _fill_request(self) -> None:
+        body = self._body
         kinds = (self._op.destination, *self._op.sources)
         types = [
             _REQUEST_TYPES.get(letter) or (Type.U16 if width_of(kind) == 16 else Type.U32)
@@ -214,8 +229,35 @@ class _KernelWriter:
         request = Instruction("vector", args, names=(self._op.name,))
         fill_request(body, request, lambda arg: names[arg])
         write(body, mailbox.PLACE, "%place")
-        body.do(f"ret i32 {Outcome.SUSPENDED.value}")
-        body.begin(runs)
+
+    def _note(self, lasts: Mapping[int, str]) -> None:
+        """Note whether words between the ends of the operands have never been written."""
+        body, found = self._body, "false"
+        ends = [(dsd.base, lasts[place], dsd.element_words) for place, dsd in self._dsds.items()]
+        if self._form[0] == "p":
+            target = body.value("zext i16 %o0 to i64")
+            ends.append((target, target, element_words(self._op.destination)))
+        for first, last, num_words in ends:
+            low, high = (
+                body.value(f"call i64 @llvm.{way}.i64(i64 {first}, i64 {last})")
+                for way in ("umin", "umax")
+            )
+            high = body.value(f"add i64 {high}, {num_words - 1}")
+            some = body.value(f"call i1 @unwritten(ptr %mailbox, i64 {low}, i64 {high})")
+            found = body.value(f"or i1 {found}, {some}")
+        body.do(f"store i1 {found}, ptr {self._is_unwritten}")
+
+    def _ask_for_book(self) -> None:
+        """Let the machine keep book of the operation where that may change something."""
+        body, asks, end = self._body, self._body.fresh_label(), self._body.fresh_label()
+        body.branch(body.value(f"load i1, ptr {self._is_unwritten}"), asks, end)
+        body.begin(asks)
+        self._fill_request()
+        with mapped(body) as head:
+            finding = finding_of(Finding.OPERAND_UNWRITTEN)
+            show(body, head, "%place", finding, ("0", "0"))
+        body.jump(end)
+        body.begin(end)
 
     def _length(self) -> str:
         """Extent of the first source that has one and is not empty, else the destination's."""

@@ -197,6 +197,9 @@ def look_from_code(
         detail = flight_of(s, pe, slot)
     elif finding == READ_UNWRITTEN and in_flight_at(s, pe, first, second, READS_ANY) >= 0:
         return
+    elif finding == OPERAND_UNWRITTEN:
+        check_own(s, pe)
+        return
     tell(s, pe, place << WHO_SHIFT | w.MAIN_SLOT, finding, detail, s[mailbox_row(pe) + mb.CYCLE])
 
 
@@ -330,6 +333,25 @@ def check_flight(s: State, pe: int, slot: int) -> None:
 
 
 @compiled
+def mark_flight(s: State, pe: int, slot: int) -> None:
+    """Mark the stretches of memory that an operation which is in flight now may use."""
+    thread, mailbox = thread_row(pe, slot), mailbox_row(pe)
+    for place in range(mb.NUM_OPERANDS if s[w.G_IS_CHECKED] and slot != w.MAIN_SLOT else 0):
+        row = operand_row(thread, place)
+        if not is_in_memory(s, thread, place) or length_of(s, thread, row) == 0:
+            continue
+        low, high = ends_of(s, thread, place)
+        stretches = -1
+        if low >= 0 and is_line(s, thread, place):
+            first, last = low << 1 >> s[mailbox + mb.STRETCH_SHIFT], high << 1 | 1
+            last >>= s[mailbox + mb.STRETCH_SHIFT]
+            stretches = (2 << min(last, mb.LAST_STRETCH)) - (1 << min(first, mb.LAST_STRETCH))
+        s[mailbox + mb.FLIGHT_USES] |= stretches
+        if place == 0:
+            s[mailbox + mb.FLIGHT_WRITES] |= stretches
+
+
+@compiled
 def check_widths(s: State, pe: int, slot: int) -> None:
     """Look whether an operation that begins is made for the elements of its operands' variables."""
     thread = thread_row(pe, slot)
@@ -361,7 +383,20 @@ def touched(s: State, thread: int, row: int, number: int) -> int:
 
 
 @compiled
-def check_written(s: State, pe: int, slot: int) -> None:
+def check_own(s: State, pe: int) -> None:
+    """The same for an operation that code has run by itself, as the mailbox's request says."""
+    thread = thread_row(pe, w.MAIN_SLOT)
+    vector.take_request(s, pe, thread)
+    s[thread + w.T_DONE] = vector.length(s, pe, thread)
+    for place in range(mb.NUM_OPERANDS):
+        row = operand_row(thread, place)
+        if s[row + w.O_KIND] == w.MEMORY:
+            s[row + w.O_ADDRESS] += s[thread + w.T_DONE] * s[row + w.O_STRIDES]
+    check_written(s, pe, w.MAIN_SLOT, s[mailbox_row(pe) + mb.CYCLE] + s[w.G_BEAT] - 1)
+
+
+@compiled
+def check_written(s: State, pe: int, slot: int, cycle: int) -> None:
     """Note what an operation that ends has written; tell of what it read that nothing wrote."""
     thread = thread_row(pe, slot)
     last = s[vector_row(s[thread + w.T_OP]) + w.V_SOURCES] if s[w.G_IS_CHECKED] else -1
@@ -373,7 +408,7 @@ def check_written(s: State, pe: int, slot: int) -> None:
             if place and adds_at(s, thread, address, number):
                 continue
             for word in range(address, address + vector.words_of(s, s[thread + w.T_OP], place)):
-                look_at_word(s, pe, slot, place, word)
+                look_at_word(s, pe, slot, place, word, cycle)
 
 
 @compiled
@@ -388,7 +423,7 @@ def adds_at(s: State, thread: int, address: int, number: int) -> bool:
 
 
 @compiled
-def look_at_word(s: State, pe: int, slot: int, place: int, word: int) -> None:
+def look_at_word(s: State, pe: int, slot: int, place: int, word: int, cycle: int) -> None:
     """The same for a word of an element."""
     at, bit = unwritten_row(pe) + (word >> 6), 1 << (word & 63)
     if word >= MEMORY_WORDS or s[at] & bit == 0:
@@ -398,7 +433,7 @@ def look_at_word(s: State, pe: int, slot: int, place: int, word: int) -> None:
     elif in_flight(s, pe, word, 1, READS_ANY, slot) < 0:
         thread = thread_row(pe, slot)
         detail = s[thread + w.T_OP] | word << mb.OTHER_SHIFT
-        tell(s, pe, who_runs(s, thread, slot), OPERAND_UNWRITTEN | place, detail, s[w.G_NOW])
+        tell(s, pe, who_runs(s, thread, slot), OPERAND_UNWRITTEN | place, detail, cycle)
 
 
 @compiled

@@ -46,6 +46,9 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     s[processor_row(pe) + w.P_ENTRY] = entry
     has_microthreads = s[core + w.C_THREADS] & w.MICROTHREADS != 0
     s[mailbox_row(pe) + mb.IN_FLIGHT] = s[w.G_NOW] + 1 if has_microthreads else 0
+    if not has_microthreads:
+        s[mailbox_row(pe) + mb.FLIGHT_USES] = 0
+        s[mailbox_row(pe) + mb.FLIGHT_WRITES] = 0
     s[processor_row(pe) + w.P_OUTCOME] = run(
         s[processor_row(pe) + w.P_IMAGE], mailbox_address, memory_address, entry, is_resume
     )

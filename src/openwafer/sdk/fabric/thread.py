@@ -99,6 +99,7 @@ def start(s: State, pe: int) -> int:
     s[mailbox_row(pe) + mb.CYCLE] = issue + int(slot < w.MAIN_SLOT)
     check.check_widths(s, pe, slot)
     check.check_flight(s, pe, slot)
+    check.mark_flight(s, pe, slot)
     check.check_stack(s, pe, slot)
     if s[thread + w.T_LEFT] == 0:
         has_elements = s[job_row(thread) + w.J_OPTIONS] & vector.SINGLE_STEP == 0
@@ -112,7 +113,7 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
     thread = thread_row(pe, slot)
     planned.end_plan(s, thread)
     overrun.look_at(s, pe, slot)
-    check.check_written(s, pe, slot)
+    check.check_written(s, pe, slot, s[w.G_NOW])
     if result:
         vector.store_accumulator(s, pe, thread)
     vector.save_addresses(s, pe, thread)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.dtypes import DTYPES
-from openwafer.sdk.arch.generation import MEMORY_WORDS
+from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import Array, Tables
@@ -95,13 +95,19 @@ def _fill_mailboxes(state: Array, image_of: NDArray[np.int32]) -> None:
 
 
 def fill_unwritten(states: Sequence[Array], program: Program) -> None:
-    """Note which words of PEs' memory begin without a value, and tell their code where that is."""
+    """Note which words of PEs' memory begin without a value, and tell their code where that is.
+
+    It is told the size of memory's stretches, too.
+    """
     rows = Tables(states[0]).unwritten
     for number, image in enumerate(program.images):
         pes = np.flatnonzero(program.images_by_number == number)
         for found in _UNSET.finditer(image.code):
             address, num_words = map(int, found.groups())
             rows[pes] |= bits_of_words(address, num_words)
+        last_byte = max(1, WORD_BYTES * image.stack_base) - 1
+        shift = max(0, last_byte.bit_length() - mb.LAST_STRETCH.bit_length())
+        Tables(states[0]).mailbox[pes, mb.STRETCH_SHIFT] = shift
     for state in states:
         pes = np.arange(state[w.G_FIRST], state[w.G_END])
         addresses = state.ctypes.data + 8 * (w.UNWRITTEN + pes * w.UNWRITTEN_WORDS)

@@ -30,12 +30,12 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.machine import Machine, TrapError
 from openwafer.sdk.ir.numbers import WIDTHS, convert, decode, num_words
-from openwafer.sdk.ir.operations import CALLS, SYNCED
+from openwafer.sdk.ir.operations import CALLS, NOTED, SYNCED
 from openwafer.sdk.ir.requests import fill_request
 from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.ir.vectors import run_inline, show_streams
 from openwafer.sdk.program import mailbox
-from openwafer.sdk.program.mailbox import Outcome, Trap
+from openwafer.sdk.program.mailbox import Finding, Outcome, Trap, finding_of
 
 Bits: TypeAlias = int | tuple[int, ...]
 """Raw bits of a scalar, or the words of a descriptor."""
@@ -288,6 +288,9 @@ class Frame:
             operands = [(arg.type, self._bits(arg)) for arg in args]
             name = instruction.names[0]
             run_inline(self.machine, name, operands, self._interpreter.generation)
+            if NOTED in instruction.names:
+                fill_request(self.machine.box, instruction, [bits for _, bits in operands])
+                self.machine.show(finding_of(Finding.OPERAND_UNWRITTEN), 0, 0)
             return 1
         return self._SIMPLE[op](self, instruction)
 

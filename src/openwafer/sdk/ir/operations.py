@@ -116,6 +116,12 @@ VECTOR_OPTIONS: Final[Mapping[str, bool]] = MappingProxyType(
 ORDERED: Final = "ordered"
 """Marks a vector operation on memory that becomes a request while an operation is in flight."""
 
+NOTED: Final = "noted"
+"""Marks one of checked code, which keeps book of the words that it reads and writes."""
+
+MARKS: Final = frozenset((FABRIC, ORDERED, NOTED))
+"""All words of `vector` that are no options."""
+
 ROLES: Final[Mapping[str, int]] = MappingProxyType({"w1": 0, "r1": 1, "w2": 2, "r2": 3, "n": -1})
 """What a loop does with a descriptor that it takes an element of in each turn.
 

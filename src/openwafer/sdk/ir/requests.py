@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.ir.function import Instruction, Resource, Type
-from openwafer.sdk.ir.operations import FABRIC, ORDERED, VECTOR_OPTIONS
+from openwafer.sdk.ir.operations import MARKS, VECTOR_OPTIONS
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import OperandKind, Option, Request
 
@@ -92,7 +92,7 @@ def _number(arg: Argument) -> int:
 def _fill_options(box: NDArray[np.int64], names: Sequence[str], args: Sequence[Argument]) -> None:
     values = iter(args)
     for option in names:
-        if option in (FABRIC, ORDERED):
+        if option in MARKS:
             continue
         box[mailbox.OPTIONS] |= OPTION_FLAGS.get(option, 0)
         if VECTOR_OPTIONS[option]:

@@ -18,13 +18,13 @@ from openwafer.sdk.ir.function import (
     Slot,
     Type,
 )
-from openwafer.sdk.ir.operations import CALLS, OPERATIONS
+from openwafer.sdk.ir.operations import CALLS, NOTED, OPERATIONS
 
 
 def is_request(instruction: Instruction) -> bool:
     """Whether the machine has to serve an instruction; a vector operation with a plain name not."""
     if instruction.op == "vector":
-        return len(instruction.names) > 1
+        return any(name != NOTED for name in instruction.names[1:])
     return OPERATIONS[instruction.op].may_suspend
 
 

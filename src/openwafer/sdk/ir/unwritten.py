@@ -10,7 +10,8 @@ A variable of the file that is changed in place, as `sum += x` does, may begin w
 published programs count on the loader, which fills such variables with zeros. What is only read has
 no such excuse.
 
-Checked code asks the machine for all vector operations, since that notes what they write.
+Vector operations on memory are marked: where a word that they read or write may have none, the
+machine keeps book of them as of those that it serves itself.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.numbers import WIDTHS
-from openwafer.sdk.ir.operations import FABRIC
+from openwafer.sdk.ir.operations import FABRIC, NOTED
 
 READ: Final = "read"
 WRITE: Final = "write"
@@ -105,7 +106,7 @@ class _Writer:
             for check in () if is_update else self._needed(one):
                 instructions.append(replace(check, place=one.place, cycles=cycles))
                 cycles = ()
-            names = (one.names[0], FABRIC) if _is_of_memory(one) else one.names
+            names = (*one.names, NOTED) if _is_of_memory(one) else one.names
             instructions.append(replace(one, cycles=cycles, names=names))
         return replace(block, instructions=instructions)
 

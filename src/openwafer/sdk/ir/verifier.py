@@ -22,10 +22,9 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.numbers import INTEGERS, WIDTHS
 from openwafer.sdk.ir.operations import (
-    FABRIC,
+    MARKS,
     MATH_FUNCTIONS,
     OPERATIONS,
-    ORDERED,
     ROLES,
     VECTOR_OPTIONS,
 )
@@ -291,7 +290,7 @@ def _check_vector(instruction: Instruction) -> Iterator[str]:
     if name not in VECTOR_OPS:
         yield f"there is no vector operation '{name}'"
         return
-    options = [option for option in options if option not in (FABRIC, ORDERED)]
+    options = [option for option in options if option not in MARKS]
     unknown = [option for option in options if option not in VECTOR_OPTIONS]
     if unknown:
         yield f"there is no option {unknown}"

@@ -123,6 +123,14 @@ UNWRITTEN: Final = MAP_STATE + 1
 """Native address of a bit for each word of memory that nothing has written yet; 0 is none."""
 ELEMENTS: Final = UNWRITTEN + 1
 """How many elements of vector operations code has computed by itself."""
+STRETCH_SHIFT: Final = ELEMENTS + 1
+"""Checked runs part memory into 64 stretches: how many bits of a byte address lie below its
+stretch's number; the last one has all that lies behind."""
+FLIGHT_USES: Final = STRETCH_SHIFT + 1
+"""A bit for each stretch that operations may use which are in flight."""
+FLIGHT_WRITES: Final = FLIGHT_USES + 1
+"""The same of what they may write."""
+LAST_STRETCH: Final = 63
 MAILBOX_WORDS: Final = 72
 
 
@@ -164,7 +172,8 @@ class Finding(IntEnum):
     """The address, and how many bytes."""
     LOCAL_UNSET = 13
     OPERAND_UNWRITTEN = 14
-    """The operation's code with an address's word behind it."""
+    """Asked for by code: of the operation of the request. Told: its code with an address's word
+    behind it."""
     SHIFT_TOO_FAR = 15
     """How many bits, and how many the operand has."""
     STREAM_IN_FLIGHT = 16

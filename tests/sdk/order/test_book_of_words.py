@@ -1,0 +1,120 @@
+"""Operations that code runs by itself keep the same book of written words as the machine's own."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
+from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.ir.function import (
+    Block,
+    Constant,
+    Function,
+    Global,
+    Instruction,
+    Module,
+    Type,
+    Value,
+)
+from openwafer.sdk.ir.operations import FABRIC
+from openwafer.sdk.ir.text import render
+from openwafer.sdk.program.program import Program
+from tests.sdk.order.pe_programs import FIRST, LENGTH, STACK, program_of
+from tests.sdk.order.test_checked_programs import left_by, ran
+
+WORDS: Final = 3 * LENGTH
+"""Three arrays; the second one begins with values."""
+NAMES: Final = ("mov16", "mov32", "add16", "fadds", "fmach", "fh2s")
+_ANY: Final = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Elements of a vector operation; where it is one, a pointer or a number instead."""
+
+    base: int
+    stride: int
+    is_one: bool
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One vector operation; operands beyond those of its name are ignored."""
+
+    name: str
+    extent: int
+    operands: tuple[Operand, Operand, Operand, Operand]
+
+
+OPERANDS = st.builds(Operand, st.integers(0, WORDS - 1), st.integers(-2, 3), st.booleans())
+OPERATIONS = st.builds(
+    Operation, st.sampled_from(NAMES), st.integers(0, 5), st.tuples(*[OPERANDS] * 4)
+)
+
+
+def operands_of(operation: Operation) -> list[Value]:
+    op, values = VECTOR_OPS[operation.name], list[Value]()
+    for place, kind in enumerate((op.destination, *op.sources)):
+        one, size = operation.operands[place], element_words(kind)
+        if one.is_one:
+            place_of_one = Constant(2 * (FIRST + one.base), Type.PTR)
+            values.append(Constant(1, (Type.U16, Type.U32)[size - 1]) if place else place_of_one)
+        else:
+            words = (1, FIRST + one.base, operation.extent, 0, one.stride & 0xFFFF, size, 0, 0)
+            values.append(Constant(words, Type.DSD))
+    return values
+
+
+def program(operations: list[Operation], arch: Arch, *marks: str) -> Program:
+    """Operations one behind the other; those with the mark of the fabric are the machine's."""
+    instructions = [
+        Instruction(
+            "vector", tuple(operands_of(one)), number, Type.BOOL, (one.name, *marks), number
+        )
+        for number, one in enumerate(operations)
+    ]
+    body = [*instructions, Instruction("open_stream"), Instruction("return")]
+    begins = {1: tuple(range(LENGTH))}
+    arrays = [
+        Global(f"a{n}", FIRST + n * LENGTH, LENGTH, initial=begins.get(n, ())) for n in range(3)
+    ]
+    module = Module("drawn", STACK, 24576, arrays)
+    module.functions["main"] = Function("main", 0, Type.VOID, [], [Block("head", body)])
+    module.entries.append("main")
+    whole = program_of((), arch)
+    return replace(whole, images=(replace(whole.images[0], code=render(module)),))
+
+
+def left(program: Program, kind: EngineKind) -> tuple[int, tuple[object, ...]]:
+    """The cycle of the end; what was told, the book, and the memory."""
+    simulator = ran(program, [], kind, is_checked=True)
+    told = [one.message for one in (*simulator.findings(), *simulator.overruns())]
+    cycle, memory, _ = left_by(simulator)
+    return cycle, (told, simulator.engine.tables.unwritten[0].tolist(), memory)
+
+
+def compare(operations: list[Operation], arch: Arch) -> None:
+    own = program(operations, arch)
+    cycle, by_code = left(own, EngineKind.NATIVE)
+    assert left(own, EngineKind.INTERPRETER) == (cycle, by_code)
+    assert by_code == left(program(operations, arch, FABRIC), EngineKind.NATIVE)[1]
+    assert cycle == left_by(ran(own, [], EngineKind.NATIVE, is_checked=False))[0]
+
+
+@settings(_ANY, max_examples=12)
+@given(st.lists(OPERATIONS, min_size=4, max_size=8), st.sampled_from(list(Arch)))
+def test_code_and_machine_keep_one_book(operations: list[Operation], arch: Arch) -> None:
+    compare(operations, arch)
+
+
+@pytest.mark.slow
+@settings(_ANY, max_examples=2000)
+@given(st.lists(OPERATIONS, min_size=1, max_size=9), st.sampled_from(list(Arch)))
+def test_code_and_machine_keep_one_book_in_many_programs(
+    operations: list[Operation], arch: Arch
+) -> None:
+    compare(operations, arch)
