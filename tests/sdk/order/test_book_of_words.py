@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
 from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.function import (
     Block,
     Constant,
@@ -91,7 +92,7 @@ def program(operations: list[Operation], arch: Arch, *marks: str) -> Program:
 
 def left(program: Program, kind: EngineKind) -> tuple[int, tuple[object, ...]]:
     """The cycle of the end; what was told, the book, and the memory."""
-    simulator = ran(program, [], kind, is_checked=True)
+    simulator = ran(program, [], kind, Depth.CHECKED)
     told = [one.message for one in (*simulator.findings(), *simulator.overruns())]
     cycle, memory, _ = left_by(simulator)
     return cycle, (told, simulator.engine.tables.unwritten[0].tolist(), memory)
@@ -102,7 +103,7 @@ def compare(operations: list[Operation], arch: Arch) -> None:
     cycle, by_code = left(own, EngineKind.NATIVE)
     assert left(own, EngineKind.INTERPRETER) == (cycle, by_code)
     assert by_code == left(program(operations, arch, FABRIC), EngineKind.NATIVE)[1]
-    assert cycle == left_by(ran(own, [], EngineKind.NATIVE, is_checked=False))[0]
+    assert cycle == left_by(ran(own, [], EngineKind.NATIVE, Depth.PLAIN))[0]
 
 
 @settings(_ANY, max_examples=12)

@@ -33,9 +33,9 @@ _ANY: Final = settings(
 )
 
 
-def ran(program: Program, words: list[int], kind: EngineKind, *, is_checked: bool) -> Simulator:
-    engine = build_engine(program, kind, depth=Depth.WRAPS if is_checked else Depth.PLAIN)
-    options = SimulatorOptions(is_checked=is_checked)
+def ran(program: Program, words: list[int], kind: EngineKind, depth: Depth) -> Simulator:
+    engine = build_engine(program, kind, depth=depth)
+    options = SimulatorOptions(is_checked=depth > Depth.PLAIN)
     simulator = Simulator(program, engine.run_address, engine.element_address, options)
     simulator.inject(IN_COLOR, 0, 0, np.array(words, np.uint32))
     simulator.start_command([0])
@@ -52,10 +52,10 @@ def left_by(simulator: Simulator) -> tuple[int, list[int], list[int]]:
 def compare(statements: tuple[Statement, ...], arch: Arch) -> tuple[Diagnostic, ...]:
     words = [1000 + 3 * k for k in range(num_received(statements))]
     program = program_of(statements, arch)
-    native = ran(program, words, EngineKind.NATIVE, is_checked=True)
-    interpreted = ran(program, words, EngineKind.INTERPRETER, is_checked=True)
+    native = ran(program, words, EngineKind.NATIVE, Depth.WRAPS)
+    interpreted = ran(program, words, EngineKind.INTERPRETER, Depth.WRAPS)
     assert native.findings() == interpreted.findings()
-    plain = left_by(ran(program, words, EngineKind.NATIVE, is_checked=False))
+    plain = left_by(ran(program, words, EngineKind.NATIVE, Depth.PLAIN))
     assert left_by(native) == plain == left_by(interpreted)
     return native.findings()
 

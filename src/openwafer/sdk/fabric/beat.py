@@ -30,7 +30,7 @@ def plan_of(s: State, thread: int) -> int:
     """How an operation's beats go: a plan, and the words of its operands' elements."""
     row = vector_row(s[thread + w.T_OP])
     num_sources = s[row + w.V_SOURCES]
-    if s[job_row(thread) + w.J_WIDTH] != 1 or s[job_row(thread) + w.J_OPTIONS] & vector.FILTER:
+    if s[job_row(thread) + w.J_WIDTH] != 1 or s[job_row(thread) + w.J_OPTIONS] & vector.LOOKED_AT:
         return w.PLAN_ANY
     words = s[row + w.V_DESTINATION_WORDS]
     kinds = num_inputs = 0

@@ -17,7 +17,7 @@ from openwafer.sdk.arch.vector_ops import MOVE_OF_ANY_WIDTH, VECTOR_OPS
 from openwafer.sdk.fabric import control, overrun, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, lowest_bit
-from openwafer.sdk.fabric.operand import ADDRESS_MASK
+from openwafer.sdk.fabric.operand import ADDRESS_MASK, SIGN, WORD_MASK
 from openwafer.sdk.fabric.rows import (
     core_row,
     image_row,
@@ -43,6 +43,11 @@ STREAM_IN_FLIGHT: Final = mb.finding_of(mb.Finding.STREAM_IN_FLIGHT)
 OPERAND_OF_STACK: Final = mb.finding_of(mb.Finding.OPERAND_OF_STACK)
 STACK: Final = 0
 """Number of the stack in the memory's map."""
+ADD16: Final = VECTOR_OPS["add16"].code
+ADD_UNSIGNED: Final = mb.finding_of(mb.Finding.WRAPPED, mb.wrap_of("add", "u16"))
+ADD_SIGNED: Final = mb.finding_of(mb.Finding.WRAPPED, mb.wrap_of("add", "i16"))
+SUB_UNSIGNED: Final = mb.finding_of(mb.Finding.WRAPPED, mb.wrap_of("sub", "u16"))
+SUB_SIGNED: Final = mb.finding_of(mb.Finding.WRAPPED, mb.wrap_of("sub", "i16"))
 READ_UNWRITTEN: Final = mb.finding_of(mb.Finding.READ_UNWRITTEN)
 OPERAND_UNWRITTEN: Final = mb.finding_of(mb.Finding.OPERAND_UNWRITTEN)
 MOST_ELEMENTS: Final = 1 << 16
@@ -434,6 +439,34 @@ def look_at_word(s: State, pe: int, slot: int, place: int, word: int, cycle: int
         thread = thread_row(pe, slot)
         detail = s[thread + w.T_OP] | word << mb.OTHER_SHIFT
         tell(s, pe, who_runs(s, thread, slot), OPERAND_UNWRITTEN | place, detail, cycle)
+
+
+@compiled
+def sign_of(s: State, pe: int, thread: int) -> int:
+    """The mark of signed or unsigned integers that an operation's first variable has, or 0."""
+    if s[image_row(s[processor_row(pe) + w.P_IMAGE]) + w.I_MAP] == 0:
+        return 0
+    for place in range(mb.NUM_OPERANDS):
+        base = s[operand_row(thread, place) + w.O_BASE] & ADDRESS_MASK
+        if is_in_memory(s, thread, place) and base < MEMORY_WORDS:
+            return overrun.variable_at(s, pe, base) & (mb.SIGNED | mb.UNSIGNED)
+    return 0
+
+
+@compiled
+def check_wrap(s: State, pe: int, slot: int, first: int, second: int) -> None:
+    """Tell of a sum, or difference, of 16-bit integers that their type cannot hold."""
+    thread = thread_row(pe, slot)
+    a, b, least = first & WORD_MASK, second & WORD_MASK, 0
+    is_sum, sign = s[thread + w.T_OP] == ADD16, sign_of(s, pe, thread)
+    finding = ADD_UNSIGNED if is_sum else SUB_UNSIGNED
+    if sign == mb.SIGNED:
+        a, b, least = a - ((a & SIGN) << 1), b - ((b & SIGN) << 1), -SIGN
+        finding = ADD_SIGNED if is_sum else SUB_SIGNED
+    result = a + b if is_sum else a - b
+    if sign and not least <= result <= least + WORD_MASK:
+        detail = first & WORD_MASK | (second & WORD_MASK) << SLOT_SHIFT
+        tell(s, pe, who_runs(s, thread, slot), finding, detail, s[w.G_NOW])
 
 
 @compiled

@@ -157,8 +157,9 @@ def leaves_fifo(s: State, pe: int, thread: int, slot: int) -> bool:
 
 
 @compiled
-def compute(s: State, element: Element, pe: int, thread: int, num: int) -> int:
+def compute(s: State, element: Element, pe: int, slot: int, num: int) -> int:
     """The elements of one beat; the payload of its wavelet, where it has one."""
+    thread = thread_row(pe, slot)
     operation = s[thread + w.T_OP]
     num_sources = s[vector_row(operation) + w.V_SOURCES]
     is_sent = s[job_row(thread) + w.J_OPERANDS + w.O_KIND] == w.FABOUT
@@ -170,6 +171,8 @@ def compute(s: State, element: Element, pe: int, thread: int, num: int) -> int:
         result = first
         if operation > w.LAST_MOVE:
             result = element(operation, first, second, third)
+            if s[job_row(thread) + w.J_OPTIONS] & vector.TELLS_WRAPS:
+                check.check_wrap(s, pe, slot, first, second)
         if s[vector_row(operation) + w.V_DESTINATION_WORDS] == 1:
             result &= 0xFFFF
         if is_sent:
@@ -231,7 +234,7 @@ def any_beat(s: State, element: Element, pe: int, slot: int) -> bool:
 def run_beat(s: State, element: Element, pe: int, slot: int, num: int) -> None:
     """Compute a beat and count it."""
     thread = thread_row(pe, slot)
-    payload = compute(s, element, pe, thread, num)
+    payload = compute(s, element, pe, slot, num)
     if is_command(s, thread):
         check.check_switch(s, pe, slot, payload)
     vector.take_wavelets(s, pe, thread)

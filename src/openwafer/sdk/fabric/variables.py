@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.dtypes import DTYPES
+from openwafer.dtypes import DTYPES, Kind
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.fabric import engine
 from openwafer.sdk.fabric import words as w
@@ -20,7 +20,8 @@ from openwafer.sdk.program.program import Program
 
 _UNSET: Final = re.compile(r'^global @(?:[^\s"]+|"[^"]*") (\d+) (\d+)$', re.MULTILINE)
 """A variable without words at start-up, in an image's code: its address and words."""
-_MOST_VARIABLES: Final = mb.NO_VARIABLE >> mb.WIDTH_BITS
+_SIGNS: Final = {Kind.SIGNED: mb.SIGNED, Kind.UNSIGNED: mb.UNSIGNED}
+_MOST_VARIABLES: Final = mb.NO_VARIABLE >> mb.ELEMENT_BITS
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,14 @@ def _variables_of_words(known: Sequence[Stretch]) -> NDArray[np.uint16]:
     words = np.full(known[-1].begin if known else 0, mb.NO_VARIABLE, np.uint16)
     for number, one in enumerate(known):
         if one.symbol is not None:
-            width = _element_words(one.symbol)
-            words[one.begin : one.end] = (number + 1) % _MOST_VARIABLES << mb.WIDTH_BITS | width
+            own = (number + 1) % _MOST_VARIABLES << mb.ELEMENT_BITS
+            words[one.begin : one.end] = own | _element_kind(one.symbol)
     return words
 
 
-def _element_words(symbol: Symbol) -> int:
-    """Words of an element that vector operations have an element of, or 0."""
+def _element_kind(symbol: Symbol) -> int:
+    """Words of an element as vector operations have them, or 0, and the mark of integers."""
     kind = DTYPES.get(symbol.element_type)
-    return {16: 1, 32: 2}.get(kind.num_bits, 0) if kind is not None else 0
+    if kind is None:
+        return 0
+    return {16: 1, 32: 2}.get(kind.num_bits, 0) | _SIGNS.get(kind.kind, 0)

@@ -45,6 +45,9 @@ SINGLE_STEP: Final = int(mb.Option.SINGLE_STEP)
 TERMINATE: Final = int(mb.Option.TERMINATE_ON_CONTROL)
 HAS_INDEX: Final = int(mb.Option.HAS_INDEX)
 FILTER: Final = int(mb.Option.FILTER)
+TELLS_WRAPS: Final = int(mb.Option.TELLS_WRAPS)
+LOOKED_AT: Final = FILTER | TELLS_WRAPS
+"""Options by which each element is looked at."""
 TRANSFORM_MARK: Final = 3 << 30
 NUM_OPTIONS: Final = 6
 

@@ -49,7 +49,7 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.numbers import INTEGERS, WIDTHS
-from openwafer.sdk.ir.operations import FABRIC
+from openwafer.sdk.ir.operations import FABRIC, MARKS
 from openwafer.sdk.ir.unwritten import STREAM, noted
 from openwafer.sdk.program.descriptor import (
     KIND_MASK,
@@ -79,6 +79,8 @@ _IGNORED: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType(
     {DsdKind.MEM1D: (), DsdKind.FABIN: (1,), DsdKind.FABOUT: (1,)}
 )
 """By kind: extents that say nothing. Published programs give fabric descriptors 1 for any."""
+_MAY_WRAP: Final = frozenset(("add16", "sub16"))
+"""Vector operations on integers whose results may be too large for them."""
 _POINTER_STEPS: Final = frozenset(("ptr_add", "byte_add"))
 
 
@@ -192,7 +194,14 @@ class _Writer:
             for check in self._needed(one):
                 yield replace(check, place=one.place, cycles=cycles)
                 cycles = ()
-            yield one if cycles == one.cycles else replace(one, cycles=cycles)
+            names = one.names
+            if self._accesses.depth >= Depth.WRAPS and one.op == "vector":
+                names = _names_that_tell(names)
+            yield (
+                one
+                if (cycles, names) == (one.cycles, one.names)
+                else replace(one, cycles=cycles, names=names)
+            )
 
     def _needed(self, one: Instruction) -> Iterator[Instruction]:
         match one.op:
@@ -255,6 +264,14 @@ class _Writer:
                 break
             address = made.args[0]
         return _Variable(address.symbol, is_slot=False) if isinstance(address, Address) else address
+
+
+def _names_that_tell(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Words of a vector operation whose elements the machine looks at, where that is of use."""
+    name, *options = names
+    if name not in _MAY_WRAP:
+        return names
+    return (name, FABRIC, *(one for one in options if one not in MARKS), "tells_wraps")
 
 
 def _values_of(block: Block) -> dict[int, Instruction]:

@@ -105,6 +105,7 @@ VECTOR_OPTIONS: Final[Mapping[str, bool]] = MappingProxyType(
         "save_address": False,
         "single_step": False,
         "filter": False,
+        "tells_wraps": False,
     }
 )
 """Options of `vector` and `load_dsr`, and whether each takes one more operand, in their order.

@@ -23,6 +23,7 @@ OPTION_FLAGS: Final[Mapping[str, Option]] = {
     "terminate_on_control": Option.TERMINATE_ON_CONTROL,
     "index": Option.HAS_INDEX,
     "filter": Option.FILTER,
+    "tells_wraps": Option.TELLS_WRAPS,
 }
 """Options that are bits of the mailbox, by their name in the IR."""
 OPTION_WORDS: Final[Mapping[str, int]] = {

@@ -74,9 +74,14 @@ MAP: Final = 14
 DRAINED: Final = 15
 """From this cycle on what the main thread's vector operations wrote can be used."""
 NO_VARIABLE: Final = 0xFFFF
-WIDTH_BITS: Final = 2
+WIDTH_MASK: Final = 3
 """Low bits of a variable's number: words of its elements, 1 or 2; 0 where they are other ones."""
-WIDTH_MASK: Final = (1 << WIDTH_BITS) - 1
+SIGNED: Final = 4
+"""Set in a variable's number where its elements are integers that have a sign."""
+UNSIGNED: Final = 8
+"""Set where they are integers without one."""
+ELEMENT_BITS: Final = 4
+"""How many bits say what its elements are."""
 
 ARGUMENTS: Final = 16
 """Raw bits of an entry's arguments; a wavelet's 32 bits are the first."""
@@ -260,6 +265,8 @@ class Option(IntFlag):
     HAS_INDEX = 16
     FILTER = 32
     """Drop data wavelets until `extent` control wavelets came (``@dfilt``)."""
+    TELLS_WRAPS = 64
+    """Tell of sums and differences that the type of the variable they go to cannot hold."""
 
 
 class OperandKind(IntEnum):
