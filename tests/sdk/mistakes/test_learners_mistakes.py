@@ -8,8 +8,8 @@ from tests.golden_text import GoldenTexts
 from tests.sdk.mistakes.mistake_file import FOLDER, MistakeFile, Teller, read
 
 FILES = [read(path) for path in sorted(FOLDER.glob("*.csl"))]
-MIN_MISTAKES = 170
-MOST_IN_CHECKED_RUNS = 18
+MIN_MISTAKES = 180
+MOST_IN_CHECKED_RUNS = 20
 """Mistakes that are silent unless somebody asks: most are values that nothing wrote."""
 
 

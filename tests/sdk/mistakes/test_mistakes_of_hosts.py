@@ -86,6 +86,12 @@ DOOR: Mapping[str, tuple[Act, str]] = {
     ),
     "function_without_an_end": (lambda run: run.launch("never"), "unblock_cmd_stream"),
     "used_when_it_is_over": (lambda run: (run.close(), run["single"]), "the run is over"),
+    "read_before_anything_computed_it": (
+        lambda run: run["single"],
+        "a copy of 'single' reads what nothing has written",
+    ),
+    "array_for_a_number": (lambda run: run.launch("add", SINGLES, 2), "arg0 is f32, got ndarray"),
+    "nothing_received": (lambda run: run.receive("MEMCPYD2H_1", 0), "needs sizes from 1 on"),
 }
 VENDOR: Mapping[str, tuple[Act, str]] = {
     "bytes_in_the_other_order": (send("single", SINGLES.astype(">f4"), 3), "in the other order"),
@@ -131,6 +137,32 @@ VENDOR: Mapping[str, tuple[Act, str]] = {
         send("single", SINGLES, 3, order=MemcpyDataType.MEMCPY_32BIT),
         "not of MemcpyOrder",
     ),
+    "read_before_anything_computed_it": (
+        take("single", np.zeros(3, np.float32), 3),
+        "a copy of 'single' reads what nothing has written",
+    ),
+    "dest_of_integers_for_floats": (
+        take("single", np.zeros(3, np.int32), 3),
+        "puts its bits into dest, which has elements of int32",
+    ),
+    "dest_of_floats_for_integers": (
+        take("signed", np.zeros(2, np.float32), 2),
+        "make dest with elements of np.int32",
+    ),
+    "integers_longer_than_16_bits": (
+        send("count", np.array([70_000], np.int32), 1, data_type=BITS_16),
+        "takes the low halves of src, which holds 70000",
+    ),
+    "complex_numbers": (send("single", np.ones(3, np.complex64), 3), "elements of 8 bytes"),
+    "truth_values": (send("signed", np.ones(2, np.bool_), 2), "elements of 1 bytes (bool)"),
+    "function_copied_to": (
+        lambda runner: runner.memcpy_h2d(runner.get_id("add"), SINGLES, *CORNER, 3),
+        "add is a function",
+    ),
+    "variable_launched": (lambda runner: runner.launch("single"), "is no exported function"),
+    "function_misspelt": (lambda runner: runner.launch("ad"), "did you mean 'add'?"),
+    "no_elements": (send("single", SINGLES, 0), "a transfer needs sizes from 1 on"),
+    "corner_below_zero": (send("single", SINGLES, 3, (-1, 0, 1, 1)), "PEs at (-1, 0) is not"),
     "copy_when_it_is_over": (
         lambda runner: (runner.stop(), send("single", SINGLES, 3)(runner)),
         "make a new runtime",
@@ -167,6 +199,22 @@ def test_python_is_told_of(name: str, program: wafer.Compiled) -> None:
     with pytest.raises(OpenwaferError) as told, program.run(check=True) as run:
         act(run)
     assert words in str(told.value)
+
+
+def test_a_name_that_is_assigned_to_as_an_attribute_is_refused(program: wafer.Compiled) -> None:
+    with (
+        program.run() as run,
+        pytest.raises(AttributeError, match="'Run' object has no attribute 'single'"),
+    ):
+        run.single = SINGLES  # type: ignore[attr-defined]
+
+
+def test_negative_numbers_of_16_bits_are_no_longer_ones(
+    runner: SdkRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send("count", np.array([-5], np.int32), 1, data_type=BITS_16)(runner)
+    runner.stop()
+    assert "low halves" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", VENDOR)

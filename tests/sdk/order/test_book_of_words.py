@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.function import (
     Block,
@@ -23,6 +24,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.operations import FABRIC
 from openwafer.sdk.ir.text import render
+from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.program import Program
 from tests.sdk.order.pe_programs import FIRST, LENGTH, STACK, program_of
 from tests.sdk.order.test_checked_programs import left_by, ran
@@ -104,6 +106,30 @@ def compare(operations: list[Operation], arch: Arch) -> None:
     assert left(own, EngineKind.INTERPRETER) == (cycle, by_code)
     assert by_code == left(program(operations, arch, FABRIC), EngineKind.NATIVE)[1]
     assert cycle == left_by(ran(own, [], EngineKind.NATIVE, Depth.PLAIN))[0]
+
+
+SECOND: Final = Operand(LENGTH, 1, False)
+WRITES: Final = Operation("mov16", 5, (Operand(0, 1, False), SECOND, SECOND, SECOND))
+"""The first five words of the first array, which begins without values, from the second one."""
+
+
+def test_checked_code_computes_vectors_by_itself() -> None:
+    simulator = ran(program([WRITES], Arch.WSE3), [], EngineKind.NATIVE, Depth.CHECKED)
+    assert simulator.engine.tables.mailbox[0, mailbox.ELEMENTS] == 5
+
+
+def test_a_snapshot_brings_back_what_nothing_had_written() -> None:
+    own = program([WRITES], Arch.WSE3)
+    engine = build_engine(own, EngineKind.NATIVE, depth=Depth.CHECKED)
+    options = SimulatorOptions(is_checked=True)
+    simulator = Simulator(own, engine.run_address, engine.element_address, options)
+    book, before = simulator.engine.tables.unwritten, simulator.snapshot()
+    first = book.copy()
+    simulator.start_command([0])
+    simulator.run_until_command_done()
+    assert int(first[0, FIRST // 64] ^ book[0, FIRST // 64]) == 0b11111
+    simulator.restore(before)
+    assert (book == first).all()
 
 
 @settings(_ANY, max_examples=12)

@@ -32,7 +32,7 @@ from openwafer.sdk.host import (
     from_region,
     host_words,
 )
-from openwafer.sdk.host.copies import halves_of_floats, kind_of_copy, longer_source
+from openwafer.sdk.host.copies import halves_of_source, kind_of_copy, longer_source
 
 _MESSAGE_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 _TRACES: Final = """\
@@ -199,6 +199,9 @@ class SdkRuntime:
         if options["streaming"]:
             return self._runtime.receive(take, _device_id(src), region, nonblock)
         data_type = options["data_type"].data_type
+        if data_type is DataType.BITS_32:
+            variable = self._runtime.symbols.variable(_device_id(src))
+            self._runtime.warn_of_copy(kind_of_copy(variable, dest, "dest"))
         return self._runtime.copy_from_device(take, _device_id(src), region, data_type, nonblock)
 
     def send(
@@ -311,9 +314,9 @@ class SdkRuntime:
         data_type = options["data_type"].data_type
         variable = self._runtime.symbols.variable(_device_id(dest))
         if data_type is DataType.BITS_16:
-            self._runtime.warn_of_copy(halves_of_floats(src))
+            self._runtime.warn_of_copy(halves_of_source(src, words))
         else:
-            self._runtime.warn_of_copy(kind_of_copy(variable, src))
+            self._runtime.warn_of_copy(kind_of_copy(variable, src, "src"))
         self._runtime.warn_of_copy(longer_source(variable, src, math.prod(given.shape)))
         return self._runtime.copy_to_device(_device_id(dest), words, region, data_type, nonblock)
 

@@ -33,6 +33,9 @@ class Run:
         options: how it is simulated.
     """
 
+    # What is assigned to a name, as in run.x = values, would go nowhere.
+    __slots__ = ("_is_closed", "_program", "_runtime")
+
     def __init__(self, program: Program, options: RuntimeOptions) -> None:
         self._program = program
         self._runtime = Runtime(program, options)

@@ -213,6 +213,19 @@ class Simulator:
         if self._options.is_checked:
             self._tables.unwritten[pes] &= ~bits_of_words(address, num_words)
 
+    def is_unwritten(
+        self, pes: NDArray[np.int64], addresses: NDArray[np.int64], num_words: int
+    ) -> bool:
+        """Whether all that :meth:`read_all` reads is known to have no value."""
+        is_at_work = self._tables.core[pes, w.C_THREADS] & w.MICROTHREADS != 0
+        if not self._options.is_checked or is_at_work.any():
+            return False
+        own = (bits_of_words(int(address), num_words) for address in addresses)
+        return all(
+            ((self._tables.unwritten[pe] & bits) == bits).all()
+            for pe, bits in zip(pes, own, strict=True)
+        )
+
     def read_all(
         self, pes: NDArray[np.int64], addresses: NDArray[np.int64], num_words: int
     ) -> NDArray[np.uint16]:

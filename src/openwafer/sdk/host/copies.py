@@ -130,36 +130,51 @@ def width_of_copy(variable: HostName, data_type: DataType) -> Diagnostic | None:
     )
 
 
-def halves_of_floats(src: NDArray[Any]) -> Diagnostic | None:
-    """A warning where 16-bit elements are taken of floats of 32 bits, whose low halves they are."""
-    if src.dtype.kind != "f":
-        return None
-    return Diagnostic(
-        Severity.WARNING,
-        "host-halves",
-        f"a copy of 16-bit elements takes the low halves of src, which has elements of {src.dtype}",
-        help="give 16-bit floats: input_array_to_u32(src.astype(np.float16), None, 1)",
-    )
+def halves_of_source(src: NDArray[Any], words: NDArray[np.uint32]) -> Diagnostic | None:
+    """A warning where 16-bit elements are the low halves of floats, or of longer integers.
+
+    `words` are those of `src` that the copy takes.
+    """
+    head = "a copy of 16-bit elements takes the low halves of src"
+    if src.dtype.kind == "f":
+        message = f"{head}, which has elements of {src.dtype}"
+        remedy = "give 16-bit floats: input_array_to_u32(src.astype(np.float16), None, 1)"
+        return Diagnostic(Severity.WARNING, "host-halves", message, help=remedy)
+    signed = words.view(np.int32)
+    for number in words[(words > 0xFFFF) & ((signed < -0x8000) | (signed >= 0))][:1]:
+        message = f"{head}, which holds {number.astype(np.uint32).view(src.dtype)}"
+        remedy = "keep to numbers of 16 bits, or make the variable, and the copy, of 32"
+        return Diagnostic(Severity.WARNING, "host-halves", message, help=remedy)
+    return None
 
 
 _FLOATS: Final = frozenset(("f16", "bf16", "cb16", "f32"))
 
 
-def kind_of_copy(variable: HostName, src: NDArray[Any]) -> Diagnostic | None:
-    """A warning where integers go to floats, or the other way; unsigned ones stand for any bits."""
+def kind_of_copy(variable: HostName, array: NDArray[Any], name: str) -> Diagnostic | None:
+    """A warning where integers go to floats, or the other way; unsigned ones stand for any bits.
+
+    `name` is that of the host's array: ``src`` or ``dest``.
+    """
     element = variable.type.removeprefix("[*]").removeprefix("*").removeprefix("const ").strip()
     is_float = element in _FLOATS
-    if element not in DTYPES or element.startswith("u") or src.dtype.kind not in "if":
+    if element not in DTYPES or element.startswith("u") or array.dtype.kind not in "if":
         return None
-    if is_float is (src.dtype.kind == "f"):
+    if is_float is (array.dtype.kind == "f"):
         return None
+    verb = "takes the bits of" if name == "src" else "puts its bits into"
+    remedy = f"show that bits are meant: {name}.view(np.uint32)"
+    if name == "src":
+        remedy = f"convert the values: src.astype(np.float32), or {remedy}"
+    else:
+        wanted = "np.float32" if is_float else "np.int32"
+        remedy = f"make dest with elements of {wanted}, or {remedy}"
     return Diagnostic(
         Severity.WARNING,
         "host-kind",
-        f"a copy of '{variable.name}', of type {variable.type}, takes the bits of src, which has"
-        f" elements of {src.dtype}",
-        help="convert the values: src.astype(np.float32), or show that bits are meant: "
-        "src.view(np.uint32)",
+        f"a copy of '{variable.name}', of type {variable.type}, {verb} {name}, which has elements"
+        f" of {array.dtype}",
+        help=remedy,
     )
 
 
@@ -193,6 +208,18 @@ def short_copy(
             help="make the elements per PE those of the variable",
         )
     return None
+
+
+def unwritten(simulator: Simulator, memory: RegionMemory, variable: HostName) -> Diagnostic | None:
+    """A warning where a copy reads what nothing has written on any of its PEs, as checks know."""
+    if not simulator.is_unwritten(memory.pes, memory.addresses, memory.num_words):
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "host-unwritten",
+        f"a copy of '{variable.name}' reads what nothing has written, on any PE of the region",
+        help="launch what computes it before, and look whether it writes there",
+    )
 
 
 def write(

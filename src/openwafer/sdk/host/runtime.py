@@ -290,6 +290,7 @@ class Runtime:
         def read() -> None:
             simulator = self._settle()
             memory = self._memory(variable, region, data_type)
+            self.warn_of_copy(copies.unwritten(simulator, memory, variable))
             result = copies.read(simulator, memory, region, data_type)
             self._transport(region)
             dest(result)

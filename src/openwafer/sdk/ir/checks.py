@@ -81,6 +81,7 @@ _IGNORED: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType(
 """By kind: extents that say nothing. Published programs give fabric descriptors 1 for any."""
 _MAY_WRAP: Final = frozenset(("add16", "sub16"))
 """Vector operations on integers whose results may be too large for them."""
+_SHIFTS: Final = frozenset(("sll16", "slr16", "sar16"))
 _POINTER_STEPS: Final = frozenset(("ptr_add", "byte_add"))
 
 
@@ -226,8 +227,18 @@ class _Writer:
                 yield Instruction("check", names=("stream",))
             case "vector":
                 yield from _checks_of_operands(one)
+                yield from self._distance(one)
             case _:
                 pass
+
+    def _distance(self, one: Instruction) -> Iterator[Instruction]:
+        """Look at the distance of a vector operation that shifts, where it is one number."""
+        if one.names[0] in _SHIFTS and one.args[2].type not in DSDS:
+            distance, width = one.args[2], WIDTHS[Type.U16]
+            known = distance.value if isinstance(distance, Constant) else 0
+            is_wrong = isinstance(known, int) and known & 0xFFFF >= width
+            if is_wrong or (self._accesses.are_checked and _is_unknown(distance)):
+                yield Instruction("check", (distance,), names=("shift", str(width)))
 
     def _may_wrap(self, one: Instruction) -> bool:
         is_meant = "wraps" in one.names or not any(map(_is_unknown, one.args))

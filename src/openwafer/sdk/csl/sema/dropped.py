@@ -1,4 +1,4 @@
-"""Statements that compute a value and drop it: they hardly mean what they say."""
+"""Statements that change nothing or never run: they hardly mean what they say."""
 
 from typing import Final
 
@@ -22,6 +22,13 @@ def warn_of_dropped_value(sema: Sema, node: ast.Statement) -> None:
     if is_builtin or is_value:
         message = f"nothing uses the value of '{node.span.text}'"
         sema.warn("value-unused", message, node.span, help=_remedy(node))
+
+
+def warn_of_lost_statement(sema: Sema, before: ast.Statement | None, node: ast.Statement) -> None:
+    """Warn of a statement that stands right behind one that leaves its block."""
+    if isinstance(before, ast.Return | ast.Break | ast.Continue):
+        message = f"this never runs: '{before.span.text.rstrip(';')}' stands before it"
+        sema.warn("never-reached", message, node.span, help="remove it, or put it before")
 
 
 def _remedy(node: ast.Statement) -> str:
