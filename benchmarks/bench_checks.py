@@ -1,7 +1,7 @@
 """What checks cost: the same program with and without, run alternately in one process.
 
-One PE adds arrays by scalar code, by vector operations, and by scalar code while a microthread
-waits for words, which is when accesses are looked at by the machine; and it computes integers. The
+One PE adds arrays by scalar code, by vector operations, of floats and of integers, and by scalar
+code while a microthread waits for words; and it computes integers. The
 figures are seconds of the processor, of the native engine, best of all rounds.
 
     python benchmarks/bench_checks.py
@@ -22,6 +22,7 @@ layout {
   @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(0) });
   @export_name("scalars", fn(u16) void);
   @export_name("vectors", fn(u16) void);
+  @export_name("sums", fn(u16) void);
   @export_name("in_flight", fn(u16) void);
   @export_name("integers", fn(u16) void);
 }
@@ -38,6 +39,7 @@ var c = @zeros([1000]u16);
 var word = @zeros([1]f32);
 const a_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &a, .extent = 1000 });
 const b_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &b, .extent = 1000 });
+const c_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &c, .extent = 1000 });
 const word_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &word, .extent = 1 });
 fn add(rounds: u16) void {
   for (@range(u16, rounds)) |_| {
@@ -47,6 +49,10 @@ fn add(rounds: u16) void {
 fn scalars(rounds: u16) void { add(rounds); sys.unblock_cmd_stream(); }
 fn vectors(rounds: u16) void {
   for (@range(u16, rounds)) |_| { @fmacs(a_dsd, a_dsd, b_dsd, 0.5); }
+  sys.unblock_cmd_stream();
+}
+fn sums(rounds: u16) void {
+  for (@range(u16, rounds)) |_| { @add16(c_dsd, c_dsd, 1); }
   sys.unblock_cmd_stream();
 }
 fn in_flight(rounds: u16) void {
@@ -62,11 +68,17 @@ fn integers(rounds: u16) void {
 }
 comptime {
   @initialize_queue(queue, .{ .color = red });
-  @export_symbol(scalars); @export_symbol(vectors); @export_symbol(in_flight);
-  @export_symbol(integers);
+  @export_symbol(scalars); @export_symbol(vectors); @export_symbol(sums);
+  @export_symbol(in_flight); @export_symbol(integers);
 }
 """
-ROUNDS = {"scalars": 20_000, "vectors": 20_000, "in_flight": 4_000, "integers": 20_000}
+ROUNDS = {
+    "scalars": 20_000,
+    "vectors": 20_000,
+    "sums": 20_000,
+    "in_flight": 4_000,
+    "integers": 20_000,
+}
 
 
 def seconds(program: wafer.Compiled, function: str, check: Check) -> float:
