@@ -47,7 +47,7 @@ def test_floats_of_32_bits_in_a_copy_of_16_are_told(
     runner: SdkRuntime, capsys: pytest.CaptureFixture[str]
 ) -> None:
     half = {"order": MemcpyOrder.ROW_MAJOR, "data_type": MemcpyDataType.MEMCPY_16BIT}
-    runner.memcpy_h2d(1, VALUES.ravel().view(np.uint32), 0, 0, 2, 2, 2, **half)
+    runner.memcpy_h2d(1, VALUES.ravel().view(np.uint32) & 0xFFFF, 0, 0, 2, 2, 2, **half)
     runner.memcpy_h2d(1, VALUES.ravel(), 0, 0, 2, 2, 2, **half)
     runner.stop()
     assert capsys.readouterr().err.count("warning[host-halves]: a copy of 16-bit elements") == 1
