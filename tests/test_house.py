@@ -36,6 +36,14 @@ BANNED_PARTS = {
     *("utils", "util", "helpers", "helper", "common", "misc"),
     *("manager", "managers", "handler", "handlers", "core", "base"),
 }
+# Where names stand that torch and numba do not promise to keep; numba documents two of its core.
+HOMES_OF_PRIVATE_NAMES = {
+    *("src/openwafer/training/torch_private.py", "src/openwafer/sdk/fabric/one_unit.py"),
+    "src/openwafer/training/sparsity/kernels/processor.py",
+}
+PRIVATE_NAME = re.compile(
+    r"(torch(?!\.ops\b)|transformers)\.([\w.]+\.)?_(?!_)|numba\.core\.(?!cgutils|event\b)"
+)
 OWN_SYSTEM_ERRORS = {"KeyboardInterrupt", "SystemExit"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -149,6 +157,30 @@ def has_remedy(call: ast.Call) -> bool:
 def is_checked(item: ast.withitem, call: ast.Call) -> bool:
     has_text = item.optional_vars is not None or any(k.arg == "match" for k in call.keywords)
     return has_text or ast.unparse(call.args[0]) in OWN_SYSTEM_ERRORS
+
+
+def names_of_libraries(node: ast.AST) -> list[str]:
+    """What an import, or an attribute, names of other packages."""
+    match node:
+        case ast.ImportFrom(module=str(module)):
+            return [f"{module}.{alias.name}" for alias in node.names]
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.Attribute():
+            return [ast.unparse(node)]
+        case _:
+            return []
+
+
+def test_names_that_libraries_do_not_promise_have_one_home() -> None:
+    bad = {
+        place(path, getattr(node, "lineno", 0))
+        for path in SOURCES
+        if path.relative_to(ROOT).as_posix() not in HOMES_OF_PRIVATE_NAMES
+        for node in nodes_of(path)
+        if any(map(PRIVATE_NAME.match, names_of_libraries(node)))
+    }
+    assert sorted(bad) == []
 
 
 def test_every_expected_error_has_its_text_checked() -> None:

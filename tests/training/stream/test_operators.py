@@ -50,6 +50,16 @@ def test_attention_on_the_cpu_has_flops() -> None:
     assert flops == [2 * 2 * (8 * 8 * 4) * 2]
 
 
+def test_attention_of_grouped_heads_has_the_flops_of_every_query() -> None:
+    queries, keys = torch.ones(1, 6, 8, 4, requires_grad=True), torch.ones(1, 2, 8, 4)
+    with CountingMeter() as meter:
+        attended = nn.functional.scaled_dot_product_attention
+        attended(queries, keys, keys, enable_gqa=True).sum().backward()
+    flops = [calls.flops for calls in meter.take_calls().values() if calls.flops]
+    product = 2 * 6 * (8 * 8 * 4)
+    assert flops == [2 * product, 5 * product]
+
+
 @torch.library.custom_op("openwafer_tests::twice", mutates_args=())
 def twice(x: Tensor) -> Tensor:
     return x * 2

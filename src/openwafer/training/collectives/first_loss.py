@@ -6,7 +6,7 @@ from datetime import timedelta
 from threading import Thread
 from typing import Final, NamedTuple
 
-from torch._C._distributed_c10d import Store
+from openwafer.training.torch_private import Store
 
 KEY: Final = "openwafer/lost"
 ASKING_SECONDS: Final = 5.0

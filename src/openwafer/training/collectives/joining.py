@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Final, cast
 
 from torch import distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.first_loss import FirstLoss
@@ -25,6 +24,7 @@ from openwafer.training.collectives.group import (
     telling,
 )
 from openwafer.training.collectives.leaving import leave_at_exit
+from openwafer.training.torch_private import PrefixStore, Store, TCPStore
 
 RANK: Final = "RANK"
 WORLD_SIZE: Final = "WORLD_SIZE"

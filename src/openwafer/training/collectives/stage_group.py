@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from torch import distributed as dist
-from torch._C._distributed_c10d import PrefixStore
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.group import Waiting
 from openwafer.training.collectives.joining import Meeting
+from openwafer.training.torch_private import PrefixStore
 
 
 @contextmanager

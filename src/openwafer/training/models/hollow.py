@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.dispatch_modes import Unguarded
+from openwafer.training.torch_private import TorchDispatchMode, pytree
 
 # What constructors raise for tensors without values; their own mistakes come up again elsewhere.
 REFUSALS = (OpenwaferError, RuntimeError, TypeError, ValueError)

@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.noise_scale import squared_norms
 from openwafer.training.noise_scale.watched import Watched, WatchedModule, watched_modules
+from openwafer.training.torch_private import graph_task_id
 
 MAX_SHOWN = 3
 
@@ -205,7 +206,7 @@ class PerExampleNorms:
 
     def _acts(self) -> bool:
         """Whether a forward is measured, or repeats in a backward one that was."""
-        if torch._C._current_graph_task_id() < 0:  # noqa: SLF001 - no public name
+        if graph_task_id() < 0:
             self._is_last_measured = self._num_measuring > 0
         return self._is_last_measured
 

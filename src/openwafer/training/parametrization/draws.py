@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import error
 from openwafer.training.dispatch_modes import Unguarded
+from openwafer.training.torch_private import TorchDispatchMode
 
 NORMAL: Final = "aten::normal_"
 UNIFORM: Final = "aten::uniform_"

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from openwafer.training.parametrization.draws import owner_of
+from openwafer.training.torch_private import pytree
 
 PRODUCTS: Final = ("matmul", "__matmul__", "mm", "bmm", "grouped_mm", "_grouped_mm")
 SUMS_WITH_PRODUCTS: Final = ("addmm", "baddbmm")

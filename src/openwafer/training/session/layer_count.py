@@ -9,7 +9,6 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import counted, error
 from openwafer.training.session.building import (
@@ -24,6 +23,7 @@ from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.fused_kernels import fused_kernels
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls
+from openwafer.training.torch_private import pytree
 
 CPU: Final = torch.device("cpu")
 BEFORE, AFTER = "input", "output"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from openwafer.config import InvalidFieldError
+from openwafer.training.torch_private import unscale_and_check, update_scale
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,7 @@ class LossScaler:
         for gradient in gradients:
             device = gradient.device
             overflow = self._overflows.setdefault(device, torch.zeros(1, device=device))
-            torch._amp_foreach_non_finite_check_and_unscale_(
-                [gradient], overflow, inverse.to(device)
-            )
+            unscale_and_check([gradient], overflow, inverse.to(device))
 
     def note_overflow(self) -> None:
         """A gradient that another system has is not finite."""
@@ -80,7 +79,7 @@ class LossScaler:
             overflow += found.cpu()
         self._overflows.clear()
         config = self._config
-        torch._amp_update_scale_(
+        update_scale(
             self._scale,
             self._num_good_steps,
             overflow,

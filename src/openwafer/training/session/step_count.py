@@ -11,7 +11,6 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from openwafer.training.session.building import (
     build_hollow_model,
@@ -28,6 +27,7 @@ from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.fused_kernels import fused_kernels, num_attentions
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls
+from openwafer.training.torch_private import pytree
 
 CPU: Final = torch.device("cpu")
 NUM_STEPS_ASKED: Final = 64

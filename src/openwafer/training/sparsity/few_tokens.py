@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from openwafer.training.sparsity.compiled import compiled
 from openwafer.training.sparsity.multiplication import Multiplication
 from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.pattern import Pattern, column_dtype
+from openwafer.training.torch_private import FakeTensor
 
 MOST_TOKENS: Final = 8
 SUMS: Final = 4

@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from openwafer.training.sparsity.kernels.index import Index, most_words
@@ -18,6 +17,7 @@ from openwafer.training.sparsity.linear import multiply, multiply_backward
 from openwafer.training.sparsity.multiplication import Multiplication
 from openwafer.training.sparsity.packed.form import form_named
 from openwafer.training.sparsity.packed.room import PackedRoom
+from openwafer.training.torch_private import FakeTensor
 
 
 @torch.library.custom_op("openwafer::walk", mutates_args=())

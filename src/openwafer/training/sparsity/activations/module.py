@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.sparsity.activations.linear import activation_linear
 from openwafer.training.sparsity.activations.sources import is_flat_at_zeros, made_by
+from openwafer.training.torch_private import FakeTensor
 
 
 @dataclass

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch.optim._adafactor import adafactor
 
 from openwafer.training.store.update_rules.rule import Cutting, Kernel, Scalar, StateSpec
+from openwafer.training.torch_private import adafactor
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch
 from torch.optim.adam import adam
 
 from openwafer.training.store.update_rules.rule import Cutting, Kernel, Scalar, StateSpec
+from openwafer.training.torch_private import fused_adam, fused_adamw
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class AdamRule:
 
     def _apply_fused(self, arrays: tuple[list[torch.Tensor], ...], time: int) -> None:
         # torch.optim's own function around the kernel takes as long as some 50000 elements.
-        kernel = torch._fused_adamw_ if self.decoupled_weight_decay else torch._fused_adam_
+        kernel = fused_adamw if self.decoupled_weight_decay else fused_adam
         beta1, beta2 = self.betas
         weights, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs = arrays
         kernel(

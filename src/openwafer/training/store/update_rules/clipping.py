@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 from openwafer.diagnostics import error
+from openwafer.training.torch_private import group_tensors
 
 
 def tensor_norms(
@@ -53,7 +53,7 @@ def total_norm(
     if not norms:
         return torch.tensor(0.0)
     # Torch sorts gradients by dtype before it adds up, and so the norms have to be.
-    groups = _group_tensors_by_device_and_dtype([list(norms)]).values()
+    groups = group_tensors([list(norms)]).values()
     ordered = [norm.real for ([members], _) in groups for norm in members if norm is not None]
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack(ordered), norm_type)
     if error_if_nonfinite and not math.isfinite(total):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from openwafer.training.store.update_rules.rule import RUN_ELEMENTS, StateSpec
+from openwafer.training.torch_private import FakeTensor
 
 LOW_BITS = "master_low_bits"
 TIE_BITS = "master_tie_bits"

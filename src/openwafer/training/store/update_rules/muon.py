@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch.optim._muon import muon
 
 from openwafer.training.store.update_rules.rule import Cutting, Scalar, StateSpec
+from openwafer.training.torch_private import muon
 
 
 @dataclass(frozen=True)

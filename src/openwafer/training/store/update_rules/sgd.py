@@ -8,6 +8,7 @@ from torch.optim.sgd import sgd
 
 from openwafer.diagnostics import error
 from openwafer.training.store.update_rules.rule import Cutting, Kernel, Scalar, StateSpec
+from openwafer.training.torch_private import fused_sgd
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class SgdRule:
         is_first = num_updates == 0
         buffers = [states["momentum_buffer"]] if self.momentum else []
         if self.kernel is Kernel.FUSED:
-            torch._fused_sgd_(
+            fused_sgd(
                 [weight],
                 [gradient],
                 buffers,

@@ -20,6 +20,7 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import flat, laid_out_like
 from openwafer.training.stream.device.device import HostTransfer, Submitted, Transfer
 from openwafer.training.stream.device.pinned_ring import Piece, PinnedRing, RingShape
+from openwafer.training.torch_private import clear_cublas_workspaces
 
 RING: Final = RingShape(chunk_bytes=8 << 20, num_chunks=4)
 # The allocator takes memory in segments; one of its small and one of its large ones, of 2 and
@@ -239,7 +240,7 @@ def library_bytes(torch_device: torch.device) -> int:
 
     Forward and backward run in threads of their own, so both are run.
     """
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - no public name
+    clear_cublas_workspaces()
     before = torch.cuda.memory_allocated(torch_device)
     for dtype in (torch.float32, torch.bfloat16):
         _multiply(torch_device, dtype)

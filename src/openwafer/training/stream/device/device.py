@@ -13,9 +13,9 @@ from typing import Final, Protocol, TypeAlias
 
 import psutil
 import torch
-from torch.autograd import forward_ad
 
 from openwafer.training.stream.device.meter import MemoryMeter
+from openwafer.training.torch_private import forward_level
 
 Submitted: TypeAlias = torch.cuda.Event | None
 """A point behind all compute submitted so far; ``None`` where compute is done when it returns."""
@@ -207,7 +207,7 @@ class CpuDevice:
     def watch(self, held: Iterable[torch.Tensor] = ()) -> None:
         """See :class:`Device`."""
         # Under a dispatch mode torch takes other formulas for tangents, with other last bits.
-        has_tangents = forward_ad._current_level >= 0  # noqa: SLF001 - no public name
+        has_tangents = forward_level() >= 0
         if self._pass is None or self._is_metering or has_tangents:
             return
         if self._wants_new_peak:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from openwafer.diagnostics import error
 from openwafer.training.dispatch_modes import Unguarded
+from openwafer.training.torch_private import TorchDispatchMode
 
 Call: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 

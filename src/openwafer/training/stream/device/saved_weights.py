@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from openwafer.training.torch_private import neg_view
+
 _CAST: Final = "ToCopyBackward0"
 _MAX_VIEWS: Final = 16
 
@@ -49,14 +51,14 @@ class Geometry:
         """The tensor of this geometry; ``storage`` has one dim and spans its whole storage."""
         seen = storage.view(self.dtype).as_strided(self.size, self.stride, self.offset)
         seen = seen.conj() if self.is_conj else seen
-        return torch._neg_view(seen) if self.is_neg else seen
+        return neg_view(seen) if self.is_neg else seen
 
 
 def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
     """The storage below a tensor as one flat tensor of its dtype, without a copy."""
     flat = tensor.detach()
     flat = flat.conj() if flat.is_conj() else flat
-    flat = torch._neg_view(flat) if flat.is_neg() else flat
+    flat = neg_view(flat) if flat.is_neg() else flat
     num_elements = flat.untyped_storage().nbytes() // flat.element_size()
     return flat.as_strided((num_elements,), (1,), 0)
 

@@ -17,10 +17,10 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
 from openwafer.training.stream.forms.weight_form import WeightForm
 from openwafer.training.stream.layers import PINNED
+from openwafer.training.torch_private import counted_writes, next_sequence_nr, storage_use_count
 
-# Attributes of an ordinary parameter, which a released one hides.
+# Attribute of an ordinary parameter, which a released one hides.
 OWN_DATA: Final[Any] = torch.Tensor.data
-OWN_VERSION: Final[Any] = torch.Tensor._version
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class DeviceWeights:
             self._held_bytes += lent.numel()
         self._num_users[record] = _num_users(self._slots[record])
         self._by_storage[self._slots[record].untyped_storage()._cdata] = record
-        next_node: int = torch._C._autograd._get_sequence_nr()  # noqa: SLF001 - no public name
+        next_node: int = next_sequence_nr()
         self._bound_at[record] = get_ident(), next_node
         for name, view in self.views(record).items():
             self.parameters[name].__class__ = self._bound_class(name)
@@ -207,7 +207,7 @@ class DeviceWeights:
         return self._watched_classes[own]
 
     def _versions_of(self, record: str) -> dict[str, int]:
-        return {name: OWN_VERSION.__get__(self.parameters[name]) for name in self._names[record]}
+        return {name: counted_writes.__get__(self.parameters[name]) for name in self._names[record]}
 
     def check_unwritten(self, record: str) -> None:
         """Tell of parameters of a bound record that were written to since they were bound."""
@@ -435,7 +435,7 @@ def is_shared(tensor: torch.Tensor) -> bool:
 
 def _num_users(tensor: torch.Tensor) -> int:
     """Tensors over the storage of one, and the storage's own object."""
-    users: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # noqa: SLF001
+    users: int = storage_use_count(tensor.untyped_storage()._cdata)
     return users
 
 

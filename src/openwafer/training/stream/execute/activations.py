@@ -19,8 +19,6 @@ import torch
 import xxhash
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils.weak import TensorWeakRef
 
 from openwafer.diagnostics import error
@@ -36,6 +34,7 @@ from openwafer.training.stream.execute.random_state import RandomState
 from openwafer.training.stream.execute.refusals import hooks_passed_over
 from openwafer.training.stream.execute.snapshot import version_of
 from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
+from openwafer.training.torch_private import is_in_torch_dispatch_mode, pytree
 
 # Smaller storages stay on the device: their transfer costs more than their bytes.
 MIN_OFFLOAD_BYTES: Final = 4096

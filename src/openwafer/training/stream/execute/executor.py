@@ -24,7 +24,6 @@ from weakref import ReferenceType, ref
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
@@ -51,6 +50,7 @@ from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, UpdateTiming, Visit
 from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.torch_private import execution_engine, pytree
 
 
 class Executor:
@@ -218,7 +218,7 @@ class Executor:
         # Whoever is told of the backward may want to be called behind its end.
         end, weights = partial(self.end_pass), self.weights
         self._end = ref(end, lambda _: weights.hide())
-        torch.autograd.Variable._execution_engine.queue_callback(end)
+        execution_engine.queue_callback(end)
         self.on_backward()
 
     def _end_failed_backward(self) -> None:

@@ -7,21 +7,21 @@ from typing import Final
 from weakref import ReferenceType, ref
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from openwafer.training.stream.execute.reach import draws_beside_torch
 from openwafer.training.stream.execute.snapshot import Snapshot
+from openwafer.training.torch_private import NormBase
 
 # What torch keeps in a module beside what the module's own code puts there.
 _OF_TORCH: Final = frozenset(vars(nn.Module())) - {"_buffers"}
 
 
-def norms_with_statistics(module: nn.Module) -> list[_NormBase]:
+def norms_with_statistics(module: nn.Module) -> list[NormBase]:
     """The modules within one that keep running statistics of what goes through them."""
     return [
         inner
         for inner in module.modules()
-        if isinstance(inner, _NormBase) and inner.track_running_stats
+        if isinstance(inner, NormBase) and inner.track_running_stats
     ]
 
 

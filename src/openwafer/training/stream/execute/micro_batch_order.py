@@ -7,12 +7,12 @@ from typing import Final
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.layer_state import LayerState, norms_with_statistics
 from openwafer.training.stream.execute.reach import draws_beside_torch, reached_from
 from openwafer.training.stream.execute.snapshot import Snapshot
+from openwafer.training.torch_private import NormBase
 
 # Of a model and all around it: enough for whatever a model's code holds, data sets included.
 MAX_OBJECTS: Final = 1_000_000
@@ -142,17 +142,17 @@ def _storages_of(model: nn.Module) -> Iterator[int]:
                 yield held.untyped_storage()._cdata
 
 
-def _statistics(norm: _NormBase) -> Iterator[torch.Tensor]:
+def _statistics(norm: NormBase) -> Iterator[torch.Tensor]:
     for statistic in (norm.running_mean, norm.running_var, norm.num_batches_tracked):
         if statistic is not None:
             yield statistic
 
 
-def _ids(norm: _NormBase) -> set[int]:
+def _ids(norm: NormBase) -> set[int]:
     return set(map(id, _statistics(norm)))
 
 
-def _num_calls(norm: _NormBase, changed: dict[int, object], *, is_fake: bool) -> int:
+def _num_calls(norm: NormBase, changed: dict[int, object], *, is_fake: bool) -> int:
     """How often a module has moved its statistics; 0 where it does not count."""
     count = norm.num_batches_tracked
     match changed.get(id(count)):

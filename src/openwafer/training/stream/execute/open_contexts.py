@@ -12,11 +12,17 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from openwafer.diagnostics import error
+from openwafer.training.torch_private import (
+    pop_saved_tensors_hooks,
+    push_saved_tensors_hooks,
+    set_grad_enabled,
+    top_saved_tensors_hooks,
+)
 
 Hooks: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
 
 _SWITCHES: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
-    (torch.is_grad_enabled, torch._C._set_grad_enabled),  # noqa: SLF001 - sets nothing else
+    (torch.is_grad_enabled, set_grad_enabled),
     (torch.get_default_dtype, torch.set_default_dtype),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
@@ -120,16 +126,16 @@ def _take_hooks() -> tuple[Hooks, ...]:
     taken: list[Hooks] = []
     while (top := _innermost_hooks()) is not None:
         taken.append(top)
-        torch._C._autograd._pop_saved_tensors_default_hooks()  # noqa: SLF001 - no public name
+        pop_saved_tensors_hooks()
     return tuple(reversed(taken))
 
 
 def _innermost_hooks() -> Hooks | None:
     # torch's own types leave out that there may be none.
-    found: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001
+    found: Any = top_saved_tensors_hooks(True)
     return None if found is None else (found[0], found[1])
 
 
 def _push_hooks(hooks: tuple[Hooks, ...]) -> None:
     for pair in hooks:
-        torch._C._autograd._push_saved_tensors_default_hooks(*pair)  # noqa: SLF001
+        push_saved_tensors_hooks(*pair)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from openwafer.training.torch_private import disable_current_modes
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RandomState:
         """
         python = random.getstate() if is_whole else None
         numpy = np.random.get_state(legacy=False) if is_whole else None
-        with _disable_current_modes():
+        with disable_current_modes():
             cpu = torch.get_rng_state()
             if device.type != "cuda":
                 return cls(cpu, python=python, numpy=numpy)
@@ -46,7 +47,7 @@ class RandomState:
 
     def restore(self) -> None:
         """Set the generators back to these states."""
-        with _disable_current_modes():
+        with disable_current_modes():
             torch.set_rng_state(self.cpu)
             if self.device is not None and self.accelerator is not None:
                 torch.cuda.set_rng_state(self.accelerator, self.device)

@@ -21,6 +21,7 @@ from openwafer.training.stream.device.weights import OWN_DATA
 from openwafer.training.stream.execute.open_contexts import autocast_depth
 from openwafer.training.stream.execute.reach import names_autocast
 from openwafer.training.stream.layers import PINNED, Partition
+from openwafer.training.torch_private import DisableTorchFunctionSubclass
 
 # Autocast leaves embeddings alone.
 _NOT_CAST: Final = (nn.Embedding, nn.EmbeddingBag)
@@ -156,7 +157,7 @@ class SharedCasts:
         data = OWN_DATA.__get__(weight)
         nothing = torch.empty(0, 0, dtype=weight.dtype, device=data.device)
         # A weight that is away would be read from the store.
-        as_it_is = torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001 - no public name
+        as_it_is = DisableTorchFunctionSubclass()
         with self._device.host_section(), torch.no_grad(), self._keeping(), as_it_is:
             OWN_DATA.__set__(weight, nothing)
             try:

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import is_fake
+
+from openwafer.training.torch_private import is_fake
 
 Path: TypeAlias = tuple[Any, ...]  # (path of the holder, key); () is nameless
 Follow: TypeAlias = Callable[[object], Iterable[tuple[str, object]]]

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 
 from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
+from openwafer.training.torch_private import FakeTensor, pytree
 
 if TYPE_CHECKING:
     from openwafer.training.stream.forms.by_expert import ByExpert

@@ -56,6 +56,7 @@ from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreShare
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.torch_private import graph_task_id
 
 
 class StatesElsewhere(defaultdict[Any, Any]):
@@ -99,7 +100,7 @@ class FollowedGradients:
 
     def get(self, name: str) -> StoredTensor | None:
         """``parameter.grad``."""
-        if torch._C._current_graph_task_id() != -1:  # noqa: SLF001 - no public name
+        if graph_task_id() != -1:
             raise self._systems.elsewhere(f"the gradient of {name!r}, while backward runs,")
         if self.looks_empty or name not in self.names:
             return None

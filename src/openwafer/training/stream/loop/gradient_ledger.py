@@ -12,6 +12,7 @@ from openwafer.training.store.update_rules import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.records import Arrays
+from openwafer.training.torch_private import graph_task_id
 
 
 class GradientLedger:
@@ -57,7 +58,7 @@ class GradientLedger:
         """Whether a plain loop would find a gradient."""
         if self.looks_empty:
             return False
-        if torch._C._current_graph_task_id() != -1:  # noqa: SLF001 - no public name
+        if graph_task_id() != -1:
             raise error(
                 "streamed-gradient-read",
                 f"the gradient of {name!r} is asked for while the backward pass runs, and what of "

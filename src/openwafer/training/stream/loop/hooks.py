@@ -24,6 +24,7 @@ from openwafer.training.stream.loop.stored_states import StoredState, StoredStat
 from openwafer.training.stream.loop.stored_tensor import StoredTensor
 from openwafer.training.stream.loop.stored_values import StoredValues
 from openwafer.training.stream.records import weights_of
+from openwafer.training.torch_private import execution_engine
 
 
 class NoStates(defaultdict[Any, Any]):
@@ -172,7 +173,7 @@ class LoopHooks:
     def _begin_backward(self) -> None:
         self.values.take_gradients()
         self.ledger.begin_backward()
-        torch.autograd.Variable._execution_engine.queue_callback(self.values.give_gradients)
+        execution_engine.queue_callback(self.values.give_gradients)
 
     def _release_parameters(self) -> None:
         for name, parameter in self._parameters.items():

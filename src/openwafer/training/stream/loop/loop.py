@@ -22,7 +22,6 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from openwafer.config import PathLike, Size, bytes_of, path_of
@@ -68,6 +67,7 @@ from openwafer.training.stream.plan.admission import loss_of_call
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
 from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.torch_private import pytree
 
 
 def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one

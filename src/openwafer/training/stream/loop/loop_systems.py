@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.agreement import Agreement
@@ -45,6 +44,7 @@ from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.replicas.run_store import Asking, LendParts, TakeParts
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.torch_private import PrefixStore, default_store
 
 ALL: Final = "all"
 OneOrAll: TypeAlias = Literal["all", 1]
@@ -189,7 +189,7 @@ def _met(options: StreamOptions) -> "LoopSystems":
 def _meet(timeout_seconds: float) -> Meeting:
     """The launcher's processes; each call is a meeting of its own, in the order of the program."""
     if dist.is_initialized():
-        store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - no public name
+        store = default_store()
         meeting = Meeting(store, dist.get_rank(), dist.get_world_size(), timeout_seconds)
     else:
         meeting = meet_launched(timeout_seconds)

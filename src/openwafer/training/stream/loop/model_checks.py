@@ -5,12 +5,15 @@ from typing import Self
 
 import torch
 from torch import nn
-from torch._dynamo.eval_frame import OptimizedModule
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.execute.compiled_layers import COMPILED_CALL
+from openwafer.training.torch_private import (
+    active_ddp_module,
+    functorch_interpreter,
+    is_of_compiler,
+)
 
 COMPILE_LAYERS = "compile the layers by themselves: for layer in model.layers: layer.compile()"
 
@@ -28,7 +31,7 @@ def check_streamable(model: nn.Module) -> None:
                 f"{name!r} has no shape before the first forward, and weights are laid out by them",
                 help="call the model once under torch.no_grad() before stream_weights",
             )
-    if isinstance(model, OptimizedModule) or model.__dict__.get(COMPILED_CALL) is not None:
+    if is_of_compiler(model) or model.__dict__.get(COMPILED_CALL) is not None:
         raise compiled_whole(model)
     for path, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
@@ -94,7 +97,7 @@ def check_unwrapped() -> None:
     Raises:
         OpenwaferError: ``systems-wrapped``.
     """
-    if DistributedDataParallel._get_active_ddp_module() is not None:  # noqa: SLF001 - no public name
+    if active_ddp_module() is not None:
         raise error(
             "systems-wrapped",
             "the model runs inside DistributedDataParallel, which would add the gradients of all "
@@ -175,7 +178,7 @@ def check_transforms() -> None:
     Raises:
         OpenwaferError: ``streamed-under-transform``.
     """
-    interpreter = torch._C._functorch.peek_interpreter_stack()  # noqa: SLF001 - no public name
+    interpreter = functorch_interpreter()
     if interpreter is not None:
         raise error(
             "streamed-under-transform",

@@ -12,11 +12,15 @@ from typing import Any, Final, NoReturn
 import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
-from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.loop.model_checks import gradient_hook
 from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, without_memory
+from openwafer.training.torch_private import (
+    DisableTorchFunctionSubclass,
+    has_compatible_shallow_copy_type,
+    pytree,
+)
 
 _READABLE: Final = (
     *("shape", "dtype", "device", "layout", "ndim", "nbytes", "itemsize", "requires_grad"),
@@ -37,7 +41,7 @@ NEEDS_NO_WEIGHTS: Final = frozenset(
     + [getattr(torch.Tensor, name).__set__ for name in _WRITABLE]
     + [getattr(torch.Tensor, name) for name in _CALLABLE]
     + [torch.is_floating_point, torch.is_complex, torch.numel]
-    + [torch._has_compatible_shallow_copy_type]  # noqa: SLF001 - what Module.to asks
+    + [has_compatible_shallow_copy_type]
 )
 # What released parameters do not show of the tensors that they stand for.
 _OF_GEOMETRY: Final = frozenset(
@@ -195,7 +199,7 @@ def _differentiate(
 ) -> tuple[torch.Tensor | None, ...]:
     """``torch.autograd.grad``, which would look for weights in the parameters."""
     wanted: list[Any] = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public name
+    with DisableTorchFunctionSubclass():
         edges: list[Any] = [
             get_gradient_edge(one) if isinstance(one, ReleasedParameter) else one for one in wanted
         ]

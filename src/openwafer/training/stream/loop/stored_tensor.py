@@ -13,10 +13,10 @@ from typing import Any, NoReturn, Self
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import flat
+from openwafer.training.torch_private import make_wrapper_subclass, pytree
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class StoredTensor(torch.Tensor):
         cls, backing: Backing, geometry: torch.Tensor, *, is_in_graph: bool = False
     ) -> Self:
         """A tensor without memory."""
-        made = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - no public name
+        made = make_wrapper_subclass(
             cls,
             geometry.size(),
             strides=geometry.stride(),

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
@@ -27,6 +26,7 @@ from openwafer.training.stream.plan.search import (
     try_plan,
 )
 from openwafer.training.stream.plan.unseen import unseen
+from openwafer.training.torch_private import pytree
 
 Adopt: TypeAlias = Callable[[StreamPlan], None]
 

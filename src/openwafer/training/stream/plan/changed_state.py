@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from openwafer.training.stream.execute.reach import functions_reached
 from openwafer.training.stream.execute.snapshot import Snapshot
+from openwafer.training.torch_private import pytree
 
 ALL_ATTRIBUTES = frozenset({"__dict__", "vars"})
 

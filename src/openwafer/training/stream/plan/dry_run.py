@@ -15,10 +15,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Activations
@@ -49,6 +46,12 @@ from openwafer.training.stream.plan.operators import (
 from openwafer.training.stream.plan.uncounted_writes import UNCOUNTED, UncountedWrites
 from openwafer.training.stream.plan.unrepeatable import ForwardWatch
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming, Visit
+from openwafer.training.torch_private import (
+    FakeTensorMode,
+    disable_current_modes,
+    execution_engine,
+    pytree,
+)
 
 Batch = object
 Result = TypeVar("Result")
@@ -584,10 +587,10 @@ class _Stage:
             del held
             return losses
         # What lies outside the model has values.
-        with _disable_current_modes():
+        with disable_current_modes():
             before = order.state()
         losses = run_forward(self.executor, forwards)
-        with _disable_current_modes():
+        with disable_current_modes():
             self.order = order.needed(before, len(forwards), is_fake=self.is_fake)
             self.changed = tuple(before.changed(waits=not self.is_fake))
         return losses
@@ -599,7 +602,7 @@ class _Stage:
         forwards = [partial(self.workload.loss_of, self.model, batch) for batch in self.batches]
 
         def state_before_pass() -> Snapshot:
-            with _disable_current_modes():
+            with disable_current_modes():
                 before = self.executor.order.state()
             with autocast(self.device.torch_device, self.workload.autocast_dtype):
                 run_forward(self.executor, forwards)
@@ -608,7 +611,7 @@ class _Stage:
 
         with self.device.active(), torch.enable_grad():
             first = state_before_pass()
-            with _disable_current_modes():
+            with disable_current_modes():
                 changes = list(first.changed_values())
             later = state_before_pass()
 
@@ -617,7 +620,7 @@ class _Stage:
             is_number = isinstance(value, int | float | complex) and not isinstance(value, bool)
             return derived.has(value) or (is_number and not self.is_fake)
 
-        with _disable_current_modes():
+        with disable_current_modes():
             return tuple(harmless_names(changes, later, self.model, comes_from_data))
 
     def _cannot_go_back(self) -> bool:
@@ -635,11 +638,10 @@ class _Stage:
             # A run weighs its losses and scales them, which takes scalars of its own.
             scaled = [loss / 2 * 2 for loss in losses]
             ones = [torch.ones_like(loss) for loss in scaled]
-            engine = torch.autograd.Variable._execution_engine
             saved = _SavedWeights(self.weights, self.executor.visits())
             with walked_backward(is_fake=self.is_fake), saved:
                 # As torch.autograd.backward does, which leaves such modes outside.
-                engine.run_backward(
+                execution_engine.run_backward(
                     *(tuple(scaled), tuple(ones), False, False, ()),
                     allow_unreachable=True,
                     accumulate_grad=True,
@@ -688,7 +690,7 @@ def placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device
 
     def place(tensor: torch.Tensor) -> torch.Tensor:
         # A leaf: a graph that leads to it is the caller's, and no fake mode can look at it.
-        with _disable_current_modes():
+        with disable_current_modes():
             alone = tensor.detach().requires_grad_(tensor.requires_grad)
         moved = alone if mode is None else mode.from_tensor(alone)
         return moved.to(torch_device)

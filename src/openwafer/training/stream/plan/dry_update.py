@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
 from openwafer.training.stream.plan.dry_run import faked
 from openwafer.training.stream.plan.operators import Calls, CallsByKind, CountingMeter, Operator
+from openwafer.training.torch_private import FakeTensorMode
 
 # Any that is not 1, at which gradients need not be multiplied.
 CLIPPING = 0.5

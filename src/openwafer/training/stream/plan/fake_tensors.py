@@ -10,18 +10,19 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
-from torch._C import (
-    _len_torch_dispatch_stack,
-    _set_dispatch_mode,
-    _TorchDispatchModeKey,
-    _unset_dispatch_mode,
-)
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils import _pytree as pytree
 
 from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.stream.plan.operators import num_spanned
+from openwafer.training.torch_private import (
+    DispatchModeKey,
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    num_dispatch_modes,
+    pytree,
+    set_dispatch_mode,
+    unset_dispatch_mode,
+)
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -110,16 +111,16 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
 
         Where a third mode is between the two, it is to see every call.
         """
-        if _is_foreseeable(func) and _len_torch_dispatch_stack() == 1:
+        if _is_foreseeable(func) and num_dispatch_modes() == 1:
             tensors: list[FakeTensor] = []
             key = _key_of(func, args, kwargs, tensors)
             known = None if key is None else _KNOWN.get(key)
             if known is not None:
-                _unset_dispatch_mode(_TorchDispatchModeKey.FAKE)
+                unset_dispatch_mode(DispatchModeKey.FAKE)
                 try:
                     return self._make_all(known, tensors)
                 finally:
-                    _set_dispatch_mode(self)
+                    set_dispatch_mode(self)
         return func(*args, **kwargs)
 
     def _make_all(self, outcome: _Outcome, tensors: Sequence[FakeTensor]) -> Any:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import prod
 from typing import Any, Final
 
 import torch
@@ -18,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
 
-from openwafer.training.stream.plan.operators import CallsByKind
+from openwafer.training.stream.plan.operators import CallsByKind, attention_flops
+from openwafer.training.torch_private import DispatchKey, scoped_library
 
 _LOCK: Final = threading.RLock()
 
@@ -79,20 +79,14 @@ def _attention_gradients(ctx: Any, gradient: Tensor, _: object) -> tuple[Tensor 
 fused_attention.register_autograd(_attention_gradients, setup_context=_keep_attention)
 
 
-def _product_flops(query: Sequence[int], key: Sequence[int], width: int) -> int:
-    """Of a product of tokens x tokens in each head with so many features."""
-    return 2 * prod(query[:-1]) * key[-2] * width
-
-
 @register_flop_formula(torch.ops.openwafer.fused_attention)
 def _(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
-    return _product_flops(query, key, query[-1] + value[-1])
+    return attention_flops(query, key, query[-1] + value[-1])
 
 
 @register_flop_formula(torch.ops.openwafer.fused_attention_backward)
 def _(gradient: Sequence[int], query: Sequence[int], key: Sequence[int], *_: Any, **__: Any) -> int:
-    """The scores are made again: five products of the forward's two."""
-    return _product_flops(query, key, 3 * query[-1] + 2 * gradient[-1])
+    return attention_flops(query, key, 3 * query[-1] + 2 * gradient[-1])
 
 
 @torch.library.custom_op("openwafer::fused_rms_norm", mutates_args=())
@@ -130,7 +124,7 @@ fused_rms_norm.register_autograd(_norm_gradients, setup_context=_keep_norm)
 def fused_kernels() -> Iterator[None]:
     """Let this thread's operators be those of an accelerator; other threads keep their own."""
     owner = threading.get_ident()
-    with _LOCK, torch.library._scoped_library("aten", "IMPL") as library:  # noqa: SLF001
+    with _LOCK, scoped_library("aten", "IMPL") as library:
         for name, kernel in _KERNELS.items():
             library.impl(name, _for_thread(owner, name, kernel), "AutogradCPU")
         yield
@@ -153,7 +147,7 @@ def _for_thread(owner: int, name: str, kernel: Callable[..., Tensor]) -> Callabl
 
 def _own(operator: Any, *args: Any, **kwargs: Any) -> Tensor:
     """What torch itself does; `decompose` of some operators does something else."""
-    row: Tensor = operator._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)  # noqa: SLF001
+    row: Tensor = operator._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)  # noqa: SLF001
     return row
 
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import strides_of
 from openwafer.training.stream.execute.reach import defaults_of, held_by
 from openwafer.training.stream.execute.snapshot import ATOMS, NOTHING, Slot, read_cell
+from openwafer.training.torch_private import disable_current_modes
 
 Memo = dict[int, object]
 # What objects raise that cannot be taken apart.
@@ -78,7 +78,7 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
     functions = _copy_functions(held, memo)
     try:
         # Every tensor is there already; generators of random numbers have no fake form.
-        with _disable_current_modes():
+        with disable_current_modes():
             copied = copy.deepcopy(model, memo)
             for own, made in functions:
                 _copy_held(own, made, memo)

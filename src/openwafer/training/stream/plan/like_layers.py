@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _pytree as pytree
 
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.execute.call_kinds import TensorForm
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.operators import CountingMeter
+from openwafer.training.torch_private import pytree
 
 
 class CallForm(NamedTuple):

@@ -8,18 +8,12 @@ from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
+from torch.utils.flop_counter import flop_registry
 
 from openwafer.training.sparsity.trials import is_known, trial_of
 from openwafer.training.stream.device.meter import MemoryMeter
+from openwafer.training.torch_private import pytree
 
-# torch counts attention of every device but the CPU.
-_CPU_ATTENTION: Final = "_scaled_dot_product_flash_attention_for_cpu"
-_OF_CPU: Final[Mapping[Any, Callable[..., int]]] = {
-    getattr(torch.ops.aten, _CPU_ATTENTION): sdpa_flop,
-    getattr(torch.ops.aten, f"{_CPU_ATTENTION}_backward"): sdpa_backward_flop,
-}
 # Tensors without memory are asked for their device all the time.
 ASK_DEVICE: Final = torch.ops.prim.device.default
 
@@ -32,6 +26,35 @@ def num_spanned(shape: Sequence[int], stride: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def attention_flops(query: Sequence[int], key: Sequence[int], width: int) -> int:
+    """Of products of tokens x tokens in each head of the query with so many features in all."""
+    return 2 * prod(query[:-1]) * key[-2] * width
+
+
+def _of_forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+) -> int:
+    return attention_flops(query.shape, key.shape, query.shape[-1] + value.shape[-1])
+
+
+def _of_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any
+) -> int:
+    """The scores are made again: five products of the forward's two."""
+    width = 3 * query.shape[-1] + 2 * gradient.shape[-1]
+    return attention_flops(query.shape, key.shape, width)
+
+
+# torch counts no attention of a CPU, and 2.11 none whose queries have more heads than keys.
+_ATTENTION_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
+    getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}{end}"): flops
+    for kernel in (
+        *("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention"),
+    )
+    for end, flops in (("", _of_forward), ("_backward", _of_backward))
+}
 
 
 class TensorKind(NamedTuple):
@@ -142,7 +165,7 @@ class Calls:
         """None yet, of the kind of a call that returned ``out``."""
         packet = function.overloadpacket
         # Formulas may be registered at any time.
-        flops_of = _OF_CPU.get(packet) or flop_registry.get(packet)
+        flops_of = _ATTENTION_FLOPS.get(packet) or flop_registry.get(packet)
         tensors = [
             leaf
             for leaf in pytree.tree_leaves((args, dict(kwargs), out))

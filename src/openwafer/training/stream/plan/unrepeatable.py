@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.reach import reached_from
 from openwafer.training.stream.execute.snapshot import ATOMS, Snapshot, version_of
+from openwafer.training.torch_private import pytree
 
 MAX_SHOWN: Final = 3
 

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.call_kinds import TensorForm
@@ -27,6 +26,7 @@ from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.operators import ASK_DEVICE, CallsByKind, CountingMeter
 from openwafer.training.stream.plan.unseen import unseen
+from openwafer.training.torch_private import pytree
 
 READ_VALUE: Final = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001 - its only name
 _PLAIN: Final = (bool, int, float, str, type(None))

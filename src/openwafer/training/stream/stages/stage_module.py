@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.call_kinds import TensorForm
@@ -23,6 +22,7 @@ from openwafer.training.stream.execute.compiled_layers import call_of
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.execute.stand_ins import Function, stand_in
 from openwafer.training.stream.stages.flow import Call, Flow, leaves_of
+from openwafer.training.torch_private import pytree, set_grad_enabled
 
 Seed = Callable[[int], None]
 
@@ -134,7 +134,7 @@ class StageModule(nn.Module):
     def _enter(self, flow: Flow, call: Call, args: Any, kwargs: Mapping[str, Any]) -> None:
         """Give the arguments the values that the stage before has computed."""
         leaves, received = leaves_of(args, kwargs), self._received
-        torch._C._set_grad_enabled(self._is_graded)  # noqa: SLF001 - whoever opened it ends it
+        set_grad_enabled(self._is_graded)
         for place, tensor in zip(call.passed, received, strict=False):
             # In place: the model's code may go on to use the tensor that it gave the layer.
             leaves[place].copy_(tensor)

@@ -1,0 +1,131 @@
+# ruff: noqa: SLF001  (this is the one place for such names)
+"""Names that torch does not promise to keep and that nothing public replaces, each with its reason.
+
+The rest of the package takes them from here, so that a release of torch that moves one breaks this
+file alone. ``tests/training/test_torch_private.py`` says what is expected of each.
+"""
+
+import sys
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch._C import (
+    DisableTorchFunctionSubclass,
+    DispatchKey,
+    _len_torch_dispatch_stack,
+    _set_dispatch_mode,
+    _TorchDispatchModeKey,
+    _unset_dispatch_mode,
+)
+
+# Public in torch.distributed, which does not export them to a type checker.
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._ops import OpOverload
+
+# A dry run is a step on them: sizes and types without memory.
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, is_fake
+from torch.autograd import forward_ad
+from torch.distributed.distributed_c10d import _get_default_store
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
+
+# What torch.optim exports of other rules: the function below the optimizer's class.
+from torch.optim._adafactor import adafactor
+from torch.optim._muon import muon
+
+# How torch's own functions take containers of tensors apart.
+from torch.utils import _pytree as pytree
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
+
+# The documented way to see each operator, in a module that is not.
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    is_in_torch_dispatch_mode,
+)
+
+__all__ = [
+    "DisableTorchFunctionSubclass",
+    "DispatchKey",
+    "FakeTensor",
+    "FakeTensorMode",
+    "OpOverload",
+    "PrefixStore",
+    "Store",
+    "TCPStore",
+    "TorchDispatchMode",
+    "adafactor",
+    "is_fake",
+    "is_in_torch_dispatch_mode",
+    "muon",
+    "pytree",
+]
+
+# Of dispatch modes. Inside one, work on real tensors leaves all of them for a while; one mode that
+# answers an operator by itself takes itself off, without a context manager's cost per operator.
+disable_current_modes: Final = _disable_current_modes
+num_dispatch_modes: Final = _len_torch_dispatch_stack
+set_dispatch_mode: Final = _set_dispatch_mode
+unset_dispatch_mode: Final = _unset_dispatch_mode
+DispatchModeKey: Final = _TorchDispatchModeKey
+# An implementation of an operator that ends with its context; `torch.library.Library` stays.
+scoped_library: Final = torch.library._scoped_library
+
+# Of autograd: the number of the backward that this thread is in, -1 outside; the number that the
+# next node gets; a switch that is no context; the hooks of `saved_tensors_hooks` that are open.
+graph_task_id: Final = torch._C._current_graph_task_id
+next_sequence_nr: Final = torch._C._autograd._get_sequence_nr
+set_grad_enabled: Final = torch._C._set_grad_enabled
+top_saved_tensors_hooks: Final = torch._C._autograd._top_saved_tensors_default_hooks
+push_saved_tensors_hooks: Final = torch._C._autograd._push_saved_tensors_default_hooks
+pop_saved_tensors_hooks: Final = torch._C._autograd._pop_saved_tensors_default_hooks
+# What runs a backward, and calls when it ends.
+execution_engine: Final[Any] = torch.autograd.Variable._execution_engine
+# The innermost transform of torch.func; `None` outside.
+functorch_interpreter: Final = torch._C._functorch.peek_interpreter_stack
+
+# Of tensors: the attribute that counts writes; one that is read negated; what `Module.to` asks; a
+# tensor without memory of its own; how many tensors a storage has, by its address.
+counted_writes: Final[Any] = torch.Tensor._version
+neg_view: Final = torch._neg_view
+has_compatible_shallow_copy_type: Final = torch._has_compatible_shallow_copy_type
+make_wrapper_subclass: Final = torch.Tensor._make_wrapper_subclass
+storage_use_count: Final = torch._C._storage_Use_Count
+
+# The kernels below torch.optim and torch.amp, whose own functions keep state or cost more.
+fused_adam: Final = torch._fused_adam_
+fused_adamw: Final = torch._fused_adamw_
+fused_sgd: Final = torch._fused_sgd_
+unscale_and_check: Final = torch._amp_foreach_non_finite_check_and_unscale_
+update_scale: Final = torch._amp_update_scale_
+group_tensors: Final = _group_tensors_by_device_and_dtype
+
+# What all batch norms are.
+NormBase = _NormBase
+# The store by which the processes of the default group met.
+default_store: Final = _get_default_store
+
+
+def active_ddp_module() -> nn.Module | None:
+    """The model of DistributedDataParallel whose forward is under way."""
+    module: nn.Module | None = DistributedDataParallel._get_active_ddp_module()
+    return module
+
+
+def forward_level() -> int:
+    """Level of ``torch.autograd.forward_ad`` that is open; -1 where none is."""
+    level: int = forward_ad._current_level
+    return level
+
+
+def clear_cublas_workspaces() -> None:
+    """Give back what cuBLAS keeps for products; torch has it only where it was built for CUDA."""
+    torch._C._cuda_clearCublasWorkspaces()
+
+
+def is_of_compiler(module: nn.Module) -> bool:
+    """Whether ``torch.compile`` made a module."""
+    # Whoever has compiled anything has imported the compiler, at 80 MB and seconds.
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return frames is not None and isinstance(module, frames.OptimizedModule)
