@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -21,6 +20,7 @@ from openwafer.training.store.layout import laid_out_like
 from openwafer.training.store.update_rules.master_weights import LOW_BITS, TIE_BITS
 from openwafer.training.store.update_rules.rule import NUMBER_DTYPES, Cutting, StateSpec
 from openwafer.training.store.update_rules.update_pass import AVERAGE
+from openwafer.training.torch_private import FakeTensor
 
 MASTER: Final = "master"
 """The state in which an optimizer holds the fp32 master of a bf16 weight."""
@@ -117,6 +117,20 @@ def hyper_parameters(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 
+def first_state(optimizer: Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
+    """What an optimizer makes of a parameter before its first step.
+
+    torch's Adagrad makes it when it is constructed, and in torch 2.11 at no other time.
+    """
+    if type(optimizer) is not torch.optim.Adagrad:
+        return {}
+    filled = optimizer.defaults["initial_accumulator_value"]
+    [group] = optimizer.param_groups
+    made = torch.optim.Adagrad([parameter], initial_accumulator_value=filled, fused=group["fused"])
+    state: dict[str, Any] = made.state[parameter]
+    return state
+
+
 def take_step(optimizer: Optimizer) -> None:
     """The step itself, without the hooks that torch calls around it."""
     step = type(optimizer).step
@@ -183,6 +197,7 @@ class OwnStepRule:
         parameter.foreign_attributes = self.snapshot.foreign_attributes
         parameter.grad = gradient
         optimizer = self.snapshot.over({self.group: [parameter]})
+        state = state or first_state(optimizer, parameter)
         if state:
             optimizer.state[parameter] = state
         take_step(optimizer)
