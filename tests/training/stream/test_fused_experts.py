@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from inspect import getsource
 from itertools import product
 
 import pytest
 import torch
+from transformers.models.qwen2_moe.modeling_qwen2_moe import load_balancing_loss_func
 
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.slices import whole_name
@@ -42,6 +44,10 @@ CELLS = [
     for cell in product(ROWS, IMPLEMENTATIONS, WAYS)
 ]
 EIGHT = {"num_local_experts": 8}
+# As transformers 5.17 to 5.20 do in a loss: the size of what it returns depends on values.
+COUNTS_BY_VALUE = pytest.mark.skipif(
+    "torch.bincount" in getsource(load_balancing_loss_func), reason="the library counts by value"
+)
 
 
 @pytest.mark.parametrize(("row", "implementation", "way"), CELLS)
@@ -65,7 +71,7 @@ def test_experts_that_no_token_is_routed_to_are_updated_and_not_fetched(
 
 
 @pytest.mark.parametrize("policy", Activations)
-@pytest.mark.parametrize("row", ["mixtral", "qwen2-moe"])
+@pytest.mark.parametrize("row", ["mixtral", pytest.param("qwen2-moe", marks=COUNTS_BY_VALUE)])
 def test_grouped_experts_are_planned_without_computing(row: str, policy: Activations) -> None:
     """No value is known then, so every expert counts as used by as many tokens as the others.
 

@@ -13,6 +13,8 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, new_loop, outcome, stream
 
+# torch.func.jvp of torch 2.14 calls torch.jit.script itself.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
 Function = Callable[[Tensor], Tensor]
 Transform = Callable[[Function, Tensor], Tensor]
 

@@ -84,6 +84,11 @@ def why_fetched(model: nn.Module, names: Iterable[str], num_ranks: int) -> str |
     return None
 
 
+def has_bare_rows(module: nn.Module) -> bool:
+    """Whether the library's code hands rows on from product to product as they are."""
+    return hasattr(module, "_is_expert_parallel")
+
+
 def _why_not(module: nn.Module, attributes: set[str], num_ranks: int) -> str | None:
     implementation = getattr(
         getattr(module, "config", None), "_experts_implementation", "its class's own"
@@ -92,6 +97,8 @@ def _why_not(module: nn.Module, attributes: set[str], num_ranks: int) -> str | N
         return f"it is not one of the two weights {UP} and {DOWN}, each by expert"
     if implementation != IMPLEMENTATION:
         return f"experts_implementation is {implementation}, not {IMPLEMENTATION}"
+    if not has_bare_rows(module):
+        return "transformers before 5.18 masks the rows between its products"
     if not module.has_gate or module.has_bias or module._is_expert_parallel:  # noqa: SLF001
         return "its experts have a bias, or no gate"
     num_experts = len(module.get_parameter(UP))
