@@ -264,7 +264,7 @@ TRAINING_FAULTS: Final = (
         "3 * query[-1] + 2 * gradient[-1]",
         "2 * query[-1] + 2 * gradient[-1]",
         (
-            "training/stream/test_fused_kernels.py",
+            "cli/test_plans_count_fused_attention.py",
             "training/stream",
         ),
     ),

@@ -129,9 +129,18 @@ def test_compiled_arithmetic_is_the_interpreters_on_any_bits(
     assert _CASES[kind].differences(data.draw(bits), data.draw(bits)) == []
 
 
+@pytest.mark.parametrize("kind", sorted(INTEGERS))
+def test_a_shift_by_the_width_leaves_what_the_interpreter_leaves(kind: Type) -> None:
+    width = WIDTHS[kind]
+    counts, bits = (width - 1, width, width + 1), (1 << width) - 1
+    assert [line for count in counts for line in _CASES[kind].differences(bits, count)] == []
+
+
+# The sine of 0.2094 is so near to the middle of two numbers that f32 has it there.
+@pytest.mark.parametrize("number", [1.7, 0.2094])
 @pytest.mark.parametrize("name", ["exp", "log", "sin", "cos", "tanh"])
-def test_functions_of_the_numbers_are_rounded_once(name: str) -> None:
-    value = Constant(int(np.float16(1.7).view(np.uint16)), Type.F16)
+def test_functions_of_the_numbers_are_rounded_once(name: str, number: float) -> None:
+    value = Constant(int(np.float16(number).view(np.uint16)), Type.F16)
     module = one_block_module(
         [
             Instruction("math", (value,), 0, Type.F16, (name,)),
@@ -140,4 +149,4 @@ def test_functions_of_the_numbers_are_rounded_once(name: str) -> None:
         ]
     )
     result = run_native(Native(module)).data[_RESULTS:].view(np.float16)
-    assert result[0] == np.float16(getattr(np, name)(np.float64(np.float16(1.7))))
+    assert result[0] == np.float16(getattr(np, name)(np.float64(np.float16(number))))

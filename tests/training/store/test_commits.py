@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.store.direct_io import FileIo
 from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
 from openwafer.training.store.parameter_store import Loan, ParameterStore, Tier
 from tests.training.store.example_records import (
@@ -30,6 +31,30 @@ def gated_store(folder: Path, tier: Tier = Tier.DISK) -> tuple[ParameterStore, G
     gate = GatedIo()
     options = dataclasses.replace(QUICK, file_io=gate)
     return make_store(folder, tier=tier, options=options), gate
+
+
+class NotingIo(FileIo):
+    """Notes when bytes become durable, and when a manifest names them."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def sync(self, descriptor: int) -> None:
+        super().sync(descriptor)
+        self.calls.append("sync")
+
+    def replace(self, path: Path, data: bytes) -> None:
+        self.calls.append(path.suffix)
+        super().replace(path, data)
+
+
+def test_a_commit_names_only_bytes_that_are_durable(tmp_path: Path) -> None:
+    noted = NotingIo()
+    options = dataclasses.replace(QUICK, file_io=noted)
+    with make_store(tmp_path / "store", tier=Tier.DISK, options=options) as store:
+        write_step(store, 1)
+        store.commit(1, {})
+    assert noted.calls == ["sync", ".json"]
 
 
 @pytest.mark.parametrize("tier", Tier)
