@@ -211,22 +211,31 @@ def tell(color: int) -> Task:
     return task
 
 
-def swapped_row(num_pes: int) -> list[ColorConfig]:
-    between = [ColorConfig(WEST, EAST, swap_x=True)] * (num_pes - 2)
-    first, last = ColorConfig(RAMP, EAST, swap_x=True), ColorConfig(WEST, RAMP, swap_x=True)
-    return [first, *between, last]
+def swapped_line(num_pes: int, came: int, goes: int) -> list[ColorConfig]:
+    is_row = came | goes == WEST | EAST
+    ways = [(RAMP, goes), *[(came, goes)] * (num_pes - 2), (came, RAMP)]
+    return [ColorConfig(rx, tx, swap_x=is_row, swap_y=not is_row) for rx, tx in ways]
 
 
 @pytest.mark.parametrize(("num_pes", "lands_on"), [(2, 2), (3, 3)])
-def test_swapped_colors_change_at_each_crossing(num_pes: int, lands_on: int) -> None:
+@pytest.mark.parametrize(
+    ("came", "goes"), [(WEST, EAST), (EAST, WEST), (NORTH, SOUTH), (SOUTH, NORTH)]
+)
+def test_swapped_colors_change_at_each_crossing(
+    came: int, goes: int, num_pes: int, lands_on: int
+) -> None:
     code = PythonCode([sender(data(9))], [sender([]), tell(2), tell(3)])
     tasks = (TaskBinding(TaskKind.DATA, 2, 1), TaskBinding(TaskKind.DATA, 3, 2))
     images = [image("first"), image("others", tasks=tasks)]
-    routes = [[(2, config), (3, config)] for config in swapped_row(num_pes)]
-    simulator = code.simulator(program([[0] + [1] * (num_pes - 1)], images, routes))
+    way = -1 if goes in (WEST, NORTH) else 1
+    row = np.array([[0] + [1] * (num_pes - 1)])[:, ::way]
+    grid = row if came | goes == WEST | EAST else row.T
+    routes = [[(2, one), (3, one)] for one in swapped_line(num_pes, came, goes)[::way]]
+    simulator = code.simulator(program(grid.tolist(), images, routes))
     simulator.start_command([0, -1])
     simulator.run_until_idle(1000)
-    assert simulator.read(num_pes - 1, 0, 200, 1)[0] == lands_on
+    told = [simulator.read(x, y, 200, 1)[0] for y, x in np.ndindex(grid.shape)]
+    assert told[::way][-1] == lands_on
 
 
 def test_a_multicast_goes_everywhere_or_nowhere() -> None:

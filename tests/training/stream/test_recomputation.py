@@ -55,6 +55,15 @@ def test_a_second_backward_recomputes_again() -> None:
     assert torch.equal(x.grad, 2 * x.detach().exp())  # type: ignore[arg-type]
 
 
+def test_a_recomputation_leaves_the_generators_as_it_has_found_them() -> None:
+    x = torch.ones(30, requires_grad=True)
+    loss = run(lambda x: nn.functional.dropout(x.exp()).sum(), x)
+    torch.rand(1)
+    before = torch.get_rng_state()
+    loss.backward()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_an_input_that_was_written_since_is_refused() -> None:
     x = torch.ones(3, requires_grad=True) * 2
     loss = run(total, x)
