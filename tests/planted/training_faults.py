@@ -182,7 +182,7 @@ TRAINING_FAULTS: Final = (
         "totals.new_zeros(capacity - num_kept)",
         "totals.new_ones(capacity - num_kept)",
         (
-            "training/sparsity/test_linear.py",
+            "training/sparsity/test_skipping_linear.py",
             "training/sparsity",
         ),
     ),
@@ -193,8 +193,7 @@ TRAINING_FAULTS: Final = (
         "return report.num_targets / self._num_targets",
         "return 1 / self._num_micro_batches",
         (
-            "training/session/test_exact_training.py",
-            "training/session/test_systems.py",
+            "training/session/test_step_root.py",
             "training/session",
         ),
     ),
