@@ -5,6 +5,8 @@ INSTALLED := .venv/installed
 MINUTES ?= 5
 SEED ?= 0
 
+WING ?=
+
 DEVICE ?= cuda
 WHEELS ?=
 # The interpreter that holds torch for the GPU: the environment's own, if there is one.
@@ -17,7 +19,7 @@ demo: $(INSTALLED)
 	$(BIN)/openwafer demo
 
 test check: $(INSTALLED)
-	scripts/check
+	scripts/check $(if $(WING),--wing $(WING))
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks,launchers]'

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import settings
 
 from openwafer.cli.environment import DEFAULTS
+from tests.costs import Counter
 from tests.golden_text import GoldenTexts
+from tests.wings import TESTS, UNSEEN
 
 # Processes of tests measure what the command line starts, which need not start itself anew here.
 os.environ.update({**DEFAULTS, **os.environ})
@@ -23,7 +25,25 @@ settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/golden, and tests/budgets.toml with --costs",
+    )
+    parser.addoption("--costs", action="store_true", help="tell what tests cost, judge by budgets")
+    parser.addoption("--wing", choices=UNSEEN, help="leave out what cannot see this wing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_told, is_updating = map(config.getoption, ("--costs", "--update-golden"))
+    config.pluginmanager.register(Counter(is_told, is_updating))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a folder out whose tests cannot see the wing that is asked for."""
+    unseen = UNSEEN.get(config.getoption("--wing"), ())
+    is_left_out = collection_path.parent == TESTS and collection_path.name in unseen
+    return True if is_left_out else None
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from types import FunctionType
 import pytest
 
 from tests.golden_text import GoldenTexts
+from tests.wings import FOLDERS, UNSEEN
+from tests.wings import TESTS as FOLDER_OF_TESTS
 
 ROOT = Path(__file__).parent.parent
 MAX_FILE_LINES = 600
@@ -296,6 +298,16 @@ def test_every_make_target_that_the_docs_name_exists() -> None:
     named = {t for page in pages for t in re.findall(r"`make ([a-z-]+)`", page.read_text())}
     targets = re.findall(r"^([a-z -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert named <= {name for line in targets for name in line.split()}
+
+
+@pytest.mark.parametrize("wing", UNSEEN)
+def test_tests_that_are_left_out_do_not_see_the_wing(wing: str) -> None:
+    """The floors say the same of the package; its roof, `cli`, loads a wing when it needs it."""
+    hidden = re.compile(rf"\b(openwafer\.{wing}|tests\.({'|'.join(FOLDERS[wing])}))\b")
+    left_out = [
+        path for path in TESTS if path.relative_to(FOLDER_OF_TESTS).parts[0] in UNSEEN[wing]
+    ]
+    assert [str(path) for path in left_out if hidden.search(path.read_text("utf-8"))] == []
 
 
 def test_each_test_file_has_a_name_of_its_own() -> None:
