@@ -23,7 +23,8 @@ WINGS_OF_ROOMS = ("tests/sdk", "tests/training")
 """Folders whose folders have budgets of their own."""
 ALLOWANCE = 1.5
 """How often its budget a folder may cost: neighbours in the caches cost time, too."""
-BUDGET_OF_NEW_FOLDERS = 1.0
+SMALL_BUDGET = 1.0
+"""Of a folder that has none of its own."""
 
 
 def processor_seconds() -> float:
@@ -88,7 +89,7 @@ class Costs:
         """A line for each folder that cost more than it may."""
         told = []
         for room, (processor, _) in self.by_room().items():
-            cost, budget = self.thousands(processor), budgets.get(room, BUDGET_OF_NEW_FOLDERS)
+            cost, budget = self.thousands(processor), budgets.get(room, SMALL_BUDGET)
             if cost > ALLOWANCE * budget:
                 told.append(
                     f"{room} cost {cost:.2f}, more than {ALLOWANCE} times its {budget:g} of"
@@ -99,7 +100,8 @@ class Costs:
     def write_budgets(self) -> None:
         """Make what the folders cost in this run, which is of all tests, their budgets."""
         rooms = sorted(self.by_room().items())
-        lines = [f'"{room}" = {self.thousands(sums[0]):.2f}\n' for room, sums in rooms]
+        costs = {room: self.thousands(processor) for room, (processor, _) in rooms}
+        lines = [f'"{room}" = {cost:.2f}\n' for room, cost in costs.items() if cost > SMALL_BUDGET]
         BUDGETS.write_text("".join(lines), encoding="utf-8")
 
     def lines(self) -> Iterator[str]:

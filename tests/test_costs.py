@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.costs import ALLOWANCE, BUDGET_OF_NEW_FOLDERS, Cost, Costs, budgets, room_of
+from tests.costs import ALLOWANCE, SMALL_BUDGET, Cost, Costs, budgets, room_of
 
 ROOT = Path(__file__).parents[1]
 STREAM, CLI = "tests/training/stream/deep/test_a.py::test_b[c::d]", "tests/cli/test_c.py::test_d"
@@ -17,7 +17,7 @@ def pytest_configure(config): config.pluginmanager.register(Counter(is_told=True
 LONG = """
 from tests import costs
 def test_it():
-    costs.BUDGET_OF_NEW_FOLDERS = 0.0
+    costs.SMALL_BUDGET = 0.0
 """
 
 
@@ -38,8 +38,8 @@ def test_a_slow_machine_is_no_excuse_and_needs_none(speed: float) -> None:
     assert told.startswith(f"tests/training/stream cost {cost:.2f}, more than {ALLOWANCE} times")
 
 
-def test_a_new_folder_may_cost_a_little_before_it_has_a_budget() -> None:
-    limit = 1000 * ALLOWANCE * BUDGET_OF_NEW_FOLDERS
+def test_a_folder_may_cost_a_little_before_it_has_a_budget() -> None:
+    limit = 1000 * ALLOWANCE * SMALL_BUDGET
     assert Costs([Cost(CLI, 0.009 * limit, 0.0)], [0.01]).over_budget({}) == []
     (told,) = Costs([Cost(CLI, 0.011 * limit, 0.0)], [0.01]).over_budget({})
     assert "make its tests cheaper, mark long ones slow, or raise it" in told

@@ -3,11 +3,11 @@
 import re
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sdk.forked_python import with_sdk
 from tests.tables import checkerboard
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,8 +20,7 @@ REFUSAL = re.compile(r"```console\n(error.*?)```", re.DOTALL)
 
 
 def ended(module: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", f"openwafer.cli.{module}", *arguments]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    return with_sdk().run_module(f"openwafer.cli.{module}", *arguments, folder=folder)
 
 
 def command(module: str, *arguments: str, folder: Path) -> str:

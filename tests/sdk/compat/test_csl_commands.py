@@ -1,12 +1,13 @@
 """`cslc` and `cs_python` as a script of a public program calls them."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.sdk.forked_python import with_sdk
 
 LAYOUT = """\
 param size: u16;
@@ -59,14 +60,13 @@ COMPILE = "--arch=wse3 --fabric-dims 9,3 --fabric-offsets=4,1 --params=size:5 --
 
 
 def command(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", f"openwafer.cli.{name}", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    return with_sdk().run_module(f"openwafer.cli.{name}", *arguments, folder=folder)
+
+
+def started(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As a shell starts it."""
+    line = [sys.executable, "-m", f"openwafer.cli.{name}", *arguments]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled(folder: Path) -> subprocess.CompletedProcess[str]:
-    return command("cslc", folder, "layout.csl", *COMPILE.split(), "-o=out")
+    return started("cslc", folder, "layout.csl", *COMPILE.split(), "-o=out")
 
 
 def test_a_compilation_says_that_it_succeeded(
@@ -105,7 +105,7 @@ def test_the_parameters_are_in_out_json(folder: Path) -> None:
 
 @pytest.mark.usefixtures("compiled")
 def test_an_unmodified_script_runs(folder: Path) -> None:
-    done = command("cs_python", folder, "run.py", "out")
+    done = started("cs_python", folder, "run.py", "out")
     assert done.stdout.endswith("SUCCESS!\n"), done.stderr
     assert done.returncode == 0
 
@@ -190,14 +190,16 @@ def test_the_public_door_has_the_runtime() -> None:
     assert done.stdout == "Runtime\n"
 
 
-def test_scripts_whose_runs_are_compared_draw_the_same_numbers(tmp_path: Path) -> None:
+def test_scripts_whose_runs_are_compared_draw_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "draw.py").write_text(
         "import random, numpy as np; print(random.random(), np.random.rand())"
     )
-    command = [sys.executable, "-m", "openwafer.cli.cs_python", "draw.py"]
-    environment = os.environ | {"OPENWAFER_FINAL_STATE": str(tmp_path)}
-    drawn = {subprocess.check_output(command, cwd=tmp_path, env=environment) for _ in range(2)}
-    assert len(drawn) == 1
+    monkeypatch.setenv("OPENWAFER_FINAL_STATE", str(tmp_path))
+    drawn = [command("cs_python", tmp_path, "draw.py").stdout for _ in range(2)]
+    assert len(drawn[0].split()) == 2
+    assert drawn[0] == drawn[1]
 
 
 TIMES = """\

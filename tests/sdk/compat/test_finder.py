@@ -1,16 +1,16 @@
 """The vendor's names exist in a process that asks for them, and in no other."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from openwafer.sdk.compat.finder import MODULES
+from tests.sdk.forked_python import with_libraries, with_sdk
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return with_libraries().run(code)
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
@@ -73,7 +73,6 @@ def test_a_script_of_the_first_releases_gets_as_far_as_its_runner(tmp_path: Path
         "runner = CSELFRunner(['out/bin/out_0_0.elf'])\n",
         encoding="utf-8",
     )
-    line = [sys.executable, "-m", "openwafer.cli.cs_python", str(script)]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    ended = with_sdk().run_module("openwafer.cli.cs_python", str(script), folder=tmp_path)
     assert "error[no-elf-runner]: CSELFRunner of the first SDK releases" in ended.stderr
     assert "run.py:4" in ended.stderr
