@@ -194,7 +194,7 @@ SDK_FAULTS: Final = (
         "    for index in range(length)[:: -1 if isinstance(target, tuple) else 1]:\n"
         "        for place, (_, bits)",
         (
-            "sdk/ir",
+            "sdk/codegen/test_vectors.py",
             "sdk/codegen",
         ),
     ),
@@ -217,8 +217,8 @@ SDK_FAULTS: Final = (
         "if one.initial) - copied",
         "if one.initial)",
         (
+            "sdk/reports",
             "sdk/order",
-            "sdk/ir",
             "sdk/csl/machine",
         ),
     ),

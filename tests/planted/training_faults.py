@@ -170,7 +170,6 @@ TRAINING_FAULTS: Final = (
         "packed.copy_(room.packed(after))",
         "room.packed(after)",
         (
-            "training/session/test_steps_of_mask_updates.py",
             "training/session/test_sparse_runs.py",
             "training/sparsity",
         ),
@@ -251,8 +250,7 @@ TRAINING_FAULTS: Final = (
         "(KEPT_PARTS if plan.mode is Mode.RESIDENT else Part)",
         "KEPT_PARTS",
         (
-            "training/session/test_host_peak.py",
-            "training/session/test_planned_runs.py",
+            "training/stream/test_host_bytes.py",
             "training/stream",
         ),
     ),
