@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.sdk.arch.generation import WSE2, WSE3, Arch
+from openwafer.sdk.arch.generation import GENERATIONS, WSE2, WSE3, Arch
 from openwafer.sdk.fabric import Simulator, registers
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import QueueBinding, RegisterWrite, Start, TaskBinding, TaskKind
@@ -226,7 +226,7 @@ def begins_of_data_tasks(*, has_vector: bool) -> list[int]:
     return begins
 
 
-def switch_to_second(*, is_waiting: bool) -> int:
+def switch_to_second(arch: Arch, *, is_waiting: bool) -> int:
     """Cycles from the end of a task to the next, which it activates, or which waits for its end."""
     notes: list[int] = []
 
@@ -244,16 +244,17 @@ def switch_to_second(*, is_waiting: bool) -> int:
         yield from ()
 
     tasks = [TaskBinding(TaskKind.LOCAL, 9, 1), TaskBinding(TaskKind.LOCAL, 10, 1)]
-    simulator, _code = alone([main, task], tasks, Arch.WSE3)
+    simulator, _code = alone([main, task], tasks, arch)
     simulator.start_command([0])
     simulator.run_until_idle()
     return notes[1] - notes[0] - 30
 
 
-def test_a_task_that_waited_follows_sooner_than_one_that_the_last_task_activates() -> None:
-    timing = WSE3.timing
-    assert switch_to_second(is_waiting=True) == timing.wavelet_switch_cycles
-    assert switch_to_second(is_waiting=False) == timing.switch_cycles
+@pytest.mark.parametrize("arch", list(Arch))
+def test_a_task_that_waited_is_chosen_before_the_last_one_ends(arch: Arch) -> None:
+    timing = GENERATIONS[arch].timing
+    assert switch_to_second(arch, is_waiting=True) == timing.wavelet_switch_cycles
+    assert switch_to_second(arch, is_waiting=False) == timing.switch_cycles
 
 
 @pytest.mark.parametrize("has_vector", [False, True])

@@ -78,7 +78,9 @@ def start_entry(s: State, pe: int, entry: int, is_known: bool) -> None:
         did_vectors = s[mailbox_row(pe) + mb.DRAINED] > s[processor_row(pe) + w.P_BEGAN]
         is_ahead = is_known and not did_vectors
         switch = s[w.G_WAVELET_SWITCH if is_ahead else w.G_SWITCH]
-        begin = max(begin, s[sleep_row(pe) + w.Z_UNTIL] + switch)
+        ended = s[sleep_row(pe) + w.Z_UNTIL]
+        # What could run when the last task ended was chosen meanwhile.
+        begin = ended + switch if s[w.G_NOW] <= ended else max(begin, ended + switch)
     s[processor_row(pe) + w.P_BEGAN] = begin
     s[processor_row(pe) + w.P_TASKS_RUN] += 1
     s[processor_row(pe) + w.P_ENTRY] = entry
