@@ -92,6 +92,7 @@ SNIPPETS: Final = (
         times=10,
         less="columns(10)",
     ),
+    _op("@map over 25 numbers, columns of 28 f32", WSE3, "multiply();", 780),
     Snippet("columns(10)", (WSE2,), "", "columns(10);", 0),
     Snippet("load, load, add, store", (WSE3,), "scalar", "w0[2] = w0[0] + w0[1];", 7),
     Snippet("empty loop, an iteration", (WSE3,), "scalar", "loops(n);", 9.5, times=20),

@@ -32,7 +32,7 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.issue import Run
-from openwafer.sdk.ir.numbers import num_words
+from openwafer.sdk.ir.numbers import FLOATS, num_words
 from openwafer.sdk.ir.operations import CALLS, PURE, Effect, with_effect
 from openwafer.sdk.ir.prices import (
     FREE,
@@ -459,8 +459,13 @@ class _Walk:
         if kind in DSDS:
             self._numbers.dsds[number] = _Dsd(place, {})
         else:
-            latency = 1 if self._is_stepped else self._timing.load_latency
-            node = self._add(Price(accesses(num_words(kind)), latency), (pointer,))
+            if self._is_stepped:
+                # The number is in a register, where what uses it finds it as a result.
+                latency = self._timing.float_latency if kind in FLOATS else 1
+                cost = Price(latency, latency)
+            else:
+                cost = Price(accesses(num_words(kind)), self._timing.load_latency)
+            node = self._add(cost, (pointer,))
             self._run.mark_load(node)
             self._done[number] = (node,)
         return number

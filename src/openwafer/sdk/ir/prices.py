@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
+from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.ir.arithmetic import BINARY
 from openwafer.sdk.ir.function import (
@@ -201,6 +202,10 @@ def edge_cycles(
     if block.is_stepped or (block.is_loop_end and last.names[0] in stepped):
         return (0,) * len(last.names)
     match last.op:
+        case "jump" if last.names[0] in stepped:
+            # Its descriptors go into registers, as those of a vector operation do.
+            shown = [len(one.args) for one in block.instructions if one.op == "show"]
+            return (load_cycles(max(shown, default=0), timing.load_latency),)
         case "jump" if block.is_loop_end:
             # A loop's cycles hold a comparison and a step, which stand in its blocks, and the test
             # that a compiler puts at the end, which here is the head's branch.
