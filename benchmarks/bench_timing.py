@@ -4,9 +4,9 @@
 
 The small programs measure themselves by the machine's own clock. With ``--suite``, a clone of
 Cerebras/csl-examples, whole programs run as their command files say, with the installed `cslc` and
-`cs_python`; with ``--stencils``, ``--products``, ``--rings`` and ``--tiles`` those of four public
-repositories whose authors published the cycles of their runs. ``--write`` puts the rows into a
-Markdown file, and the parameters of time into another beside it.
+`cs_python`; with ``--stencils``, ``--products``, ``--rings``, ``--tiles`` and ``--halves`` those of
+five public repositories whose authors published the cycles of their runs. ``--write`` puts the rows
+into a Markdown file, and the parameters of time into another beside it.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -25,7 +25,13 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.timing.public import product_rows, ring_rows, stencil_rows, tile_rows
+from benchmarks.timing.public import (
+    half_rows,
+    product_rows,
+    ring_rows,
+    stencil_rows,
+    tile_rows,
+)
 from benchmarks.timing.rows import Row, chain_reduction, fabric_rows, one_pe_rows
 from openwafer.atomic_file import write_text
 from openwafer.sdk.arch.generation import Arch
@@ -108,15 +114,23 @@ def _program_row(home: Path, program: Program) -> Row:
     return Row(label, Arch.WSE3, program.kind, ours, program.published)
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Rows in Markdown."""
-    lines = ["| row | generation | kind | ours | published | ratio | fitted |"]
-    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
+def table(rows: Iterable[Row], before: Mapping[tuple[str, str], str]) -> str:
+    """Rows in Markdown, beside what they were before, where that is known."""
+    lines = ["| row | generation | kind | before | ours | published | ratio | fitted |"]
+    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in rows:
-        numbers = f"{row.ours:,.1f} | {row.published:,.1f} | {row.ratio:.2f}"
+        earlier = before.get((row.name, str(row.arch)), "")
+        numbers = f"{earlier} | {row.ours:,.1f} | {row.published:,.1f} | {row.ratio:.2f}"
         fitted = ", ".join(f"`{name}`" for name in row.fitted) or "no"
         lines.append(f"| {row.name} | {row.arch} | {row.kind} | {numbers} | {fitted} |")
     return "\n".join(lines) + "\n"
+
+
+def earlier_cycles(text: str) -> dict[tuple[str, str], str]:
+    """Our cycles in a table, by row and generation."""
+    head, _, *rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines())
+    ours = head.index("ours")
+    return {(cells[1], cells[2]): cells[ours] for cells in rows}
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -158,7 +172,9 @@ def main() -> None:
     parser.add_argument("--products", type=Path, help="a clone of pr0f3ss/SpMM_Cerebras")
     parser.add_argument("--rings", type=Path, help="a clone of da-luce/cs5220_hw4")
     parser.add_argument("--tiles", type=Path, help="a clone of Jorineg/cerebras")
+    parser.add_argument("--halves", type=Path, help="a clone of junesookang/WaferLLM")
     parser.add_argument("--chain", type=int, default=512, help="PEs of the chain reduction")
+    parser.add_argument("--before", type=Path, help="the table of an earlier state, for a column")
     parser.add_argument("--write", type=Path, help="Markdown file that takes the table")
     arguments = parser.parse_args()
     rows = [row for arch in Arch for row in (*one_pe_rows(arch), *fabric_rows(arch))]
@@ -173,7 +189,10 @@ def main() -> None:
         rows += ring_rows(arguments.rings)
     if arguments.tiles:
         rows += tile_rows(arguments.tiles)
-    text = table(rows)
+    if arguments.halves:
+        rows += half_rows(arguments.halves)
+    earlier = arguments.before and arguments.before.read_text(encoding="utf-8")
+    text = table(rows, earlier_cycles(earlier) if earlier else {})
     print(text + summary(rows), end="")
     if arguments.write:
         write_text(arguments.write, text)

@@ -3,7 +3,8 @@
 The stencils are those of Elia-Belli/stencil-cerebras, whose tables of runs lie beside the programs;
 the products on 2 x 2 PEs those of pr0f3ss/SpMM_Cerebras, folder `benchmarks/memory_access_latency`;
 the products by broadcasts and sums around a ring those of da-luce/cs5220_hw4, whose output of all
-runs lies beside the program; the stencil of tiles in register operations that of Jorineg/cerebras.
+runs lies beside the program; the stencil of tiles in register operations that of Jorineg/cerebras;
+the products in f16 those of junesookang/WaferLLM, folder `MeshGEMM/WSE-3-col-major`.
 """
 
 import csv
@@ -54,6 +55,33 @@ _TILES: Final = (
     *(((14, 14), (6, 6), 3, 894, 939), ((20, 20), (4, 4), 4, 775, 808)),
 )
 """Cells of the grid, cells of a PE, radius, cycles a step of both generations."""
+_HALF_ROWS: Final = (1, 3, 8, 10, 12, 15, 16)
+_HALF_MEAN: Final = re.compile(r"Mean cycle count: ([\d.]+)")
+
+
+def half_rows(clone: Path) -> Iterator[Row]:
+    """Products in f16 on 3 x 3 PEs, 8 x 8 numbers a PE of one factor, in the mean of the PEs.
+
+    They repeat their loops over 8 columns as often as they are told: not at all, once, twice.
+    """
+    with _files(clone, "b8f87d0", "MeshGEMM/WSE-3-col-major") as folder:
+        runs = json.loads((folder / "col-major-gemm.json").read_text(encoding="utf-8"))
+        published = {(one["P"], one["M"], one["L"]): one["mean_cycle"] for one in runs}
+        for num in _HALF_ROWS:
+            theirs = [published[3, 3 * num, turns] for turns in range(3)]
+            ours = [_half_cycles(folder, num, turns) for turns in range(3)]
+            name = f"f16 product with columns of {num}"
+            yield Row(f"{name}, copies alone", Arch.WSE3, "open", ours[0], theirs[0])
+            yield Row(f"{name}, with copies", Arch.WSE3, "open", ours[1], theirs[1])
+            a_column = [(cycles[2] - cycles[1]) / 24 for cycles in (ours, theirs)]
+            yield Row(f"{name}, a column of 8", Arch.WSE3, "open", *a_column)
+
+
+def _half_cycles(folder: Path, num: int, turns: int) -> float:
+    sizes = map(str, (3, 3 * num, 24, 24, turns, 1))
+    found = _HALF_MEAN.search(_call(folder, ["bash", "run_sim.sh", *sizes]))
+    assert found, num
+    return float(found[1])
 
 
 def tile_rows(clone: Path) -> Iterator[Row]:

@@ -241,6 +241,11 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             for n in (1, 2, 3)
             for arch in ("wse2", "wse3")
         ),
+        "chosen meanwhile": ("tile of 1 x 1 cells, radius 1, a step, wse2",),
+        "numbers of @map": (
+            "single-tile-matvec, own clock",
+            "@map over 25 numbers, columns of 28 f32",
+        ),
         "launch": (
             *(f"broadcast along {n} PEs" for n in (4, 8, 16, 32)),
             *(f"broadcast to {n} x {n} PEs" for n in (4, 8, 16)),
