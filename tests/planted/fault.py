@@ -1,18 +1,13 @@
 """A planted fault: a slip in the product that the default tests are to find."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from tests import wings
+
 PRODUCT: Final = Path("src/openwafer")
-
-
-class Wing(Enum):
-    """Folders of the tests that a fault of a wing can reach, in the order of likelihood."""
-
-    TRAINING = ("training", "faults", "planning", "cli", "properties")
-    SDK = ("sdk", "properties", "csl", "ground", "cli")
 
 
 class MisfitError(Exception):
@@ -38,6 +33,16 @@ class Fault:
     old: str
     new: str
     likely: tuple[str, ...]
+
+    @property
+    def wing(self) -> str:
+        """The folder below :data:`PRODUCT` that the source is in, if it is in one."""
+        return self.path.partition("/")[0]
+
+    def reached(self, folders: Iterable[str]) -> list[str]:
+        """Those folders below tests that the fault can reach, its own wing's first."""
+        own, unseen = (known.get(self.wing, ()) for known in (wings.FOLDERS, wings.UNSEEN))
+        return sorted({*folders} - {*unseen, "planted"}, key=lambda one: (one not in own, one))
 
     def planted(self, text: str) -> str:
         """The source with the fault.

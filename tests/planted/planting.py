@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.planted.fault import PRODUCT, Fault, Wing
+from tests.planted.fault import PRODUCT, Fault
 
 NOT_COPIED: Final = shutil.ignore_patterns(
     *(".venv", ".git", "runs", "build", "dist", "_build"),
@@ -56,8 +56,8 @@ class _Tests:
     is_cut: bool = False
 
 
-def search(fault: Fault, wing: Wing, tree: Path, limit_seconds: float) -> Search:
-    """Plant a fault in a copy of a tree, and look for it: where it is likely, then in its wing.
+def search(fault: Fault, tree: Path, limit_seconds: float) -> Search:
+    """Plant a fault in a copy of a tree, and look for it: where it is likely, then all over.
 
     Raises:
         MisfitError: the fault does not fit the tree.
@@ -71,7 +71,8 @@ def search(fault: Fault, wing: Wing, tree: Path, limit_seconds: float) -> Search
         faulty, unsure = fault.planted(sound), list[str]()
         source.write_text(faulty, encoding="utf-8")
         likely = _places(copy, fault.likely)
-        places = [*([place] for place in likely), _places(copy, wing.value)]
+        folders = fault.reached(one.name for one in copy.glob("tests/*") if one.is_dir())
+        places = [*([place] for place in likely), _places(copy, folders)]
         rounds = [
             [*wanted, *(f"--ignore={place}" for place in likely[:number])]
             for number, wanted in enumerate(places)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted.fault import PRODUCT, Fault, MisfitError, Wing
+from tests.planted.fault import PRODUCT, Fault, MisfitError
 from tests.planted.planting import search
 from tests.planted.sdk_faults import SDK_FAULTS
 from tests.planted.training_faults import TRAINING_FAULTS
@@ -24,6 +24,12 @@ def test_every_fault_has_a_name_of_its_own_and_tests_that_exist() -> None:
     assert [place for place in likely if not (ROOT / "tests" / place).exists()] == []
 
 
+def test_a_fault_is_looked_for_where_the_import_floors_let_it_be_seen() -> None:
+    folders = ["cli", "csl", "faults", "planted", "planning", "sdk", "training"]
+    assert SDK_FAULTS[0].reached(folders) == ["csl", "sdk", "cli"]
+    assert TWICE.reached(folders) == [one for one in folders if one != "planted"]
+
+
 def tree_in(folder: Path, *assertions: str) -> Path:
     """A tree whose product doubles a number, with a file of tests for each assertion."""
     for name in (PRODUCT, "tests/ground", "tests/sdk"):
@@ -38,13 +44,13 @@ def tree_in(folder: Path, *assertions: str) -> Path:
 
 def test_a_fault_is_found_by_the_test_that_fails_with_it_alone(tmp_path: Path) -> None:
     tree = tree_in(tmp_path / "tree", "twice(1) == 3", "twice(1) == 2")
-    found = search(TWICE, Wing.SDK, tree, 600)
+    found = search(TWICE, tree, 600)
     assert found.found_by == "tests/sdk/test_sdk.py::test_it"
     assert found.unsure == ("tests/ground/test_ground.py::test_it",)
 
 
 def test_a_fault_that_no_test_sees_is_told(tmp_path: Path) -> None:
-    found = search(TWICE, Wing.SDK, tree_in(tmp_path / "tree", "twice(0) == 0", "True"), 600)
+    found = search(TWICE, tree_in(tmp_path / "tree", "twice(0) == 0", "True"), 600)
     assert str(found).startswith("NOT FOUND (")
 
 

@@ -100,9 +100,14 @@ def test_an_activated_task_runs_once() -> None:
     assert len(noted(simulator)) == 1
 
 
-def test_a_blocked_task_waits() -> None:
-    tasks = [TaskBinding(TaskKind.LOCAL, 9, 0)]
-    simulator, _code = alone([note], tasks, start=Start(active=1 << 9, blocked=1 << 9))
+@pytest.mark.parametrize("others", [0, 1 << 10], ids=["alone", "beside one that runs"])
+def test_a_blocked_task_waits(others: int) -> None:
+    def nothing(_pe: Pe) -> Code:
+        yield from ()
+
+    tasks = [TaskBinding(TaskKind.LOCAL, 9, 0), TaskBinding(TaskKind.LOCAL, 10, 1)]
+    start = Start(active=1 << 9 | others, blocked=1 << 9)
+    simulator, _code = alone([note, nothing], tasks, start=start)
     simulator.run_until_idle()
     assert noted(simulator) == []
 

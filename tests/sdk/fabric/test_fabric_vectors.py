@@ -165,7 +165,7 @@ def test_a_loaded_dsr_brings_its_options() -> None:
 def test_a_full_fifo_ends_a_synchronous_push() -> None:
     fifo = ImageFifo("buffer", 500, 4, 1)
     simulator = run(one(lambda pe: pe.vector("mov16", Fifo(0), mem1d(1000, 6))), fifos=(fifo,))
-    assert read(simulator, 0, 1) == [0]
+    assert (read(simulator, 0, 1), read(simulator, 500, 5)) == ([0], [0, 1, 2, 3, 0])
 
 
 def test_a_fifo_passes_elements_from_writer_to_reader() -> None:
