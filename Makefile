@@ -4,6 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 MINUTES ?= 5
 SEED ?= 0
+VERSIONS ?=
 
 WING ?=
 
@@ -12,7 +13,7 @@ WHEELS ?=
 # The interpreter that holds torch for the GPU: the environment's own, if there is one.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 
-.PHONY: demo test test-slow bench gpu fuzz check docs format clean
+.PHONY: demo test test-slow test-versions bench gpu fuzz check docs format clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -24,6 +25,9 @@ test check: $(INSTALLED)
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks,launchers]'
 	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=0
+
+test-versions:
+	$(PYTHON) scripts/versions.py $(VERSIONS)
 
 bench: $(INSTALLED)
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
