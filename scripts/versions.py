@@ -28,7 +28,7 @@ TOLD = ("torch", "transformers", "numpy")
 STREAM = (
     *("compiled_layers", "contexts_of_micro_batches", "expert_weights", "fake_tensors"),
     *("fused_experts", "fused_kernels", "loops_with_shares", "operators", "optimizers_of_loops"),
-    *("remote_experts", "shared_casts", "transforms_inside"),
+    *("remote_experts", "shared_casts", "shares_of_loops", "transforms_inside"),
 )
 FAST = (
     *("tests/ground", "tests/csl", "tests/sdk/fabric/test_one_unit.py", "tests/planning/laws"),

@@ -117,24 +117,26 @@ def hyper_parameters(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 
-def first_state(optimizer: Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
-    """What an optimizer makes of a parameter before its first step.
+def _make_first_states(optimizer: Optimizer) -> None:
+    """Give parameters with a gradient the states that torch's Adagrad makes of them.
 
-    torch's Adagrad makes it when it is constructed, and in torch 2.11 at no other time.
+    It makes them when it is constructed, and in torch 2.11 at no other time.
     """
-    if type(optimizer) is not torch.optim.Adagrad:
-        return {}
+    if not isinstance(optimizer, torch.optim.Adagrad):
+        return
     filled = optimizer.defaults["initial_accumulator_value"]
-    [group] = optimizer.param_groups
-    made = torch.optim.Adagrad([parameter], initial_accumulator_value=filled, fused=group["fused"])
-    state: dict[str, Any] = made.state[parameter]
-    return state
+    for group in optimizer.param_groups:
+        for one in group["params"]:
+            if one.grad is not None and not optimizer.state.get(one):
+                options = {"initial_accumulator_value": filled, "fused": group["fused"]}
+                optimizer.state[one] = torch.optim.Adagrad([one], **options).state[one]
 
 
 def take_step(optimizer: Optimizer) -> None:
     """The step itself, without the hooks that torch calls around it."""
     step = type(optimizer).step
     inner = step.__wrapped__ if getattr(step, "hooked", False) else step  # type: ignore[attr-defined]
+    _make_first_states(optimizer)
     with torch.no_grad():
         inner(optimizer)
 
@@ -197,7 +199,6 @@ class OwnStepRule:
         parameter.foreign_attributes = self.snapshot.foreign_attributes
         parameter.grad = gradient
         optimizer = self.snapshot.over({self.group: [parameter]})
-        state = state or first_state(optimizer, parameter)
         if state:
             optimizer.state[parameter] = state
         take_step(optimizer)
