@@ -100,16 +100,9 @@ def run(num_pes: int, streams: list[Stream], arch: Arch) -> tuple[Simulator, Pyt
     return simulator, code
 
 
-cases = st.tuples(rows_of_streams(), st.sampled_from(list(Arch)))
-
-
-@settings(max_examples=40, deadline=None)
-@given(cases)
-def test_every_reader_gets_every_word_once_and_in_order(
-    case: tuple[tuple[int, list[Stream]], Arch],
+def every_reader_gets_every_word_once_and_in_order(
+    num_pes: int, streams: list[Stream], simulator: Simulator
 ) -> None:
-    (num_pes, streams), arch = case
-    simulator, _code = run(num_pes, streams, arch)
     for stream in streams:
         for x in range(num_pes):
             if reads(stream, x):
@@ -121,26 +114,14 @@ def on_link(landings: tuple[Landing, ...], x: int, link: str) -> list[Landing]:
     return [landing for landing in landings if landing.x == x and landing.link == link]
 
 
-@settings(max_examples=40, deadline=None)
-@given(cases)
-def test_no_link_carries_two_wavelets_in_a_cycle(
-    case: tuple[tuple[int, list[Stream]], Arch],
-) -> None:
-    (num_pes, streams), arch = case
-    simulator, _code = run(num_pes, streams, arch)
+def no_link_carries_two_wavelets_in_a_cycle(num_pes: int, simulator: Simulator) -> None:
     for x in range(num_pes):
         for link in "WR":
             cycles = [landing.cycle for landing in on_link(simulator.landings(), x, link)]
             assert len(set(cycles)) == len(cycles)
 
 
-@settings(max_examples=40, deadline=None)
-@given(cases)
-def test_a_color_keeps_its_order_on_every_link(
-    case: tuple[tuple[int, list[Stream]], Arch],
-) -> None:
-    (num_pes, streams), arch = case
-    simulator, _code = run(num_pes, streams, arch)
+def a_color_keeps_its_order_on_every_link(streams: list[Stream], simulator: Simulator) -> None:
     for stream in streams:
         for x in range(stream.source + 1, stream.target + 1):
             passing = on_link(simulator.landings(), x, "W")
@@ -148,11 +129,14 @@ def test_a_color_keeps_its_order_on_every_link(
             assert data == words(stream).tolist()
 
 
-@settings(max_examples=15, deadline=None)
-@given(cases)
-def test_the_same_program_gives_the_same_trace(
-    case: tuple[tuple[int, list[Stream]], Arch],
+@settings(max_examples=60, deadline=None)
+@given(row=rows_of_streams(), arch=st.sampled_from(list(Arch)))
+def test_a_row_of_streams_keeps_every_law_and_leaves_the_same_trace_again(
+    row: tuple[int, list[Stream]], arch: Arch
 ) -> None:
-    (num_pes, streams), arch = case
-    traces = [run(num_pes, streams, arch)[0].landings() for _ in range(2)]
-    assert traces[0] == traces[1]
+    num_pes, streams = row
+    simulator, _code = run(num_pes, streams, arch)
+    every_reader_gets_every_word_once_and_in_order(num_pes, streams, simulator)
+    no_link_carries_two_wavelets_in_a_cycle(num_pes, simulator)
+    a_color_keeps_its_order_on_every_link(streams, simulator)
+    assert run(num_pes, streams, arch)[0].landings() == simulator.landings()
