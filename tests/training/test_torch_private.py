@@ -130,3 +130,10 @@ def test_a_subclass_of_tensor_is_seen_as_it_is() -> None:
     with names.DisableTorchFunctionSubclass():
         assert names.has_compatible_shallow_copy_type(weight, weight)
     assert names.active_ddp_module() is None
+
+
+def test_hooks_before_a_step_are_told_in_their_order() -> None:
+    optimizer, hooks = torch.optim.SGD([nn.Parameter(torch.ones(1))]), [max, min]
+    for hook in hooks:
+        optimizer.register_step_pre_hook(hook)
+    assert names.step_pre_hooks(optimizer) == hooks

@@ -119,6 +119,11 @@ def forward_level() -> int:
     return level
 
 
+def step_pre_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
+    """An optimizer's hooks that run before its step, in their order."""
+    return list(optimizer._optimizer_step_pre_hooks.values())
+
+
 def clear_cublas_workspaces() -> None:
     """Give back what cuBLAS keeps for products; torch has it only where it was built for CUDA."""
     torch._C._cuda_clearCublasWorkspaces()

@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import torch
@@ -12,7 +13,16 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream import stream_weights
-from tests.training.stream.foreign_loops import SIZE, Lines, Loop, Small, new_loop, stream
+from tests.training.stream.foreign_loops import (
+    SIZE,
+    Lines,
+    Loop,
+    Small,
+    are_equal,
+    new_loop,
+    outcome,
+    stream,
+)
 
 
 def first(loop: Loop) -> nn.Parameter:
@@ -89,6 +99,11 @@ def compiles_the_whole(loop: Loop) -> None:
     torch.compile(loop.model, backend="eager")(torch.ones(4, SIZE))
 
 
+def hooks_by_the_class(loop: Loop) -> None:
+    torch.optim.Optimizer.register_step_pre_hook(loop.optimizer, lambda *_: None)
+    loop.train(1)
+
+
 LINES: dict[Lines, str] = {
     sets_other_data: r"inlet.weight.data was given \(32, 32\) torch.float64.*\n.*close\(\), change",
     sets_strided_data: r"strides \(1, 32\), .* strides \(32, 1\)\n.*give a .*those strides",
@@ -103,6 +118,7 @@ LINES: dict[Lines, str] = {
     differentiates_by_func: r"runs inside torch.func's grad.*\n.*torch.autograd.grad",
     maps_a_batch: r"runs inside torch.func's vmap.*\n.*give a batch a dim of its own",
     names_inputs: r"inputs=...\) names streamed weights, .*\n.*autograd.grad\(loss, weights\)",
+    hooks_by_the_class: r"lambda> is to run before the step of AdamW.*\n.*not by the class",
     compiles_the_whole: r"is compiled as a whole.*\n.*for layer in model.layers: layer.compile\(\)",
     lambda loop: loop.model.half(): r"float32 weights on cpu, and is to have torch.float16 ones",
     lambda loop: loop.model.to(torch.bfloat16): r"streamed.close\(\), change the model, and stream",
@@ -191,6 +207,33 @@ def tied_by_data() -> Small:
     return model
 
 
+class Accelerating(nn.Linear):
+    """Looks at the gradient that its weight has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return out if self.weight.grad is None else out * 2
+
+
+class Zeroing(nn.Linear):
+    """Has its own gradients zeroed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.grad = None
+        return super().forward(x)
+
+
+def accelerating() -> nn.Module:
+    return with_layer(lambda: Accelerating(SIZE, SIZE))()
+
+
+def fails_in_a_backward(loop: Loop) -> None:
+    handle = first(loop).register_hook(lambda _: 1 / 0)
+    with suppress(ZeroDivisionError):
+        loop.backward(1)
+    handle.remove()
+
+
 MODELS: list[tuple[Callable[[], nn.Module], str]] = [
     (with_layer(lambda: Clamped(SIZE, SIZE)), r"forward writes to the weight 'layers.1.weight'"),
     (with_layer(lambda: Shrunk(SIZE, SIZE)), r"writes to the weight .*\n.*between two steps"),
@@ -212,6 +255,25 @@ def test_a_model_that_cannot_stream_is_refused(
     loop = new_loop(build)
     with pytest.raises(OpenwaferError, match=message), stream(loop):
         loop.backward()
+
+
+@pytest.mark.parametrize("build", [accelerating, with_layer(lambda: Zeroing(SIZE, SIZE))])
+@pytest.mark.parametrize("before", [Loop.backward, fails_in_a_backward])
+def test_a_forward_that_uses_the_gradient_of_its_own_weight_is_refused_if_there_is_one(
+    build: Callable[[], nn.Module], before: Lines
+) -> None:
+    loop = new_loop(build)
+    with stream(loop):
+        loop.train(1)
+        before(loop)
+        told = r"forward of its layer uses the gradient of 'layers.1.weight'.*\n.*between two forw"
+        with pytest.raises(OpenwaferError, match=told):
+            loop.backward(2)
+
+
+def test_a_forward_that_finds_no_gradient_trains_as_in_a_plain_loop() -> None:
+    expected = outcome(Loop.train, build=accelerating, streams=False)
+    assert are_equal(outcome(Loop.train, build=accelerating), expected)
 
 
 def test_a_backward_behind_the_step_of_another_is_refused_as_in_a_plain_loop() -> None:

@@ -17,10 +17,16 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
 from openwafer.training.stream.forms.weight_form import WeightForm
 from openwafer.training.stream.layers import PINNED
-from openwafer.training.torch_private import counted_writes, next_sequence_nr, storage_use_count
+from openwafer.training.torch_private import (
+    counted_writes,
+    graph_task_id,
+    next_sequence_nr,
+    storage_use_count,
+)
 
-# Attribute of an ordinary parameter, which a released one hides.
+# Attributes of an ordinary parameter, which a released one hides.
 OWN_DATA: Final[Any] = torch.Tensor.data
+OWN_GRAD: Final[Any] = torch.Tensor.grad
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +209,49 @@ class DeviceWeights:
         if not self.watches_data:
             return own
         if own not in self._watched_classes:
-            self._watched_classes[own] = _watched(own, self._given)
+            self._watched_classes[own] = self._watched(own)
         return self._watched_classes[own]
+
+    def _watched(self, kind: type[nn.Parameter]) -> type[nn.Parameter]:
+        """A class like ``kind``: notes what its parameters give as data, and guards gradients."""
+
+        def data(parameter: nn.Parameter) -> torch.Tensor:
+            tensor: torch.Tensor = OWN_DATA.__get__(parameter)
+            self._given.setdefault(id(parameter), []).append(tensor)
+            return tensor
+
+        def gradient(parameter: nn.Parameter) -> torch.Tensor | None:
+            self._refuse_gradient(parameter)
+            found: torch.Tensor | None = OWN_GRAD.__get__(parameter)
+            return found
+
+        def set_gradient(parameter: nn.Parameter, given: torch.Tensor | None) -> None:
+            self._refuse_gradient(parameter, given)
+            OWN_GRAD.__set__(parameter, given)
+
+        attributes = {
+            "data": property(data, OWN_DATA.__set__),
+            "grad": property(gradient, set_gradient),
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+        }
+        return type(kind.__name__, (kind,), attributes)
+
+    def _refuse_gradient(self, parameter: nn.Parameter, given: torch.Tensor | None = None) -> None:
+        """Refuse a forward that would find a gradient in a bound parameter, or leave one there."""
+        released: Any = self._released_class
+        # In a backward a parameter has what has come of its gradient.
+        if released is None or graph_task_id() != -1:
+            return
+        if given is not None or released.grad.__get__(parameter) is not None:
+            name = next(name for name, one in self.parameters.items() if one is parameter)
+            raise error(
+                "streamed-gradient-read",
+                f"the forward of its layer uses the gradient of {name!r}, which is in the "
+                "parameter store while the weight is on the device",
+                help="read and write gradients in the loop, between two forwards, and give the "
+                "model what is computed of them",
+            )
 
     def _versions_of(self, record: str) -> dict[str, int]:
         return {name: counted_writes.__get__(self.parameters[name]) for name in self._names[record]}
@@ -410,22 +457,6 @@ def refuse_kept(names: Sequence[str]) -> None:
         help="hold a copy, with .clone(); in an autograd.Function, give weights to "
         "ctx.save_for_backward; or let the model be resident",
     )
-
-
-def _watched(kind: type[nn.Parameter], given: dict[int, list[torch.Tensor]]) -> type[nn.Parameter]:
-    """A class like ``kind`` whose parameters note which tensors they give as their data."""
-
-    def data(parameter: nn.Parameter) -> torch.Tensor:
-        tensor: torch.Tensor = OWN_DATA.__get__(parameter)
-        given.setdefault(id(parameter), []).append(tensor)
-        return tensor
-
-    attributes = {
-        "data": property(data, OWN_DATA.__set__),
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-    }
-    return type(kind.__name__, (kind,), attributes)
 
 
 def is_shared(tensor: torch.Tensor) -> bool:

@@ -8,18 +8,15 @@ ran in rising order, the micro-batches' parts wait in host memory until all have
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
 
 import torch
 from torch import nn
 
 from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.weights import OWN_GRAD
 from openwafer.training.stream.execute.gradient_watchers import GradientWatchers
 from openwafer.training.stream.layers import PINNED, Partition
-
-# The attribute of an ordinary parameter, which a released one hides.
-OWN_GRAD: Final[Any] = torch.Tensor.grad
 
 
 class ArrivingGradients:

@@ -24,7 +24,7 @@ from openwafer.training.stream.loop.stored_states import StoredState, StoredStat
 from openwafer.training.stream.loop.stored_tensor import StoredTensor
 from openwafer.training.stream.loop.stored_values import StoredValues
 from openwafer.training.stream.records import weights_of
-from openwafer.training.torch_private import execution_engine
+from openwafer.training.torch_private import execution_engine, step_pre_hooks
 
 
 class NoStates(defaultdict[Any, Any]):
@@ -53,6 +53,20 @@ class LastHook:
         """Take the hook off."""
         self._handle.remove()
         vars(self._optimizer).pop("register_step_pre_hook", None)
+
+
+def check_last(optimizer: Optimizer, hook: Callable[..., Any]) -> None:
+    """Refuse a step where another hook runs behind this one, in spite of :class:`LastHook`."""
+    hooks = step_pre_hooks(optimizer)
+    behind = hooks[hooks.index(hook) + 1 :]
+    if behind:
+        named = getattr(behind[0], "__qualname__", behind[0])
+        raise error(
+            "step-hook-behind",
+            f"the hook {named} is to run before the step of {type(optimizer).__name__}, and was "
+            "registered in a way that puts it behind the hook that takes the step",
+            help="register it by optimizer.register_step_pre_hook(hook), not by the class",
+        )
 
 
 class LoopHooks:

@@ -38,6 +38,7 @@ from openwafer.training.stream.loop.followed_hooks import FollowedHooks
 from openwafer.training.stream.loop.hooks import (
     LastHook,
     LoopHooks,
+    check_last,
     copied,
     is_in_own_step,
     parameters_of,
@@ -379,6 +380,7 @@ class StreamedLoop:
             raise in_parts(self._model, "its optimizer is to take a step")
         hooks = self._followed or self._hooks
         if hooks is not None:
+            check_last(optimizer, self._before_step)
             hooks.begin_step(optimizer)
         return None if closure is None else ((args[0], lambda: loss), {})
 
