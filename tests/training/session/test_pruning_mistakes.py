@@ -115,6 +115,19 @@ def test_a_classifier_is_not_pruned_by_what_texts_do_in_it(data: TinyData, tmp_p
     refused(message, folder, tmp_path / "out", replace(WANDA, filters=("*.ffn.*",)), texts)
 
 
+def test_a_model_that_cannot_begin_to_write_is_refused_by_its_key(
+    data: TinyData, tmp_path: Path
+) -> None:
+    folder, texts = tmp_path / "t5", Calibration((str(data.source),), num_samples=2)
+    config = transformers.T5Config(
+        vocab_size=300, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2
+    )
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    shutil.copytree(data.tokenizer, folder, dirs_exist_ok=True)
+    message = r"decoder_start_token_id is not set(.|\n)*config.json"
+    refused(message, folder, tmp_path / "out", WANDA, texts)
+
+
 class Chooses(nn.Module):
     """Sends inputs through one of two layers, or through none."""
 

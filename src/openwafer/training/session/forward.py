@@ -47,14 +47,27 @@ def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
     except REFUSALS as cause:
         if not is_of_library(model) and str(cause) != NO_SUCH_ROW:
             raise
+        reason, remedy = _refusal(model, cause)
         raise error(
             "model-inputs",
-            f"{type(model).__name__} refuses a batch of tokens: {cause}",
+            f"{type(model).__name__} refuses a batch of tokens: {reason}",
             notes=tuple(_described(name, tensor) for name, tensor in inputs.items()),
-            help="give it an embedding for each id and each position"
-            if str(cause) == NO_SUCH_ROW
-            else "take a model whose loss compares each token with its label",
+            help=remedy,
         ) from cause
+
+
+def _refusal(model: nn.Module, cause: Exception) -> tuple[str, str]:
+    """Why a model refuses a batch, and what helps."""
+    if str(cause) == NO_SUCH_ROW:
+        return NO_SUCH_ROW, "give it an embedding for each id and each position"
+    config = getattr(model, "config", None)
+    is_of_two_texts = getattr(config, "is_encoder_decoder", False)
+    if is_of_two_texts and getattr(config, "decoder_start_token_id", None) is None:
+        return (
+            "decoder_start_token_id is not set, the token with which it begins to write",
+            "set decoder_start_token_id in its config.json; T5 and its like take pad_token_id",
+        )
+    return str(cause), "take a model whose loss compares each token with its label"
 
 
 @dataclass(frozen=True)
