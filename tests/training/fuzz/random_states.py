@@ -72,9 +72,15 @@ class StatesLoop(Loop):
         return part.state_dict(prefix=self.choices.choice(["", "a."]))
 
     def _entry(self) -> Tensor:
-        state = {n: v for n, v in self.model.state_dict().items() if v.is_floating_point()}
-        entry: Tensor = state[self.choices.choice(sorted(state))]
-        return entry if entry.dtype is torch.float32 and entry.is_contiguous() else self._entry()
+        state = self.model.state_dict()
+        # Hooks may have cast them all.
+        names = [n for n, v in state.items() if v.dtype is torch.float32 and v.is_contiguous()]
+        return state[self.choices.choice(sorted(names))] if names else torch.ones(4)
+
+    def _optimizer_states(self) -> list[dict[str, Any]]:
+        # Torch has them in the order in which they began.
+        states = self.optimizer.state_dict()["state"]
+        return [states[number] for number in sorted(states)]
 
     def _parameter(self) -> nn.Parameter:
         return self.choices.choice([p for p in self.model.parameters() if p.requires_grad])
@@ -131,13 +137,13 @@ class StatesLoop(Loop):
         self.optimizer.load_state_dict(optimizer)
 
     def write_optimizer(self) -> None:
-        for states in self.optimizer.state_dict()["state"].values():
+        for states in self._optimizer_states():
             for name, value in states.items():
                 if isinstance(value, Tensor) and name != "step":
                     value.mul_(0.9)
 
     def hold_optimizer(self) -> None:
-        for states in self.optimizer.state_dict()["state"].values():
+        for states in self._optimizer_states():
             self.held += [v for n, v in states.items() if isinstance(v, Tensor) and n != "step"][:1]
 
     def give_data(self) -> None:

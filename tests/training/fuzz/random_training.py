@@ -311,8 +311,11 @@ def step_plans(draw: st.DrawFn, *, is_unusual: bool = False) -> tuple[str, ...]:
 @st.composite
 def model_plans(draw: st.DrawFn, *, is_unusual: bool = False) -> ModelPlan:
     """A model of few blocks, so that what fails can be read."""
-    kinds = sorted(KINDS if is_unusual else BLOCKS)
-    blocks = tuple(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=4)))
+    kinds = st.sampled_from(sorted(BLOCKS))
+    if is_unusual:
+        # As many of these as of the others, which are more kinds.
+        kinds |= st.sampled_from(sorted(UNUSUAL))
+    blocks = tuple(draw(st.lists(kinds, min_size=2, max_size=4)))
     places = st.integers(0, len(blocks) - 1)
     return ModelPlan(
         blocks,
