@@ -21,7 +21,7 @@ NUM_SLOWEST = 60
 TESTS_BETWEEN_YARDSTICKS = 100
 WINGS_OF_ROOMS = ("tests/sdk", "tests/training")
 """Folders whose folders have budgets of their own."""
-ALLOWANCE = 1.5
+ALLOWANCE = 2.0
 """How often its budget a folder may cost: neighbours in the caches cost time, too."""
 SMALL_BUDGET = 1.0
 """Of a folder that has none of its own."""
