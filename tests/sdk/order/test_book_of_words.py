@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,13 +26,14 @@ from openwafer.sdk.ir.function import (
 from openwafer.sdk.ir.operations import FABRIC
 from openwafer.sdk.ir.text import render
 from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import Program
 from tests.sdk.order.pe_programs import FIRST, LENGTH, STACK, program_of
 from tests.sdk.order.test_checked_programs import left_by, ran
 
 WORDS: Final = 3 * LENGTH
-"""Three arrays; the second one begins with values."""
-NAMES: Final = ("mov16", "mov32", "add16", "fadds", "fmach", "fh2s")
+"""Three arrays, of u16, f16 and i16; the second one begins with values."""
+NAMES: Final = ("mov16", "mov32", "add16", "sub16", "fadds", "fmach", "fh2s")
 _ANY: Final = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
@@ -89,13 +91,24 @@ def program(operations: list[Operation], arch: Arch, *marks: str) -> Program:
     module.functions["main"] = Function("main", 0, Type.VOID, [], [Block("head", body)])
     module.entries.append("main")
     whole = program_of((), arch)
-    return replace(whole, images=(replace(whole.images[0], code=render(module)),))
+    image = replace(
+        whole.images[0],
+        code=render(module),
+        data=(np.arange(STACK, dtype=np.uint16) * 9973).tobytes(),
+        symbols=tuple(
+            Symbol(f"a{n}", FIRST + n * LENGTH, LENGTH, kind, (LENGTH,))
+            for n, kind in enumerate(("u16", "f16", "i16"))
+        ),
+    )
+    return replace(whole, images=(image,))
 
 
-def left(program: Program, kind: EngineKind) -> tuple[int, tuple[object, ...]]:
+def left(
+    program: Program, kind: EngineKind, depth: Depth = Depth.CHECKED
+) -> tuple[int, tuple[object, ...]]:
     """The cycle of the end; what was told, the book, and the memory."""
-    simulator = ran(program, [], kind, Depth.CHECKED)
-    told = [one.message for one in (*simulator.findings(), *simulator.overruns())]
+    simulator = ran(program, [], kind, depth)
+    told = sorted(one.message for one in (*simulator.findings(), *simulator.overruns()))
     cycle, memory, _ = left_by(simulator)
     return cycle, (told, simulator.engine.tables.unwritten[0].tolist(), memory)
 
@@ -105,6 +118,8 @@ def compare(operations: list[Operation], arch: Arch) -> None:
     cycle, by_code = left(own, EngineKind.NATIVE)
     assert left(own, EngineKind.INTERPRETER) == (cycle, by_code)
     assert by_code == left(program(operations, arch, FABRIC), EngineKind.NATIVE)[1]
+    wraps = left(own, EngineKind.NATIVE, Depth.WRAPS)[1]
+    assert wraps == left(own, EngineKind.INTERPRETER, Depth.WRAPS)[1]
     assert cycle == left_by(ran(own, [], EngineKind.NATIVE, Depth.PLAIN))[0]
 
 

@@ -119,7 +119,8 @@ def _kernel_call(writer: FunctionWriter, instruction: Instruction) -> str:
             value = raw_bits(writer.body, value, arg.type, width)
         letters += letter
         operands.append(value)
-    kernel = Kernel(name, letters, is_noted=NOTED in instruction.names)
+    names = instruction.names
+    kernel = Kernel(name, letters, NOTED in names, "tells_wraps" in names)
     writer.unit.kernels[kernel] = None
     values = ", ".join(
         f"{kind} {value}" for kind, value in zip(kernel.operand_types, operands, strict=True)

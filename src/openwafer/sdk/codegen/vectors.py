@@ -5,7 +5,7 @@ checked once, before the first element: either all elements lie in memory, or no
 an operation of the PE is in flight it fills the mailbox with a request instead.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -41,16 +41,19 @@ class Kernel:
         name: of the operation.
         form: a letter for each operand, destination first: ``d`` DSD, ``p`` pointer, ``s`` scalar.
         is_noted: the machine keeps book of words that nothing has written.
+        tells_wraps: it is asked for where an element may leave its type.
     """
 
     name: str
     form: str
     is_noted: bool = False
+    tells_wraps: bool = False
 
     @property
     def function(self) -> str:
         """Name of the native function; it returns an :class:`Outcome`."""
-        return f'@"vector.{self.name}.{self.form}{".noted" * self.is_noted}"'
+        marks = ".noted" * self.is_noted + ".wraps" * self.tells_wraps
+        return f'@"vector.{self.name}.{self.form}{marks}"'
 
     @property
     def operand_types(self) -> list[str]:
@@ -123,6 +126,15 @@ def last_address(body: Body, dsd: Dsd, length: str) -> str:
     return body.value(f"add i64 {dsd.base}, {way}")
 
 
+def span_of(body: Body, dsd: Dsd, last: str) -> tuple[str, str]:
+    """Lowest and highest word of elements that end with one at the address `last`."""
+    low, high = (
+        body.value(f"call i64 @llvm.{way}.i64(i64 {dsd.base}, i64 {last})")
+        for way in ("umin", "umax")
+    )
+    return low, body.value(f"add i64 {high}, {dsd.element_words - 1}")
+
+
 @contextmanager
 def mapped(body: Body) -> Iterator[str]:
     """Code written meanwhile runs where the PE has a map of its variables; gives its address."""
@@ -139,6 +151,12 @@ def show(body: Body, head: str, place: str, operand: int, ends: tuple[str, str])
     look, state = body.value(f"load ptr, ptr {head}"), read(body, mailbox.MAP_STATE)
     where = f"i64 {place}, i64 {operand}, i64 {ends[0]}, i64 {ends[1]}"
     body.do(f"call void {look}(i64 {state}, ptr %mailbox, {where})")
+
+
+def _gather(body: Body, flags: str, expression: str) -> None:
+    """Add the bits of an expression to those of a variable of type i16."""
+    new, old = body.value(expression), body.value(f"load i16, ptr {flags}")
+    body.do(f"store i16 {body.value(f'or i16 {old}, {new}')}, ptr {flags}")
 
 
 def kernel_declaration(kernel: Kernel) -> str:
@@ -165,6 +183,7 @@ class _KernelWriter:
         )
         self._op: VectorOp = VECTOR_OPS[kernel.name]
         self._form = kernel.form
+        self._options = ("tells_wraps",) * kernel.tells_wraps
         self._accumulates = kernel.form.startswith("ps") and len(self._op.sources) > 1
         self._floats = floats
         self._generation = generation
@@ -190,12 +209,14 @@ class _KernelWriter:
         if self._form[0] == "p":
             self._check_address("%o0", element_words(self._op.destination))
         self._show(lasts)
+        if self._options:
+            self._ask_for_wraps(length, lasts)
         if self._is_unwritten:
             self._note(lasts)
         if self._form[0] == "p":
             self._reduction(length)
         else:
-            self._loops(length)
+            self._loops(length, self._write_element, "end")
         body.begin("end")
         self._add_cycles(length)
         elements = body.value(f"add i64 {read(body, mailbox.ELEMENTS)}, {length}")
@@ -226,23 +247,19 @@ class _KernelWriter:
         names: dict[Value, str] = {arg: f"%o{arg.number}" for arg in args}
         if self._form[0] == "p":
             names[args[0]] = body.value("shl i16 %o0, 1")
-        request = Instruction("vector", args, names=(self._op.name,))
+        request = Instruction("vector", args, names=(self._op.name, *self._options))
         fill_request(body, request, lambda arg: names[arg])
         write(body, mailbox.PLACE, "%place")
 
     def _note(self, lasts: Mapping[int, str]) -> None:
         """Note whether words between the ends of the operands have never been written."""
         body, found = self._body, "false"
-        ends = [(dsd.base, lasts[place], dsd.element_words) for place, dsd in self._dsds.items()]
+        spans = [span_of(body, dsd, lasts[place]) for place, dsd in self._dsds.items()]
         if self._form[0] == "p":
             target = body.value("zext i16 %o0 to i64")
-            ends.append((target, target, element_words(self._op.destination)))
-        for first, last, num_words in ends:
-            low, high = (
-                body.value(f"call i64 @llvm.{way}.i64(i64 {first}, i64 {last})")
-                for way in ("umin", "umax")
-            )
-            high = body.value(f"add i64 {high}, {num_words - 1}")
+            more = element_words(self._op.destination) - 1
+            spans.append((target, body.value(f"add i64 {target}, {more}")))
+        for low, high in spans:
             some = body.value(f"call i1 @unwritten(ptr %mailbox, i64 {low}, i64 {high})")
             found = body.value(f"or i1 {found}, {some}")
         body.do(f"store i1 {found}, ptr {self._is_unwritten}")
@@ -286,8 +303,8 @@ class _KernelWriter:
     def _show_one(self, head: str, place: int, last: str) -> None:
         body, dsd = self._body, self._dsds[place]
         numbers = body.value(f"getelementptr i64, ptr {head}, i64 1")
-        end_word = body.value(f"add i64 {last}, {dsd.element_words - 1}")
-        first, final = (self._variable(numbers, at) for at in (dsd.base, end_word))
+        low, high = span_of(body, dsd, last)
+        first, final = (self._variable(numbers, at) for at in (low, high))
         is_same = body.value(f"icmp eq i16 {first}, {final}")
         is_one = body.value(f"icmp ne i16 {first}, {mailbox.NO_VARIABLE}")
         good, bad = body.fresh_label(), body.fresh_label()
@@ -316,7 +333,7 @@ class _KernelWriter:
         body.do(f"ret i32 {Outcome.TRAPPED.value}")
         body.begin(good)
 
-    def _loops(self, length: str) -> None:
+    def _loops(self, length: str, act: Callable[[str, bool], None], end: str) -> None:
         """A loop over neighbours, which LLVM can vectorise, and one for all else."""
         body = self._body
         dense, sparse = body.fresh_label(), body.fresh_label()
@@ -328,19 +345,84 @@ class _KernelWriter:
         for other in others:
             is_dense = body.value(f"and i1 {is_dense}, {other}")
         body.branch(is_dense, dense, sparse)
-        body.begin(dense)
-        self._loop(length, is_dense=True)
-        body.begin(sparse)
-        self._loop(length, is_dense=False)
+        for label, hint in ((dense, ""), (sparse, _NO_VECTORS)):
+            body.begin(label)
+            loop = self._begin_loop()
+            act(loop.index, label == dense)
+            self._end_loop(loop, length, end, hint)
 
-    def _loop(self, length: str, *, is_dense: bool) -> None:
+    def _write_element(self, index: str, is_dense: bool) -> None:
         body = self._body
-        loop = self._begin_loop()
-        sources = [self._source(place, loop.index, is_dense=is_dense) for place in self._sources()]
+        sources = [self._source(place, index, is_dense=is_dense) for place in self._sources()]
         result = element(body, self._floats, self._op, sources)
-        address = self._element_address(self._dsds[0], loop.index, is_dense=is_dense)
+        address = self._element_address(self._dsds[0], index, is_dense=is_dense)
         body.do(f"store i{width_of(self._op.destination)} {result}, ptr {address}, align 2")
-        self._end_loop(loop, length, "end", hint="" if is_dense else _NO_VECTORS)
+
+    def _ask_for_wraps(self, length: str, lasts: Mapping[int, str]) -> None:
+        """Make a request where an element may leave the type of the operation's first variable."""
+        body, looks, asks, runs = self._body, *(self._body.fresh_label() for _ in range(3))
+        body.branch(self._reads_results(lasts), asks, looks)
+        body.begin(looks)
+        may_wrap = self._may_wrap(length) if 0 in self._dsds else "true"
+        body.branch(may_wrap, asks, runs)
+        body.begin(asks)
+        self._fill_request()
+        body.do(f"ret i32 {Outcome.SUSPENDED.value}")
+        body.begin(runs)
+
+    def _may_wrap(self, length: str) -> str:
+        """Whether an element leaves the type of the destination's variable, all sources as now."""
+        body, done = self._body, self._body.fresh_label()
+        carried, overflowed = body.variable("i16"), body.variable("i16")
+        for flags in (carried, overflowed):
+            body.do(f"store i16 0, ptr {flags}")
+
+        def look(index: str, is_dense: bool) -> None:
+            a, b = (self._source(place, index, is_dense=is_dense) for place in self._sources())
+            result = element(body, self._floats, self._op, [a, b])
+            is_sum = self._op.name == "add16"
+            # A sum that has not the sign of either operand; a difference, where theirs differ.
+            pairs = ((a, result), (b, result if is_sum else a))
+            signs = (body.value(f"xor i16 {one}, {other}") for one, other in pairs)
+            carry = "icmp ult i16 " + (f"{result}, {a}" if is_sum else f"{a}, {b}")
+            _gather(body, overflowed, f"and i16 {', '.join(signs)}")
+            _gather(body, carried, f"sext i1 {body.value(carry)} to i16")
+
+        self._loops(length, look, done)
+        body.begin(done)
+        answer = body.variable("i1")
+        body.do(f"store i1 false, ptr {answer}")
+        with mapped(body) as head:
+            numbers = body.value(f"getelementptr i64, ptr {head}, i64 1")
+            kind = self._variable(numbers, self._dsds[0].base)
+            signed = body.value(f"and i16 {kind}, {mailbox.SIGNED}")
+            is_signed = body.value(f"icmp ne i16 {signed}, 0")
+            has_sign = body.value(f"and i16 {kind}, {mailbox.SIGNED | mailbox.UNSIGNED}")
+            over, carry = (body.value(f"load i16, ptr {flags}") for flags in (overflowed, carried))
+            lost = body.select(is_signed, "i16", over, carry)
+            is_lost = body.value(f"icmp slt i16 {lost}, 0")
+            is_known = body.value(f"icmp ne i16 {has_sign}, 0")
+            body.do(f"store i1 {body.value(f'and i1 {is_lost}, {is_known}')}, ptr {answer}")
+        return body.value(f"load i1, ptr {answer}")
+
+    def _reads_results(self, lasts: Mapping[int, str]) -> str:
+        """Whether an element may read what one before it wrote, so that none can be foreseen."""
+        if 0 not in self._dsds:
+            return "true"
+        body, found = self._body, "false"
+        spans = {place: span_of(body, dsd, lasts[place]) for place, dsd in self._dsds.items()}
+        target, (low, high) = self._dsds[0], spans.pop(0)
+        for place, (least, most) in spans.items():
+            source = self._dsds[place]
+            is_other = body.value(f"icmp ne i64 {source.base}, {target.base}")
+            steps = body.value(f"icmp ne i64 {source.stride}, {target.stride}")
+            stays = body.value(f"icmp eq i64 {source.stride}, 0")
+            differs = body.value(f"or i1 {body.value(f'or i1 {is_other}, {steps}')}, {stays}")
+            begins = body.value(f"icmp ule i64 {least}, {high}")
+            ends_in = body.value(f"icmp uge i64 {most}, {low}")
+            meets = body.value(f"and i1 {begins}, {ends_in}")
+            found = body.value(f"or i1 {found}, {body.value(f'and i1 {differs}, {meets}')}")
+        return found
 
     def _reduction(self, length: str) -> None:
         """The running result takes the place of a scalar first source behind the first element."""

@@ -169,9 +169,9 @@ def look_at_memory(s: State, pe: int, slot: int, place: int) -> None:
         # The address lies in the row's first cache line, the base that it began at does not.
         begin = s[row + w.O_ADDRESS] - num * s[row + w.O_STRIDES]
         way = (num - 1) * s[row + w.O_STRIDES]
-        if lies_in_one(s, pe, begin - index, begin + way + more_words):
-            return
         low, high = min(0, way), max(0, way)
+        if lies_in_one(s, pe, min(begin - index, begin + low), begin + high + more_words):
+            return
     else:
         number = first_number(s, row, num)
         begin = begin_of(s, row, number)

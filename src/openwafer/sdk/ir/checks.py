@@ -49,7 +49,7 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.numbers import INTEGERS, WIDTHS
-from openwafer.sdk.ir.operations import FABRIC, MARKS
+from openwafer.sdk.ir.operations import FABRIC, MARKS, ORDERED
 from openwafer.sdk.ir.unwritten import STREAM, noted
 from openwafer.sdk.program.descriptor import (
     KIND_MASK,
@@ -278,11 +278,15 @@ class _Writer:
 
 
 def _names_that_tell(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Words of a vector operation whose elements the machine looks at, where that is of use."""
+    """Words of a vector operation whose elements the machine looks at, where that is of use.
+
+    Code runs those on memory by itself where no element leaves its type.
+    """
     name, *options = names
     if name not in _MAY_WRAP:
         return names
-    return (name, FABRIC, *(one for one in options if one not in MARKS), "tells_wraps")
+    mark = FABRIC if FABRIC in options else ORDERED
+    return (name, mark, *(one for one in options if one not in MARKS), "tells_wraps")
 
 
 def _values_of(block: Block) -> dict[int, Instruction]:
