@@ -106,7 +106,9 @@ def _without(test: str) -> str:
 
 def _run(tree: Path, arguments: Sequence[str], limit_seconds: float) -> _Tests:
     """Run the default tests up to the first that fails."""
-    options = ("-x", "-v", "--tb=line", "-p", "no:cacheprovider", f"--basetemp={tree.parent}/tests")
+    options = ["-x", "-v", "--tb=line", "-p", "no:cacheprovider", f"--basetemp={tree.parent}/tests"]
+    # The first test on a changed simulator compiles it, which is no hang on a busy machine.
+    options += ["-o", "faulthandler_timeout=300"]
     environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with subprocess.Popen(
