@@ -14,6 +14,9 @@ import pytest
 
 from openwafer.cli import EXIT_INTERRUPTED, cslc
 
+# An interrupt while the command loads them would end this process without a word.
+from openwafer.sdk.compiler import compilations, pipeline  # noqa: F401
+
 ENDLESS = """
 fn spin() i16 { var k: i32 = 0; while (k >= 0) { k = (k + 1) % 1000; } return 1; }
 const bits = spin();
