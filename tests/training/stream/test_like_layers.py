@@ -15,7 +15,7 @@ from openwafer.training.stream.plan.search import StreamPlan
 from tests.training.stream.both_loops import STREAMED, Run, plan
 from tests.training.stream.small_gpt import adamw
 
-WIDTH, NUM_LAYERS, NUM_MICRO_BATCHES = 32, 12, 2
+WIDTH, NUM_LAYERS, NUM_MICRO_BATCHES = 32, 8, 2
 ODD = 3
 
 
@@ -144,3 +144,10 @@ def test_all_layers_are_walked_twice_and_a_few_in_each_try_between() -> None:
         planned("alike", device_memory_bytes=budget)
     num_all = NUM_LAYERS * NUM_MICRO_BATCHES
     assert 2 * num_all < counts.num_calls < 2 * num_all + 5 * 8 * NUM_MICRO_BATCHES
+
+
+def test_a_plan_with_room_for_all_activations_tries_no_other() -> None:
+    with CountsGelu() as counts:
+        planned("alike")
+    num_all = NUM_LAYERS * NUM_MICRO_BATCHES
+    assert 2 * num_all < counts.num_calls < 2 * num_all + 8 * NUM_MICRO_BATCHES

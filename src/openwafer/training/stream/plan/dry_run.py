@@ -226,6 +226,11 @@ class _WatchingMeter(CountingMeter):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is ASK_DEVICE:
             return args[0].fake_device
+        # Modes that watch functions have seen this one's; to them each shape read here is another.
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - no public name
+            return self._watched(func, types, args, kwargs)
+
+    def _watched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.weights is not None and not self.is_paused and _computes(func):
             for leaf in pytree.arg_tree_leaves(*args, **(kwargs or {})):
                 if isinstance(leaf, torch.Tensor):

@@ -391,15 +391,29 @@ class _Search:
 
     def _best(self) -> _Tried:
         """The fastest that fits, or the leanest."""
+        schedules = [self.schedule(capacity) for capacity in self.capacities()]
+        full = self._full(schedules[-1])
+        if full is not None:
+            return full
         best: _Tried | None = None
-        for capacity in self.capacities():
-            schedule = self.schedule(capacity)
+        for schedule in schedules:
             chosen, lean = self._leanest(schedule)
             if not _fits(lean.run.peak_bytes, self.request.budget_bytes):
                 return best or lean
             best = self._fastest(chosen, lean)
         assert best is not None
         return best
+
+    def _full(self, schedule: Schedule) -> _Tried | None:
+        """The run that keeps all activations, if it fits; one walk then replaces those of others.
+
+        Real tensors are walked for it only where the lean run was found to fit.
+        """
+        budget = self.request.budget_bytes
+        if self.first.depends_on_values and budget is not None:
+            return None
+        full = self._try(self._policies([Activations.KEEP] * len(self.names)), schedule)
+        return full if _fits(full.run.peak_bytes, budget) else None
 
     def _asked_for(self, name: str) -> Activations | None:
         return self.request.activations.get(name, self.request.default_activations)
