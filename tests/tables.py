@@ -1,11 +1,14 @@
 """Tables of cases of which some run by default and the others are slow."""
 
-from collections.abc import Iterable
-from itertools import product
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, product
+from typing import Any, TypeAlias
 
 import pytest
 from _pytest.mark import ParameterSet
+
+Row: TypeAlias = tuple[Any, ...]
+Allowed: TypeAlias = Callable[[Row], bool]
 
 
 def case(*values: Any, by_default: bool, id: str | None = None) -> ParameterSet:  # noqa: A002 - as pytest names it
@@ -30,3 +33,21 @@ def checkerboard(*axes: Iterable[Any] | dict[str, Any]) -> list[ParameterSet]:
         )
         for cell in product(*(enumerate(axis.items()) for axis in named))
     ]
+
+
+def covering(axes: Sequence[Sequence[Any]], strength: int, is_allowed: Allowed) -> list[Row]:
+    """Allowed rows in which any values of so many axes meet that meet in any allowed row.
+
+    Each row is the first of those in which most values meet that have not yet met.
+    """
+    bits: dict[object, int] = {}
+    met: dict[Row, int] = {}
+    for row in filter(is_allowed, product(*axes)):
+        parts = combinations(enumerate(row), strength)
+        met[row] = sum(1 << bits.setdefault(part, len(bits)) for part in parts)
+    chosen, left = [], (1 << len(bits)) - 1
+    while left:
+        best = max(met, key=lambda row: (met[row] & left).bit_count())
+        chosen.append(best)
+        left &= ~met[best]
+    return chosen

@@ -108,10 +108,11 @@ def saved_parameters(result: TrainResult) -> Mapping[str, torch.Tensor]:
 
 
 def saved_arrays(result: TrainResult) -> Mapping[str, torch.Tensor]:
-    """Parameters and optimizer states in the checkpoint at the end of a run."""
+    """Parameters and optimizer states, if there are any, in the checkpoint at the end of a run."""
     assert result.checkpoint is not None
-    [shard] = result.checkpoint.glob("states-*.safetensors")
-    return {**load_file(shard), **saved_parameters(result)}
+    states = [load_file(shard) for shard in result.checkpoint.glob("states-*.safetensors")]
+    assert len(states) <= 1
+    return {**(states[0] if states else {}), **saved_parameters(result)}
 
 
 def plain_loop(

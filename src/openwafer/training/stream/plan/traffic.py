@@ -113,6 +113,7 @@ class _Walk:
         commits_steps: bool,
     ) -> None:
         self._layouts = plan.layouts
+        self._received = frozenset(plan.dry.received)
         self._actions = () if plan.schedule is None else plan.schedule.actions
         self._ring = RingForecast(plan.layouts, placement.tiers, ring_bytes)
         self._keeps_gradients = timing is UpdateTiming.ON_FETCH
@@ -210,7 +211,8 @@ class _Walk:
 
     def _end_pinned(self) -> None:
         if PINNED in self._layouts:
-            self._push(PINNED, self._layouts[PINNED].part_bytes(Part.GRADIENTS))
+            weights = self._layouts[PINNED].parts[Part.WEIGHTS]
+            self._push(PINNED, sum(w.num_bytes for w in weights if w.spec.name in self._received))
             if not self._keeps_gradients:
                 self._use(PINNED, KEPT_PARTS)
                 self._update(PINNED)
