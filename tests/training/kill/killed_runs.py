@@ -1,12 +1,10 @@
 """Runs in processes of their own that are ended by SIGKILL and begun again."""
 
-import multiprocessing
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
@@ -14,6 +12,7 @@ from safetensors.torch import load_file
 
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.store import list_checkpoints, read_checkpoint
+from tests import forked
 from tests.faults.power_loss import Disk
 from tests.training.session.tiny_runs import quiet
 
@@ -21,10 +20,6 @@ NUM_STEPS = 12
 POLL_SECONDS = 0.0005
 MAX_DELAY_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0
-
-# Its server has loaded torch once, with what planning loads late; each process is a fork of it.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["torch._dynamo", "tests.training.kill.killed_runs"])
 
 
 @dataclass(frozen=True)
@@ -64,17 +59,16 @@ def final_arrays(config: RunConfig) -> Mapping[str, torch.Tensor]:
 
 
 def run_to_the_end(config: RunConfig) -> None:
-    process = _start(train_or_resume, config)
-    process.join(PATIENCE_SECONDS)
-    assert process.exitcode == 0, f"exit code {process.exitcode}"
+    process = forked.start(train_or_resume, config)
+    assert forked.exit_codes([process], PATIENCE_SECONDS) == [0]
 
 
 def kill_at(config: RunConfig, moment: Moment, disk: Disk | None = None) -> int:
     """Start a run, kill it, and return how many steps it had told of."""
     process = (
-        _start(train_or_resume, config)
+        forked.start(train_or_resume, config)
         if disk is None
-        else _start(train_keeping_flushes, config, disk)
+        else forked.start(train_keeping_flushes, config, disk)
     )
     deadline = time.monotonic() + PATIENCE_SECONDS
     while num_rows(config.path) < moment.num_steps and process.is_alive():
@@ -96,9 +90,3 @@ def first_steps(run: Path) -> list[int]:
     """At which step each process of a run began, by its log."""
     log = (run / "log.txt").read_text()
     return [int(step) for step in re.findall(r"training from step (\d+)", log)]
-
-
-def _start(work: Callable[..., None], *arguments: object) -> BaseProcess:
-    process = processes.Process(target=work, args=arguments)
-    process.start()
-    return process

@@ -10,6 +10,7 @@ from openwafer.training.session.config import CheckpointConfig
 from openwafer.training.sparsity.masks import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import case
 from tests.training.kill.killed_runs import (
     NUM_STEPS,
     final_arrays,
@@ -23,7 +24,7 @@ from tests.training.session.tiny_runs import GPT, TinyData, differing, tiny_conf
 PRUNING = SparsityGroup(0.75, AlgorithmName.IMP, update=EverySteps(4), rewind_step=2)
 
 
-@pytest.fixture(scope="module", params=[StoreTier.DISK, StoreTier.DRAM])
+@pytest.fixture(scope="module", params=[case(StoreTier.DISK, by_default=False), StoreTier.DRAM])
 def unbroken(
     request: pytest.FixtureRequest, data: TinyData, tmp_path_factory: pytest.TempPathFactory
 ) -> RunConfig:

@@ -10,13 +10,15 @@ import pytest
 from openwafer.training.session import RunConfig
 from openwafer.training.session.config import CheckpointConfig
 from openwafer.training.stream.plan.placement import StoreTier
+from tests import forked
 from tests.faults.power_loss import PAGE_BYTES, Disk
+from tests.tables import case
+from tests.training.kill.conftest import KINDS
 from tests.training.kill.killed_runs import (
     NUM_STEPS,
     Moment,
     final_arrays,
     kill_at,
-    processes,
     random_moment,
     run_to_the_end,
 )
@@ -51,6 +53,11 @@ def config_of(unbroken: RunConfig, folder: Path, tier: StoreTier) -> RunConfig:
     )
 
 
+@pytest.mark.parametrize(
+    "unbroken",
+    [case(kind, by_default=name == "undone", id=name) for name, kind in KINDS.items()],
+    indirect=True,
+)
 @pytest.mark.parametrize(
     ("number", "tier"),
     [(3, StoreTier.DISK), pytest.param(8, StoreTier.DRAM, marks=pytest.mark.slow)],
@@ -92,9 +99,7 @@ def test_only_what_was_flushed_is_sure_to_survive(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     disk = Disk(tmp_path / "kept")
     with disk.holding(tmp_path / "folder"):
-        process = processes.Process(target=write_and_die, args=(tmp_path / "folder", disk))
-        process.start()
-        process.join()
+        forked.start(write_and_die, tmp_path / "folder", disk).join()
         disk.fail(tmp_path / "folder", random.Random(2))
     assert os.listdir(tmp_path / "folder") == ["a"]
     found = (tmp_path / "folder/a").read_bytes()

@@ -1,31 +1,25 @@
-"""Processes that take part in the runs of a test; run as a script, one of them.
+"""Processes that take part in the runs of a test, one run after the other."""
 
-Each follows one run after the other, so that torch is imported once.
-"""
-
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from openwafer.training.collectives.joining import Meeting
+from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.following import follow
 from openwafer.training.session.systems import Systems
+from tests import forked
 from tests.training.session.tiny_runs import quiet
 
-ROOT = Path(__file__).parents[3]
 TIMEOUT_SECONDS = 180.0
 NUM_FOLLOWERS = 3
-
-
 HOUR = timedelta(hours=1)
+# A measurement takes as long as a run does, and differs from one to the next.
+NETWORK = NetworkRates(weights=1e9, gradients=1e9, turn_seconds=1e-4)
 
 
 def _store(port: int, *, is_master: bool) -> TCPStore:
@@ -39,7 +33,8 @@ def _size(store: TCPStore, run: int) -> int:
 
 
 def _systems(store: TCPStore, run: int, rank: int, size: int) -> Systems:
-    return Systems(Meeting(PrefixStore(f"run-{run}", store), rank, size, TIMEOUT_SECONDS))
+    meeting = Meeting(PrefixStore(f"run-{run}", store), rank, size, TIMEOUT_SECONDS)
+    return Systems(meeting, NETWORK)
 
 
 class FollowerPool:
@@ -48,13 +43,9 @@ class FollowerPool:
     def __init__(self, num_followers: int = NUM_FOLLOWERS) -> None:
         self._num_runs = 0
         self._store = _store(0, is_master=True)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.training.session.follower_pool"]
+        port = self._store.port
         self._followers = [
-            subprocess.Popen(
-                [*command, str(self._store.port), str(rank)], cwd=ROOT, env=environment
-            )
-            for rank in range(1, num_followers + 1)
+            forked.start(_follow_runs, port, rank) for rank in range(1, num_followers + 1)
         ]
 
     @contextmanager
@@ -73,18 +64,14 @@ class FollowerPool:
     def close(self) -> None:
         """End the followers, which end without an error."""
         self._store.set(str(self._num_runs), "0")
-        codes = [follower.wait(TIMEOUT_SECONDS) for follower in self._followers]
+        codes = forked.exit_codes(self._followers, TIMEOUT_SECONDS)
         assert codes == [0] * len(codes), codes
 
 
-def _main(port: int, rank: int) -> None:
+def _follow_runs(port: int, rank: int) -> None:
     torch.set_num_threads(1)
     store, run = _store(port, is_master=False), 0
     while size := _size(store, run):
         if rank < size:
             follow(_systems(store, run, rank, size))
         run += 1
-
-
-if __name__ == "__main__":
-    _main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,6 +1,5 @@
 """A run can be read while it is trained, and from where nobody may write."""
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ from openwafer.training.session.saved_run import SavedRun, read_newest
 from openwafer.training.store import list_checkpoints, read_checkpoint
 from openwafer.training.store.checkpoint import keep_last
 from openwafer.training.stream.plan.placement import StoreTier
+from tests import forked
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 GREEDY = Sampling(max_new_tokens=4, temperature=0.0)
@@ -133,16 +133,14 @@ def train_for_long(config: RunConfig) -> None:
 @contextmanager
 def training(config: RunConfig) -> Iterator[BaseProcess]:
     """A process that has written two checkpoints of a run and goes on until the end."""
-    process = multiprocessing.get_context("spawn").Process(target=train_for_long, args=(config,))
-    process.start()
+    process = forked.start(train_for_long, config)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(list_checkpoints(config.path / "checkpoints")) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     yield process
     os.kill(process.pid or 0, signal.SIGTERM)
-    process.join(PATIENCE_SECONDS)
-    assert process.exitcode == 0
+    assert forked.exit_codes([process], PATIENCE_SECONDS) == [0]
 
 
 def test_a_run_is_read_beside_the_process_that_trains_it(data: TinyData, tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """Processes that run programs of :mod:`tests.training.stream.loop_programs` as a launcher's would.
 
-Run as a script, one of them. Each runs one program after the other, so that torch is imported once.
+Each runs one program after the other.
 """
 
 import os
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,9 +14,9 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from openwafer.diagnostics import OpenwaferError
+from tests import forked
 from tests.training.stream import loop_programs
 
-ROOT = Path(__file__).parents[3]
 TIMEOUT_SECONDS = 120.0
 NUM_RANKS = 3
 Program = Callable[[], Any]
@@ -40,13 +38,9 @@ class LoopRanks:
         self._folder = folder
         self._num_runs = 0
         self._store = _store(0, is_master=True)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.training.stream.loop_ranks"]
+        port = self._store.port
         self._processes = [
-            subprocess.Popen(
-                [*command, str(self._store.port), str(rank), str(folder)], cwd=ROOT, env=environment
-            )
-            for rank in range(NUM_RANKS)
+            forked.start(_run_programs, port, rank, folder) for rank in range(NUM_RANKS)
         ]
         # They are as far as each other when a program begins.
         self.run(loop_programs.rank, NUM_RANKS)
@@ -65,7 +59,7 @@ class LoopRanks:
     def close(self) -> None:
         """End the processes, which end without an error."""
         self._store.set(str(self._num_runs), "0")
-        codes = [one.wait(TIMEOUT_SECONDS) for one in self._processes]
+        codes = forked.exit_codes(self._processes, TIMEOUT_SECONDS)
         assert codes == [0] * NUM_RANKS, codes
 
 
@@ -79,7 +73,7 @@ def outcome(program: Program) -> Any:
         return traceback.format_exc()
 
 
-def _main(port: int, rank: int, folder: Path) -> None:
+def _run_programs(port: int, rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store, run = _store(port, is_master=False), 0
     while size := int(store.get(str(run))):
@@ -96,7 +90,3 @@ def _main(port: int, rank: int, folder: Path) -> None:
             torch.save(outcome(program), folder / f"{run}.{rank}")
             store.set(f"{run}/{rank}", "")
         run += 1
-
-
-if __name__ == "__main__":
-    _main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -145,6 +145,7 @@ class Systems:
 
     Args:
         meeting: where they meet.
+        network: how fast weights and gradients pass, the same on all of them; ``None`` measures it.
 
     Attributes:
         meeting: where they met.
@@ -159,8 +160,9 @@ class Systems:
         OpenwaferError: ``rank-missing``.
     """
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: Meeting, network: NetworkRates | None = None) -> None:
         self.meeting = meeting = meeting.timed_by_first()
+        self._network = network
         self.rank, self.size = meeting.rank, meeting.size
         self.signals, self._losses, self.records, self._commits = meeting.groups(GROUPS)
         weights, gradients = meeting.two_way_groups(STREAMS)
@@ -285,7 +287,9 @@ class Systems:
         if self._leading is not None:
             self._leading.tell(Signal.MEASURE)
         passing = self.replicas
-        network = measure_network(passing.weights, passing.gradients, self._losses)
+        network = self._network
+        if network is None:
+            network = measure_network(passing.weights, passing.gradients, self._losses)
         chunk_bytes = chunk_bytes_at(network.weights)
         self.replicas = replace(self.replicas, chunk_bytes=chunk_bytes)
         hosts = hosts_of(self._losses)
