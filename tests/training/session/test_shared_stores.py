@@ -70,7 +70,9 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
     return differing(saved, {name: loop[name] for name in saved})
 
 
-@pytest.mark.parametrize(("size", "tier"), [(2, DISK), (3, DRAM)])
+@pytest.mark.parametrize(
+    ("size", "tier"), [pytest.param(2, DISK, marks=pytest.mark.slow), (3, DRAM)]
+)
 def test_a_run_over_shared_stores_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, tier: StoreTier
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_run_over_shared_stores_equals_the_plain_loop(
     assert differing_from_loop(pool.train(config, size), config) == []
 
 
+@pytest.mark.slow
 def test_updates_as_gradients_come_equal_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -66,7 +66,7 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
     [
         (2, StoreTier.DRAM),
         pytest.param(2, StoreTier.DISK, marks=pytest.mark.slow),
-        (3, StoreTier.DRAM),
+        pytest.param(3, StoreTier.DRAM, marks=pytest.mark.slow),
         pytest.param(3, StoreTier.DISK, marks=pytest.mark.slow),
         pytest.param(4, StoreTier.DRAM, marks=pytest.mark.slow),
         (4, StoreTier.DISK),
@@ -79,6 +79,7 @@ def test_a_run_on_several_systems_equals_the_plain_loop(
     assert differing_from_loop(pool.train(config, size), config) == []
 
 
+@pytest.mark.slow
 def test_updates_on_push_equal_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -15,7 +15,7 @@ from openwafer.training.stream.plan.search import StreamPlan
 from tests.training.stream.both_loops import STREAMED, Run, plan
 from tests.training.stream.small_gpt import adamw
 
-WIDTH, NUM_LAYERS, NUM_MICRO_BATCHES = 32, 8, 2
+WIDTH, NUM_LAYERS, NUM_MICRO_BATCHES = 32, 12, 2
 ODD = 3
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.stream_options import StreamOptions
+from tests.tables import checkerboard
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -184,8 +185,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "counts on trial": CountsOnTrial,
     "norm often": NormOften,
     "moved beside": MovedBeside,
-    "moved inside": partial(Model, MovedInside),
     "a list outside": partial(Model, Noting),
+    "moved inside": partial(Model, MovedInside),
 }
 
 
@@ -222,11 +223,10 @@ def streamed_run(run: Run) -> StreamedRun:
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        (name, policy)
-        for name in MODELS
-        for policy in Activations
+        row
+        for row in checkerboard(tuple(MODELS), Activations)
         # Its layers cannot run again, which is refused.
-        if (name, policy) != ("a list outside", Activations.RECOMPUTE)
+        if row.values != ("a list outside", Activations.RECOMPUTE)
     ],
 )
 def test_a_model_that_its_forwards_change_learns_what_it_learns_plainly(
@@ -266,8 +266,9 @@ def test_forwards_that_may_not_be_repeated_are_refused_where_they_meet_changes()
             streamed.execution.evaluate(forwards, may_repeat=False)
 
 
-@pytest.mark.parametrize("policy", [Activations.KEEP, Activations.OFFLOAD])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "policy"), checkerboard(tuple(MODELS), (Activations.KEEP, Activations.OFFLOAD))
+)
 def test_no_pass_needs_more_than_was_planned(name: str, policy: Activations) -> None:
     run = run_of(MODELS[name], [])
     planned = plan(run, options(policy))
