@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from openwafer.training import torch_private as names
 
@@ -130,6 +131,23 @@ def test_a_subclass_of_tensor_is_seen_as_it_is() -> None:
     with names.DisableTorchFunctionSubclass():
         assert names.has_compatible_shallow_copy_type(weight, weight)
     assert names.active_ddp_module() is None
+
+
+class Seen(TorchFunctionMode):
+    """Functions that were called."""
+
+    num_calls = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num_calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_shapes_can_be_read_unseen_by_modes_that_watch_functions() -> None:
+    weight = torch.ones(2)
+    with Seen() as mode, names.DisableTorchFunction():
+        assert weight.shape == (2,)
+    assert mode.num_calls == 0
 
 
 def test_hooks_before_a_step_are_told_in_their_order() -> None:

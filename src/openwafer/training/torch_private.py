@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 from torch._C import (
+    DisableTorchFunction,
     DisableTorchFunctionSubclass,
     DispatchKey,
     _len_torch_dispatch_stack,
@@ -46,6 +47,7 @@ from torch.utils._python_dispatch import (
 )
 
 __all__ = [
+    "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
     "DispatchKey",
     "FakeTensor",

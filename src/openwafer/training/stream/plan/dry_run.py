@@ -47,6 +47,7 @@ from openwafer.training.stream.plan.uncounted_writes import UNCOUNTED, Uncounted
 from openwafer.training.stream.plan.unrepeatable import ForwardWatch
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming, Visit
 from openwafer.training.torch_private import (
+    DisableTorchFunction,
     FakeTensorMode,
     disable_current_modes,
     execution_engine,
@@ -227,7 +228,7 @@ class _WatchingMeter(CountingMeter):
         if func is ASK_DEVICE:
             return args[0].fake_device
         # Modes that watch functions have seen this one's; to them each shape read here is another.
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - no public name
+        with DisableTorchFunction():
             return self._watched(func, types, args, kwargs)
 
     def _watched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
