@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
@@ -21,9 +21,12 @@ from tests.sdk.order.pe_programs import (
     OUT_QUEUE,
     PROGRAMS,
     STACK,
+    Copy,
+    Put,
     Slice,
     Statement,
     Transfer,
+    Vector,
     first_memory,
     module_of,
     num_received,
@@ -35,7 +38,16 @@ Seen = tuple[list[int], list[int]]
 _ANY = settings(deadline=None, suppress_health_check=list(HealthCheck))
 _CYCLES = 20_000
 SEND = Transfer(Slice(0, 0, 1), is_send=True, is_async=True)
-"""Two in a row: the core sleeps until the first one's only beat, which the second one waits for."""
+SEND_7 = Transfer(Slice(0, 0, 7), is_send=True, is_async=True)
+MOVE = Vector(Slice(1, 0, 1), (Slice(2, 0, 1),), is_sum=False)
+PUT = Put(Slice(2, 1, 1), 13, by_pointer=False)
+COPY = Copy(Slice(0, 0, 1), Slice(0, 1, 1))
+BEHIND = {
+    "an operation in flight": (SEND,),
+    "an access that beats come before": (SEND, PUT, COPY),
+    "an operation that the main thread waits for": (SEND_7, MOVE, PUT),
+}
+"""What has been sent is under way when these end."""
 
 
 def on_fabric(program: Program, words: list[int], kind: EngineKind) -> Seen:
@@ -63,7 +75,14 @@ def compare(statements: tuple[Statement, ...], arch: Arch) -> None:
     assert on_fabric(program, words, EngineKind.NATIVE) == wanted
 
 
-@example(statements=(SEND, SEND), arch=Arch.WSE2)
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("behind", BEHIND)
+def test_an_operation_begins_no_sooner_than_its_microthread_is_free(
+    behind: str, arch: Arch
+) -> None:
+    compare((*BEHIND[behind], SEND), arch)
+
+
 @settings(_ANY, max_examples=50)
 @given(statements=PROGRAMS, arch=st.sampled_from(list(Arch)))
 def test_programs_see_memory_in_the_order_of_cycles(

@@ -26,7 +26,6 @@ from openwafer.sdk.fabric.rows import (
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
-VECTOR: Final = int(mb.Request.VECTOR)
 FINISHED: Final = int(mb.Outcome.FINISHED)
 SUSPENDED: Final = int(mb.Outcome.SUSPENDED)
 TRAPPED: Final = int(mb.Outcome.TRAPPED)
@@ -331,18 +330,27 @@ def step_request(s: State, run: Run, pe: int) -> bool:
 
 
 @compiled
-def is_next_operation(s: State, pe: int) -> bool:
-    """Whether code that was resumed asks for an operation whose first beat may be the next one."""
-    if s[processor_row(pe) + w.P_OUTCOME] != SUSPENDED:
-        return False
-    if s[mailbox_row(pe) + mb.REQUEST] != VECTOR:
-        return False
-    return s[mailbox_row(pe) + mb.CYCLE] + s[w.G_BEAT] <= s[w.G_NOW] + 1
+def asks_now(s: State, pe: int) -> bool:
+    """Whether code that has just run asks for something in a cycle that has come."""
+    is_suspended = s[processor_row(pe) + w.P_OUTCOME] == SUSPENDED
+    is_busy = s[core_row(pe) + w.C_MAIN] == w.MAIN_BUSY
+    return is_busy and is_suspended and s[mailbox_row(pe) + mb.CYCLE] <= s[w.G_NOW]
 
 
 @compiled
 def step_main(s: State, run: Run, pe: int) -> bool:
     """One cycle of the main thread; whether something happened."""
+    has_acted = go_on(s, run, pe)
+    while asks_now(s, pe):
+        # In the next cycle a microthread may be free that was not when the code asked for it.
+        end_run(s, pe)
+        step_request(s, run, pe)
+    return has_acted
+
+
+@compiled
+def go_on(s: State, run: Run, pe: int) -> bool:
+    """Serve the request that is due, or run code up to its next one; whether something happened."""
     core = core_row(pe)
     if s[core + w.C_MAIN] == w.MAIN_REQUEST:
         # It was not served when it came, and the core may have slept since.
@@ -354,9 +362,6 @@ def step_main(s: State, run: Run, pe: int) -> bool:
     if s[core + w.C_MAIN] == w.MAIN_RESUME:
         s[mailbox_row(pe) + mb.RESULT] = s[processor_row(pe) + w.P_RESULT]
         resume(s, run, pe)
-        if is_next_operation(s, pe):
-            end_run(s, pe)
-            step_request(s, run, pe)
         return True
     has_chosen = s[core + w.C_MAIN] == w.MAIN_IDLE and start_task(s, pe)
     if s[core + w.C_MAIN] == w.MAIN_DISPATCH and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]:
