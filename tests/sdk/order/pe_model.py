@@ -28,7 +28,7 @@ MAIN = 8
 FIRST_CYCLE = 1
 LOAD_TO_USE, BEAT = 4, 5
 DRAIN = {Arch.WSE2: 3, Arch.WSE3: 6}
-NUM_SLOTS, BANKS, PATIENCE = 8, 4, 3000
+NUM_SLOTS, PORTS, ROW, PATIENCE = 8, 2, 4, 3000
 
 
 @dataclass
@@ -86,9 +86,16 @@ class Pe:
     def _beat(self) -> None:
         for slot in self._order():
             if self._try(self.running[slot]):
+                if slot != MAIN and MAIN in self.running:
+                    self._hold_up(self.running[MAIN])
                 if self.running[slot].left == 0:
                     self._finish(slot)
                 return
+
+    def _hold_up(self, one: Operation) -> None:
+        """A beat in the middle of which another one came takes a cycle more."""
+        if 0 < one.next_cycle - self.now < one.gap:
+            one.next_cycle += 1
 
     def _order(self) -> list[int]:
         """Threads as they are asked: by priority, equal ones in turn from cycle to cycle."""
@@ -299,11 +306,11 @@ class Walk:
         operands = [w if isinstance(w, Operand) else Operand(kinds[w[0]], w[1]) for w in words]
         (target, *sources), first = words, self._clock + BEAT
         length = next(w[2] for w in (*sources, target) if isinstance(w, tuple))
-        turns = 1
+        width, turns = VECTOR_OPS[name].rates[self._pe.arch], 1
         if len([w for w in sources if isinstance(w, tuple) and w[0] == 1]) == 2:
-            turns += (operands[1].value - operands[2].value) % BANKS == 0
+            is_in_place = operands[0] == operands[1] and width >= ROW
+            turns += is_in_place or (operands[1].value - operands[2].value) % (PORTS * ROW) == 0
         if any(operand.kind in ("in", "out") for operand in operands):
             return Operation(name, operands, length, 1, turns, first)
-        width = VECTOR_OPS[name].rates[self._pe.arch]
         total = next((w.value for w in words[1:] if isinstance(w, Operand)), 0)
         return Operation(name, operands, length, width, turns, first + turns - 1, total=total)

@@ -42,6 +42,8 @@ SEND_7 = Transfer(Slice(0, 0, 7), is_send=True, is_async=True)
 MOVE = Vector(Slice(1, 0, 1), (Slice(2, 0, 1),), is_sum=False)
 PUT = Put(Slice(2, 1, 1), 13, by_pointer=False)
 COPY = Copy(Slice(0, 0, 1), Slice(0, 1, 1))
+IN_PLACE = Vector(Slice(1, 0, 8), (Slice(1, 0, 8), Slice(2, 1, 7)), is_sum=False)
+APART = Vector(Slice(0, 0, 4), (Slice(1, 0, 4), Slice(1, 4, 4)), is_sum=False)
 BEHIND = {
     "an operation in flight": (SEND,),
     "an access that beats come before": (SEND, PUT, COPY),
@@ -81,6 +83,14 @@ def test_an_operation_begins_no_sooner_than_its_microthread_is_free(
     behind: str, arch: Arch
 ) -> None:
     compare((*BEHIND[behind], SEND), arch)
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("operation", [IN_PLACE, APART])
+def test_words_that_are_sent_hold_up_operations_that_take_turns(
+    operation: Vector, arch: Arch
+) -> None:
+    compare((Transfer(Slice(0, 0, 8), is_send=True, is_async=True), operation), arch)
 
 
 @settings(_ANY, max_examples=50)
