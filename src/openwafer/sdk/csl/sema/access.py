@@ -164,9 +164,11 @@ def _index(sema: Sema, node: ast.Index, _expected: Type | None) -> Operand:
             node.span,
         )
     indices = [_index_value(sema, index) for index in node.indices]
+    for index, dim, written in zip(indices, kind.dims, node.indices, strict=True):
+        _check_index(sema, kind, index, dim, written.span)
     known = [i.value for i in indices if isinstance(i, Comptime) and isinstance(i.value, int)]
     if len(known) == len(indices):
-        return _known_element(sema, owner, kind, known, node)
+        return _known_element(sema, owner, kind, known)
     return _element(sema, owner, kind, indices, node)
 
 
@@ -179,20 +181,23 @@ def _index_value(sema: Sema, node: ast.Expression) -> Comptime | Runtime:
     return index
 
 
-def _known_element(
-    sema: Sema, owner: Operand, kind: Array, indices: list[int], node: ast.Index
-) -> Operand:
+def _known_element(sema: Sema, owner: Operand, kind: Array, indices: list[int]) -> Operand:
     flat = 0
-    for index, dim, written in zip(indices, kind.dims, node.indices, strict=True):
-        if not 0 <= index < dim:
-            sema.fail(
-                "out-of-bounds",
-                f"index {index} is out of bounds of type '{kind}'",
-                written.span,
-                notes=(f"the index goes from 0 to {dim - 1}",),
-            )
+    for index, dim in zip(indices, kind.dims, strict=True):
         flat = flat * dim + index
     return places.part(sema, owner, flat)
+
+
+def _check_index(sema: Sema, kind: Array, index: Comptime | Runtime, dim: int, span: Span) -> None:
+    """Refuse a known index outside of its dim, whatever the others are."""
+    value = index.value
+    if isinstance(index, Comptime) and isinstance(value, int) and not 0 <= value < dim:
+        sema.fail(
+            "out-of-bounds",
+            f"index {value} is out of bounds of type '{kind}'",
+            span,
+            notes=(f"the index goes from 0 to {dim - 1}",),
+        )
 
 
 def _element(

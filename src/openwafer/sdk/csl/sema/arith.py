@@ -9,6 +9,10 @@ from openwafer.sdk.csl.sema.coercion import peer_type
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import fold_binary, fold_comparison, fold_unary
 from openwafer.sdk.csl.sema.narrow import narrowed
+from openwafer.sdk.csl.sema.warnings.expressions import (
+    warn_of_constant_condition,
+    warn_of_lost_fraction,
+)
 from openwafer.sdk.csl.symbolic import Symbolic
 from openwafer.sdk.csl.types import Enum, Int, Type
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
@@ -49,6 +53,10 @@ def _binary(sema: Sema, node: ast.Binary, expected: Type | None) -> Operand:
         return _logical(sema, node)
     left = sema.expression(node.left, expected if types.is_number(expected or types.VOID) else None)
     right = sema.expression(node.right, left.type)
+    if left.type == right.type == types.COMPTIME_INT:
+        warn_of_lost_fraction(sema, node, expected)
+    elif left.type == types.COMPTIME_INT:
+        warn_of_lost_fraction(sema, node.left, right.type)
     return binary(sema, node.operator, left, right, node.span)
 
 
@@ -151,6 +159,7 @@ def _shift(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> 
 
 def _logical(sema: Sema, node: ast.Binary) -> Operand:
     """`and` and `or`: the right side is looked at only where it counts."""
+    warn_of_constant_condition(sema, node)
     left = sema.typed(node.left, types.BOOL)
     decides = node.operator is B.OR
     if isinstance(left, Comptime):

@@ -31,6 +31,19 @@ def warn_of_lost_statement(sema: Sema, before: ast.Statement | None, node: ast.S
         sema.warn("never-reached", message, node.span, help="remove it, or put it before")
 
 
+def warn_of_hiding_local(sema: Sema, node: ast.Statement, after: tuple[ast.Statement, ...]) -> None:
+    """Warn of a local that hides a name of the file, and that no statement `after` it reads."""
+    if not isinstance(node, ast.Variable) or node.name.text not in sema.module.declarations:
+        return
+    inside = list(ast.walk(after))
+    targets = [one.target for one in inside if isinstance(one, ast.Assign)]
+    named = [one for one in inside if one == ast.Identifier(node.name.text, span=node.span)]
+    if all(any(one is target for target in targets) for one in named):
+        message = f"nothing reads this '{node.name.text}', which hides that of the file"
+        help_text = "without the declaration, the file's is meant"
+        sema.warn("hides-global", message, node.name.span, help=help_text)
+
+
 def _remedy(node: ast.Statement) -> str:
     match node:
         case ast.Binary(operator=BinaryOperator.EQUAL):

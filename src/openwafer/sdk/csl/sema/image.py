@@ -26,7 +26,7 @@ from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectang
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
 from openwafer.sdk.csl.sema.warnings.clock import clock_never_enabled
-from openwafer.sdk.csl.sema.warnings.constants import constants_written
+from openwafer.sdk.csl.sema.warnings.constants import constants_written, moves_of_nothing
 from openwafer.sdk.csl.sema.warnings.ids import contradicted_queues, reserved_ids, shared_queues
 from openwafer.sdk.csl.sema.warnings.inputs import shared_inputs
 from openwafer.sdk.csl.sema.warnings.microthreads import shared_microthreads
@@ -198,6 +198,7 @@ def _warnings(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
     yield from reserved_ids(state, arch)
     yield from contradicted_queues(state)
     yield from constants_written(state)
+    yield from moves_of_nothing(state)
     yield from whole_registers(state.machine)
     yield from clock_never_enabled(state)
     yield from pointers_never_set(state)

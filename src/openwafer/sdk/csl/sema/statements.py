@@ -1,12 +1,15 @@
 """Statement lists, local variables, and assignments."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.arith import binary
-from openwafer.sdk.csl.sema.dropped import warn_of_dropped_value, warn_of_lost_statement
+from openwafer.sdk.csl.sema.dropped import (
+    warn_of_dropped_value,
+    warn_of_hiding_local,
+    warn_of_lost_statement,
+)
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.image_state import UnsetLocal
 from openwafer.sdk.csl.sema.join import NEVER
@@ -30,13 +33,14 @@ from openwafer.sdk.ir.unwritten import UNSET
 from openwafer.source import Span
 
 
-def statements(sema: Sema, nodes: Sequence[ast.Statement]) -> None:
+def statements(sema: Sema, nodes: tuple[ast.Statement, ...]) -> None:
     """Evaluate statements in order; in code for the PE, errors end one statement only."""
     for number, node in enumerate(nodes):
         if not sema.is_live:
             if number:
                 warn_of_lost_statement(sema, nodes[number - 1], node)
             return
+        warn_of_hiding_local(sema, node, nodes[number + 1 :])
         if sema.is_comptime:
             sema.set_place(node.span)
             warn_of_dropped_value(sema, node)

@@ -4,6 +4,7 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.builtins.calls import check_number
 from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.statements import zero
+from openwafer.sdk.csl.sema.warnings.expressions import warn_of_empty_range
 from openwafer.sdk.csl.types import Array, Int, Type
 from openwafer.sdk.csl.values import (
     Aggregate,
@@ -76,6 +77,7 @@ def _range(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand
     start, stop, step = values
     if isinstance(step, Comptime) and step.value == 0:
         sema.fail("range-step", "the step of '@range' must not be 0", bounds[2].span)
+    warn_of_empty_range(sema, call)
     return Comptime(types.RANGE, RangeValue(kind, start, stop, step))
 
 

@@ -53,10 +53,21 @@ def evaluate(sema: Sema, node: ast.TensorAccess, _: t.Type | None = None) -> Com
     total = _Linear(0, {})
     names = {name.text for name in node.indices}
     for index, dim in zip(element.indices, dims, strict=True):
-        total = total.scaled(dim).plus(_linear(sema, index, names))
+        one = _linear(sema, index, names)
+        if isinstance(place.type, t.Array) and not any(one.factors.values()):
+            _check_fixed(sema, place.type, one.constant, dim, index)
+        total = total.scaled(dim).plus(one)
     extents = tuple(_known(sema.integer(extent)) for extent in node.shape)
     strides = tuple(_known(total.factors.get(name.text, 0)) for name in node.indices)
     return Comptime(t.TENSOR_ACCESS, Affine(place, extents, _known(total.constant), strides))
+
+
+def _check_fixed(sema: Sema, kind: t.Array, number: int, dim: int, index: ast.Expression) -> None:
+    """Warn of an index without loop index that is outside of its dim, whatever the others are."""
+    if not 0 <= number < dim:
+        message = f"index {number} is out of bounds of type '{kind}'"
+        help_text = f"the index goes from 0 to {dim - 1}"
+        sema.warn("access-outside", message, index.span, help=help_text)
 
 
 def _known(number: int) -> Comptime:
