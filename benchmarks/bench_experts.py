@@ -2,6 +2,7 @@
 
 A small Mixtral is streamed from host memory in both forms, which take a step in turn. Printed are
 the experts used, MiB fetched and pushed a step, and the ratio of the times, median over the steps.
+It drives the execution itself: a run has one form and a loop the other, and this compares no more.
 """
 
 import argparse

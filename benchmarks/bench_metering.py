@@ -2,7 +2,7 @@
 
 Seconds are those of the processor on one thread, which other processes leave alone. Without, nobody
 works out the kind of a call, counts what it saves, or meters it, but for the passes that are
-metered in any case.
+metered in any case. No run and no loop goes without, so this drives the execution itself.
 
     python benchmarks/bench_metering.py [--steps 60]
 """
