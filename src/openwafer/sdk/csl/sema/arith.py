@@ -7,7 +7,7 @@ from openwafer.sdk.csl.operators import BinaryOperator as B
 from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.coercion import peer_type
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
-from openwafer.sdk.csl.sema.fold import fold_binary, fold_comparison, fold_unary
+from openwafer.sdk.csl.sema.fold import OPERATIONS, fold_binary, fold_comparison, fold_unary
 from openwafer.sdk.csl.sema.narrow import narrowed
 from openwafer.sdk.csl.sema.warnings.expressions import (
     warn_of_constant_condition,
@@ -19,24 +19,6 @@ from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
 from openwafer.source import Span
 
-_OPS: Final = {
-    B.ADD: "add",
-    B.SUBTRACT: "sub",
-    B.MULTIPLY: "mul",
-    B.DIVIDE: "div",
-    B.REMAINDER: "rem",
-    B.BIT_AND: "and",
-    B.BIT_OR: "or",
-    B.BIT_XOR: "xor",
-    B.SHIFT_LEFT: "shl",
-    B.SHIFT_RIGHT: "shr",
-    B.EQUAL: "eq",
-    B.NOT_EQUAL: "ne",
-    B.LESS: "lt",
-    B.LESS_EQUAL: "le",
-    B.GREATER: "gt",
-    B.GREATER_EQUAL: "ge",
-}
 _EQUALITY: Final = frozenset((B.EQUAL, B.NOT_EQUAL))
 _ORDER: Final = frozenset((B.LESS, B.LESS_EQUAL, B.GREATER, B.GREATER_EQUAL))
 _BELOW_ZERO: Final = frozenset((B.LESS, B.GREATER_EQUAL))
@@ -72,13 +54,13 @@ def binary(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> 
     if not is_allowed(kind):
         _refuse(sema, operator, kind, span)
     if isinstance(left, Comptime) and isinstance(right, Comptime):
-        return fold_binary(sema, _OPS[operator], left, right, span)
+        return fold_binary(sema, OPERATIONS[operator], left, right, span)
     return _emit(sema, operator, left, right, span)
 
 
 def _emit(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> Runtime:
     a, b = sema.lower(left, span), sema.lower(right, span)
-    value = sema.emit(_OPS[operator], a, b, type=types.ir_type(left.type))
+    value = sema.emit(OPERATIONS[operator], a, b, type=types.ir_type(left.type))
     return Runtime(left.type, narrowed(sema, left.type, value))
 
 
@@ -117,14 +99,14 @@ def _comparison(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span
         _refuse(sema, operator, kind, span)
     if isinstance(left, Comptime) and isinstance(right, Comptime):
         known = [sema.defined(side, span).value for side in (left, right)]
-        return Comptime(types.BOOL, fold_comparison(_OPS[operator], *known))
+        return Comptime(types.BOOL, fold_comparison(OPERATIONS[operator], *known))
     is_unsigned = isinstance(kind, Int) and not kind.is_signed
     if is_unsigned and operator in _BELOW_ZERO and _number(right) == 0:
         always = "false" if operator is B.LESS else "true"
         message = f"'{span.text}' is always {always}: '{kind}' has no negative numbers"
         sema.warn("always-same", message, span, help="compare with 1, or count in a signed type")
     a, b = sema.lower(left, span), sema.lower(right, span)
-    return Runtime(types.BOOL, sema.emit(_OPS[operator], a, b, type=ir.Type.BOOL))
+    return Runtime(types.BOOL, sema.emit(OPERATIONS[operator], a, b, type=ir.Type.BOOL))
 
 
 def _number(operand: Loaded) -> int | None:
@@ -149,7 +131,7 @@ def _shift(sema: Sema, operator: B, left: Loaded, right: Loaded, span: Span) -> 
         message = f"'{operator}' by {distance} bits leaves nothing of a '{left.type}'"
         sema.warn("shift-too-far", message, span, help="widen it with @as before the shift")
     if isinstance(left, Comptime) and isinstance(right, Comptime):
-        return fold_binary(sema, _OPS[operator], left, right, span)
+        return fold_binary(sema, OPERATIONS[operator], left, right, span)
     if left.type == types.COMPTIME_INT:
         left = sema.coerce(left, right.type, span)
     if right.type == types.COMPTIME_INT:

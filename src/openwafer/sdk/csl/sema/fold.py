@@ -7,6 +7,7 @@ from typing import Any, Final
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.lanes import lanes_of
 from openwafer.sdk.csl.literals import MOST_BITS
+from openwafer.sdk.csl.operators import BinaryOperator as B
 from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.symbolic import noted, symbolic_of, whole
@@ -15,6 +16,25 @@ from openwafer.sdk.csl.values import UNDEFINED, Comptime, Value
 from openwafer.sdk.ir import arithmetic
 from openwafer.source import Span
 
+OPERATIONS: Final = {
+    B.ADD: "add",
+    B.SUBTRACT: "sub",
+    B.MULTIPLY: "mul",
+    B.DIVIDE: "div",
+    B.REMAINDER: "rem",
+    B.BIT_AND: "and",
+    B.BIT_OR: "or",
+    B.BIT_XOR: "xor",
+    B.SHIFT_LEFT: "shl",
+    B.SHIFT_RIGHT: "shr",
+    B.EQUAL: "eq",
+    B.NOT_EQUAL: "ne",
+    B.LESS: "lt",
+    B.LESS_EQUAL: "le",
+    B.GREATER: "gt",
+    B.GREATER_EQUAL: "ge",
+}
+"""Of operators, as the intermediate code names them."""
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "eq": operator.eq,
     "ne": operator.ne,

@@ -1,24 +1,16 @@
 """Conditions that never change, loops that never turn, and fractions that are lost."""
 
 import math
-import operator
-from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.csl import ast, types
+from openwafer.sdk.csl.operators import PRECEDENCE, UnaryOperator
 from openwafer.sdk.csl.operators import BinaryOperator as B
-from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.fold import OPERATIONS, fold_comparison
 from openwafer.sdk.csl.types import Type
 
-_COMPARISONS: Final[dict[B, Callable[[float, float], bool]]] = {
-    B.EQUAL: operator.eq,
-    B.NOT_EQUAL: operator.ne,
-    B.LESS: operator.lt,
-    B.LESS_EQUAL: operator.le,
-    B.GREATER: operator.gt,
-    B.GREATER_EQUAL: operator.ge,
-}
+_COMPARISONS: Final = frozenset(one for one in B if PRECEDENCE[one] == PRECEDENCE[B.EQUAL])
 
 
 def warn_of_constant_condition(sema: Sema, node: ast.Binary) -> None:
@@ -35,8 +27,9 @@ def warn_of_constant_condition(sema: Sema, node: ast.Binary) -> None:
     first, second = (number for number in numbers if number is not None)
     kind = sema.place(left.left).type
     joined = any if node.operator is B.OR else all
+    compared = (OPERATIONS[left.operator], first), (OPERATIONS[right.operator], second)
     outcomes = {
-        joined((_COMPARISONS[left.operator](x, first), _COMPARISONS[right.operator](x, second)))
+        joined(fold_comparison(operation, x, number) for operation, number in compared)
         for x in _samples(kind, first, second)
     }
     if len(outcomes) == 1:
