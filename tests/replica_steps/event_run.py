@@ -16,7 +16,7 @@ from typing import Final
 from simpy import AllOf, Environment, Event, Store
 
 from openwafer.replica_steps import Joined
-from openwafer.training.collectives.relay import way_from
+from openwafer.replica_steps.joined import way_from
 from openwafer.training.stream.plan.joined_steps import ScheduledStep
 from openwafer.training.stream.schedule import Kind, UpdateTiming
 from tests.replica_steps.network import Network, Process

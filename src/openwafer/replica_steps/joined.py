@@ -1,5 +1,6 @@
 """Systems of one kind, and what joins them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -33,3 +34,8 @@ class Joined:
     def depth(self) -> int:
         """Doublings from one system to all."""
         return (self.num_systems - 1).bit_length()
+
+
+def way_from(owner: int, num_systems: int) -> Sequence[int]:
+    """Systems in the order in which a record of one of them passes from each to the next."""
+    return [owner, *(system for system in range(num_systems) if system != owner)]

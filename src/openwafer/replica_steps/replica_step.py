@@ -14,14 +14,13 @@ from math import ceil, inf
 
 import numpy as np
 
-from openwafer.replica_steps.joined import Joined
+from openwafer.replica_steps.joined import Joined, way_from
 from openwafer.replica_steps.weight_passes import (
     PAIR,
     LayerPass,
     PassingSum,
     Systems,
     Times,
-    way_from,
 )
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.replica_steps.joined import Joined
+from openwafer.replica_steps.joined import Joined, way_from
 
 Times: TypeAlias = NDArray[np.float64]
 """Seconds, by system."""
@@ -206,14 +206,6 @@ class Systems:
         ready[order[0]] = sent[0]
         ready[order[1:-1]] = np.maximum(ready[order[1:-1]], sent[1:] + lags[1:] + is_beside * chunk)
         return ready
-
-
-def way_from(owner: int, num_systems: int) -> NDArray[np.int64]:
-    """Systems in the order in which a record passes from each to the next."""
-    order = np.arange(num_systems)
-    order[1 : owner + 1] -= 1
-    order[0] = owner
-    return order
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ So the first relay that is not over always ends. Nothing is buffered: what has n
 stays with the rank before.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from threading import Event
 
 from torch import Tensor
 
+from openwafer.replica_steps.joined import way_from
 from openwafer.training.collectives.chunks import (
     chunks_of,
     receive_chunks,
@@ -40,11 +41,6 @@ class Named:
 
     tag: int
     what: str
-
-
-def way_from(owner: int, size: int) -> Sequence[int]:
-    """The ranks in the order in which a tensor of one of them passes from each to the next."""
-    return [owner, *(rank for rank in range(size) if rank != owner)]
 
 
 class Relay:
