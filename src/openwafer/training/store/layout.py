@@ -8,7 +8,7 @@ to a vector kernel and a part to direct I/O without a copy.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -98,6 +98,11 @@ class RecordLayout:
         """Bytes of the part, a multiple of 4096; 0 when it holds no bytes."""
         places = self.parts[part]
         return round_up(places[-1].end_bytes, PAGE_BYTES) if places else 0
+
+    def bytes_of_weights(self, names: Collection[str]) -> int:
+        """Bytes of those of its weights that are named, as their gradients have."""
+        weights = self.parts[Part.WEIGHTS]
+        return sum(place.num_bytes for place in weights if place.spec.name in names)
 
     @property
     def num_bytes(self) -> int:

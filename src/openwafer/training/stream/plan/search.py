@@ -565,11 +565,7 @@ def record_bytes(
     return {
         record: RecordBytes(
             layouts[record].part_bytes(Part.WEIGHTS),
-            sum(
-                place.num_bytes
-                for place in layouts[record].parts[Part.WEIGHTS]
-                if place.spec.name in with_gradient
-            ),
+            layouts[record].bytes_of_weights(with_gradient),
         )
         for record in split.records
         if record != PINNED

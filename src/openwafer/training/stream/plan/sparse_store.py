@@ -29,8 +29,7 @@ def dense_plan(plan: StreamPlan, model: nn.Module) -> StreamPlan:
         if action.kind is not Kind.PUSH:
             return action
         sparse, dense = (
-            sum(s.num_bytes for s in _specs(of[action.target], Part.WEIGHTS) if s.name in received)
-            for of in (plan.layouts, layouts)
+            of[action.target].bytes_of_weights(received) for of in (plan.layouts, layouts)
         )
         return replace(action, num_bytes=action.num_bytes + dense - sparse)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from openwafer.training.plan_record import Limit, Mode, StepBytes
-from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
@@ -217,11 +216,6 @@ def optimizer_seconds(
     updating = operators_seconds(calls, home, is_cold=True)
     if not keeps_gradients:
         return 0.0, updating
-    num_bytes = sum(
-        place.num_bytes
-        for layout in plan.layouts.values()
-        for place in layout.parts[Part.WEIGHTS]
-        if place.spec.name in received
-    )
+    num_bytes = sum(layout.bytes_of_weights(received) for layout in plan.layouts.values())
     rate = measure_rates(home).memory_bytes_per_second
     return updating, (1 if is_resident else 3) * num_bytes / rate

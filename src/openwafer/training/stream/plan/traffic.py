@@ -211,8 +211,7 @@ class _Walk:
 
     def _end_pinned(self) -> None:
         if PINNED in self._layouts:
-            weights = self._layouts[PINNED].parts[Part.WEIGHTS]
-            self._push(PINNED, sum(w.num_bytes for w in weights if w.spec.name in self._received))
+            self._push(PINNED, self._layouts[PINNED].bytes_of_weights(self._received))
             if not self._keeps_gradients:
                 self._use(PINNED, KEPT_PARTS)
                 self._update(PINNED)
