@@ -26,7 +26,7 @@ WHOLE_FILES = {
     *("src/openwafer/cli/app.py", "src/openwafer/training/stream/assemble.py"),
     *("src/openwafer/training/stream/execute/executor.py", "src/openwafer/sdk/fabric/words.py"),
     *(
-        "src/openwafer/training/stream/loop/loop.py",
+        "src/openwafer/training/frontends/loop/loop.py",
         "src/openwafer/training/stream/plan/dry_run.py",
     ),
 }

@@ -8,8 +8,8 @@ __version__ = "0.1.0"
 # Where the names of this door live; loaded when first used, since they bring torch.
 _HOMES = {
     "Session": "openwafer.training.session",
-    "deferred_weights": "openwafer.training.stream",
-    "stream_weights": "openwafer.training.stream",
+    "deferred_weights": "openwafer.training.frontends",
+    "stream_weights": "openwafer.training.frontends",
 }
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream import stream_weights
 from tests.training.fuzz.random_blocks import BLOCKS, WIDTH
 from tests.training.fuzz.random_training import OF_TORCH, OPTIMIZERS, Outcome
 from tests.training.stream.both_loops import STREAMED

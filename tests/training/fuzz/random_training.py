@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream import stream_weights
 from tests.training.fuzz.random_blocks import BLOCKS, WIDTH, Leaving, attributes_of
 from tests.training.fuzz.unusual_blocks import UNUSUAL
 from tests.training.stream.both_loops import STREAMED

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from openwafer.training.frontends import StreamedLoop, stream_weights
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream import StreamedLoop, stream_weights
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.both_loops import STREAMED
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
+from openwafer.training.frontends import stream_weights
+from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.models.reference_gpt import GptConfig
-from openwafer.training.stream import stream_weights
-from openwafer.training.stream.loop.loop import StreamedLoop
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from openwafer.training.stream.stream_options import StreamOptions

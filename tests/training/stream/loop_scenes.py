@@ -12,9 +12,9 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import stream_weights
+from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream import stream_weights
-from openwafer.training.stream.loop.loop import StreamedLoop
 from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.loop_programs import (
     CAP,

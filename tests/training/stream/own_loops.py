@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations, PlanRecord
-from openwafer.training.stream import stream_weights
 from tests.training.stream.both_loops import STREAMED
 from tests.training.stream.layers_with_state import WIDTH
 

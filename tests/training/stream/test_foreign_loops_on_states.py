@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from openwafer.training.stream import stream_weights
+from openwafer.training.frontends import stream_weights
 from tests.training.stream.both_loops import STREAMED
 from tests.training.stream.foreign_loops import (
     CAP,

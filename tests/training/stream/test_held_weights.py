@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream import stream_weights
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.both_loops import STREAMED
 from tests.training.stream.foreign_loops import CAP, SIZE, Loop, are_equal, new_loop, stream

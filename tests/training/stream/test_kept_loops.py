@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream import StreamedLoop, stream_weights
+from openwafer.training.frontends import StreamedLoop, stream_weights
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.both_loops import STREAMED, differing
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream import stream_weights
+from openwafer.training.frontends import stream_weights
 from tests.training.stream import loop_scenes, test_nested_layers
 from tests.training.stream.loop_programs import CAP
 from tests.training.stream.loop_ranks import LoopRanks

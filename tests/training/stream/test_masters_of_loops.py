@@ -10,8 +10,8 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import StreamedLoop, stream_weights
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream import StreamedLoop, stream_weights
 from tests.training.stream.both_loops import STREAMED, differing
 
 SIZE = 64

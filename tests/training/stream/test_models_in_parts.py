@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream import stream_weights
+from openwafer.training.frontends import stream_weights
 from tests.training.stream.both_loops import STREAMED
 
 SIZE = 16

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.stream import stream_weights
+from openwafer.training.frontends import stream_weights
 from tests.training.stream.both_loops import STREAMED, differing
 
 KEYS = ("w[0]", "w[1]", "w[2]")

@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import OneCycleLR, StepLR
 from torch.utils import _pytree as pytree
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import StreamedLoop, stream_weights
 from openwafer.training.store.update_rules import Lamb, Lion
-from openwafer.training.stream import StreamedLoop, stream_weights
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import case, checkerboard
 from tests.training.store.update_rules.foreign_optimizers import (

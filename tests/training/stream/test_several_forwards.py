@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.optim import Adam
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream import stream_weights
+from openwafer.training.frontends import stream_weights
 from tests.training.stream.both_loops import STREAMED
 
 OPTIONS = replace(STREAMED, min_layer_bytes=1)

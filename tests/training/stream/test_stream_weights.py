@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream import stream_weights
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.axes import TIERS
 from tests.training.stream.both_loops import STREAMED, differing, seed_of

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream import stream_weights
 from tests.training.stream.both_loops import STREAMED, Run, differing_under
 from tests.training.stream.foreign_loops import Loop, are_equal, new_loop, outcome, stream
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import openwafer
+from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.stream import StreamOptions
-from openwafer.training.stream.loop.loop import StreamedLoop
 
 NUM_STEPS = 4
 OPTIONS = StreamOptions(averages_gradients=True, host_memory_bytes=1 << 30)

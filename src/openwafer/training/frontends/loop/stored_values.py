@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.frontends.loop.gradient_ledger import GradientLedger
+from openwafer.training.frontends.loop.loop_records import LoopRecords
+from openwafer.training.frontends.loop.memory_alias import Aliases
+from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.store.layout import KEPT_PARTS, Part, flat
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.loop.gradient_ledger import GradientLedger
-from openwafer.training.stream.loop.loop_records import LoopRecords
-from openwafer.training.stream.loop.memory_alias import Aliases
-from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.stream.records import has_master, write_weight
 
 

@@ -21,6 +21,10 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.agreement import Agreement
 from openwafer.training.collectives.group import FIRST_RANK, Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
+from openwafer.training.frontends.loop.gradient_ledger import GradientLedger
+from openwafer.training.frontends.loop.other_shares import OtherShares, require_sendable
+from openwafer.training.frontends.loop.owned_share import OwnedShare
+from openwafer.training.frontends.loop.stored_tensor import StoredTensor
 from openwafer.training.plan_record import PlanRecord
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.assemble import Planned
@@ -33,10 +37,6 @@ from openwafer.training.stream.execute.pass_watch import (
     PassWatch,
     larger_than_planned,
 )
-from openwafer.training.stream.loop.gradient_ledger import GradientLedger
-from openwafer.training.stream.loop.other_shares import OtherShares, require_sendable
-from openwafer.training.stream.loop.owned_share import OwnedShare
-from openwafer.training.stream.loop.stored_tensor import StoredTensor
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreShare, StoreSystems, hosts_of

@@ -14,15 +14,15 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.frontends.loop.gradient_ledger import GradientLedger
+from openwafer.training.frontends.loop.loop_records import LoopRecords
+from openwafer.training.frontends.loop.loop_systems import LoopSystems, refuse_other_gradient
+from openwafer.training.frontends.loop.model_checks import check_in_place, check_transforms
+from openwafer.training.frontends.loop.released_parameters import Home, ReleasedParameter, home_of
+from openwafer.training.frontends.loop.stored_states import StoredState, StoredStates
+from openwafer.training.frontends.loop.stored_tensor import StoredTensor
+from openwafer.training.frontends.loop.stored_values import StoredValues
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.loop.gradient_ledger import GradientLedger
-from openwafer.training.stream.loop.loop_records import LoopRecords
-from openwafer.training.stream.loop.loop_systems import LoopSystems, refuse_other_gradient
-from openwafer.training.stream.loop.model_checks import check_in_place, check_transforms
-from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
-from openwafer.training.stream.loop.stored_states import StoredState, StoredStates
-from openwafer.training.stream.loop.stored_tensor import StoredTensor
-from openwafer.training.stream.loop.stored_values import StoredValues
 from openwafer.training.stream.records import weights_of
 from openwafer.training.torch_private import execution_engine, step_pre_hooks
 

@@ -7,10 +7,10 @@ import torch
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
+from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.store.layout import Part
 from openwafer.training.store.update_rules import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.loop.loop_records import LoopRecords
 from openwafer.training.stream.records import Arrays
 from openwafer.training.torch_private import graph_task_id
 

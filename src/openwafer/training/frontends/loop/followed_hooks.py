@@ -19,12 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import Part
-from openwafer.training.store.parameter_store import closed_on_error
-from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
-from openwafer.training.stream.execute.replica_execution import ReplicaExecution
-from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.loop.hooks import (
+from openwafer.training.frontends.loop.hooks import (
     NoStates,
     apply_in_place,
     check_frozen,
@@ -34,7 +29,7 @@ from openwafer.training.stream.loop.hooks import (
     refuse_assignment,
     refuse_group,
 )
-from openwafer.training.stream.loop.loop_systems import (
+from openwafer.training.frontends.loop.loop_systems import (
     BegunLoop,
     LoopHome,
     LoopSystems,
@@ -42,14 +37,19 @@ from openwafer.training.stream.loop.loop_systems import (
     refuse_other_gradient,
     store_folder,
 )
-from openwafer.training.stream.loop.model_checks import (
+from openwafer.training.frontends.loop.model_checks import (
     check_gradient_hooks,
     check_in_place,
     check_transforms,
 )
-from openwafer.training.stream.loop.owned_share import OwnedShare
-from openwafer.training.stream.loop.released_parameters import Home, ReleasedParameter, home_of
-from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
+from openwafer.training.frontends.loop.owned_share import OwnedShare
+from openwafer.training.frontends.loop.released_parameters import Home, ReleasedParameter, home_of
+from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, Values
+from openwafer.training.store.layout import Part
+from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
+from openwafer.training.stream.execute.replica_execution import ReplicaExecution
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.replicas.loop_link import LoopLink

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 
 import torch
 
+from openwafer.training.frontends.loop.other_shares import OtherShares
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.loop.other_shares import OtherShares
 from openwafer.training.stream.records import Arrays
 
 

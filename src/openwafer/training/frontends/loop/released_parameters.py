@@ -14,8 +14,8 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.stream.loop.model_checks import gradient_hook
-from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, without_memory
+from openwafer.training.frontends.loop.model_checks import gradient_hook
+from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, without_memory
 from openwafer.training.torch_private import (
     DisableTorchFunctionSubclass,
     has_compatible_shallow_copy_type,

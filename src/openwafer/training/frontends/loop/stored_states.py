@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.frontends.loop.loop_records import LoopRecords
+from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.optimizer_states import (
     give_states,
     state_of,
     take_states,
 )
-from openwafer.training.stream.loop.loop_records import LoopRecords
-from openwafer.training.stream.loop.stored_tensor import Backing, StoredTensor, Values
 
 
 def _then_stored(method: Callable[..., Any]) -> Any:

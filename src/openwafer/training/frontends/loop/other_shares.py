@@ -1,6 +1,6 @@
 """The records of other systems of a loop, as rank 0 reaches them.
 
-What is asked of their owners is told in :mod:`openwafer.training.stream.loop.owned_share`.
+What is asked of their owners is told in :mod:`openwafer.training.frontends.loop.owned_share`.
 """
 
 import pickle
@@ -14,9 +14,7 @@ import torch
 from openwafer.diagnostics import error
 from openwafer.training.collectives.agreement import Agreement
 from openwafer.training.collectives.group import Group
-from openwafer.training.store.layout import Part, RecordLayout, flat
-from openwafer.training.stream.link.updates import StepRules, Updater
-from openwafer.training.stream.loop.owned_share import (
+from openwafer.training.frontends.loop.owned_share import (
     CompleteStep,
     CountUpdates,
     DiscardGradients,
@@ -26,6 +24,8 @@ from openwafer.training.stream.loop.owned_share import (
     TakeArray,
     TellNorms,
 )
+from openwafer.training.store.layout import Part, RecordLayout, flat
+from openwafer.training.stream.link.updates import StepRules, Updater
 from openwafer.training.stream.replicas.kept_sums import KeptElsewhere
 from openwafer.training.stream.replicas.run_store import TAG
 

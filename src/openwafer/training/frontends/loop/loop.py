@@ -26,16 +26,8 @@ from torch.utils.hooks import RemovableHandle
 
 from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.plan_record import Mode, PlanRecord
-from openwafer.training.store.update_rules import clip_coefficient, total_norm
-from openwafer.training.stream.assemble import Planned, assemble, plan_run
-from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.stand_ins import Function, Run
-from openwafer.training.stream.link.optimizer_states import loading_as_saved
-from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.loop.followed_hooks import FollowedHooks
-from openwafer.training.stream.loop.hooks import (
+from openwafer.training.frontends.loop.followed_hooks import FollowedHooks
+from openwafer.training.frontends.loop.hooks import (
     LastHook,
     LoopHooks,
     check_last,
@@ -43,8 +35,8 @@ from openwafer.training.stream.loop.hooks import (
     is_in_own_step,
     parameters_of,
 )
-from openwafer.training.stream.loop.loop_records import LoopRecords
-from openwafer.training.stream.loop.loop_systems import (
+from openwafer.training.frontends.loop.loop_records import LoopRecords
+from openwafer.training.frontends.loop.loop_systems import (
     BegunLoop,
     LoopHome,
     LoopSystems,
@@ -53,7 +45,7 @@ from openwafer.training.stream.loop.loop_systems import (
     of_systems,
     store_folder,
 )
-from openwafer.training.stream.loop.model_checks import (
+from openwafer.training.frontends.loop.model_checks import (
     check_apart,
     check_gradient_hooks,
     check_streamable,
@@ -64,6 +56,14 @@ from openwafer.training.stream.loop.model_checks import (
     refuse_parts,
     refuse_tracing,
 )
+from openwafer.training.plan_record import Mode, PlanRecord
+from openwafer.training.store.update_rules import clip_coefficient, total_norm
+from openwafer.training.stream.assemble import Planned, assemble, plan_run
+from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.stand_ins import Function, Run
+from openwafer.training.stream.link.optimizer_states import loading_as_saved
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import loss_of_call
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
