@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import torch
 
-from openwafer.training.collectives.agreement import Agreement
 from openwafer.training.collectives.joining import meet_launched
+from openwafer.training.systems.control import Control
 
 NUM_TURNS = 5
 NUM_CALLS = 500
@@ -27,10 +27,10 @@ def microseconds(call: Callable[[], object]) -> float:
 def main() -> None:
     """Print a line a turn, on rank 0."""
     torch.set_num_threads(1)
-    agreement = Agreement(meet_launched(60.0), "agreement")
-    group, own = agreement.group, torch.zeros(4)
+    (group,) = meet_launched(60.0).groups(("control",))
+    control, own = Control(group), torch.zeros(4)
     for _ in range(NUM_TURNS):
-        agreed = microseconds(lambda: agreement.reach("a backward"))
+        agreed = microseconds(lambda: control.reach("a backward"))
         gathered = microseconds(lambda: group.gather(own, "16 bytes"))
         if group.rank == 0:
             print(f"agreement {agreed:.0f} us, gather {gathered:.0f} us")

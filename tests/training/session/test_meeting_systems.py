@@ -18,7 +18,6 @@ from openwafer.training.collectives.joining import (
     Meeting,
     meet_launched,
 )
-from openwafer.training.collectives.signals import heard
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.shared_stores import FindRun, require_led_here, tell_run
 from openwafer.training.session.systems import BegunStep, MicroBatchReport, Systems, blocks_of
@@ -185,17 +184,21 @@ def leads_run(store: HashStore, folder: Path, other: Path) -> str:
 
     def follow() -> None:
         systems = Systems(Meeting(store, 1, 2, TIMEOUT_SECONDS))
-        assert isinstance(heard(systems.signals)[1], FindRun)
-        tell_run(systems, FindRun(other))
+
+        def answer(_asked: object) -> None:
+            tell_run(systems, FindRun(other))
+
+        systems.control.answer = answer
+        systems.follow()
 
     with ThreadPoolExecutor(1) as threads:
-        following = threads.submit(follow)
+        threads.submit(follow)
+        systems = Systems(Meeting(store, 0, 2, TIMEOUT_SECONDS))
         try:
-            require_led_here(RunFolder(folder), Systems(Meeting(store, 0, 2, TIMEOUT_SECONDS)))
+            with systems.leading():
+                require_led_here(RunFolder(folder), systems)
         except OpenwaferError as told:
             return str(told)
-        finally:
-            following.result()
     return ""
 
 

@@ -93,6 +93,7 @@ class Group:
         rank, size: this rank's number in the group, and how many there are.
         ranks: all of them.
         traffic: of this rank in this group.
+        timeout_seconds: see above.
         connections: the library's.
     """
 
@@ -109,7 +110,7 @@ class Group:
         self.ranks = tuple(ranks)
         self.traffic = Traffic()
         self._returning = processes
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._losses = losses
 
     def return_by(self, other: "Group") -> None:
@@ -194,7 +195,7 @@ class Group:
 
     def _waiting(self, other: str, what: str) -> "Waiting":
         here = self.ranks[self.rank]
-        return Waiting(here, other, what, self._timeout_seconds, self._losses)
+        return Waiting(here, other, what, self.timeout_seconds, self._losses)
 
     def _begin(
         self, tensor: Tensor, other: int, tag: int, what: str, *, is_sent: bool

@@ -1,11 +1,12 @@
 """What a system does that does not lead: the steps that it is told, with its share of the batch."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.signals import Signal
 from openwafer.training.data import TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import build_hollow_model, stream_options, tokenizer_of
@@ -13,7 +14,7 @@ from openwafer.training.session.forward import forward_of
 from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.moved_stores import FormerStores
 from openwafer.training.session.owned_records import OwnedRecords
-from openwafer.training.session.pipelined.following import follow_stages
+from openwafer.training.session.pipelined.following import following_stages
 from openwafer.training.session.pipelined.messages import BegunStages
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.shared_stores import (
@@ -23,7 +24,13 @@ from openwafer.training.session.shared_stores import (
     tell_stores,
 )
 from openwafer.training.session.step_root import StepRoot
-from openwafer.training.session.systems import BegunRun, BegunStep, NotFiniteError, Systems
+from openwafer.training.session.systems import (
+    BegunRun,
+    BegunStep,
+    Measure,
+    NotFiniteError,
+    Systems,
+)
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.replica_execution import ReplicaExecution
@@ -39,57 +46,46 @@ def follow(systems: Systems) -> None:
     Raises:
         OpenwaferError: ``rank-lost``, ``systems-data``, or whatever the model and the device meet.
     """
-    with systems.interruption:
-        _follow(systems)
-
-
-def _follow(systems: Systems) -> None:
     return_large_blocks()
-    former = FormerStores(systems)
-    content = _begun(systems, former)
-    if content is None:
-        return
-    assert isinstance(content, BegunStages | BegunRun)
-    with multiplying(content.config.matmul_precision):
-        if isinstance(content, BegunStages):
-            follow_stages(systems, content)
-        else:
-            _follow_steps(systems, content, former)
+    with systems.interruption, ExitStack() as run:
+        former = FormerStores(systems)
+        systems.control.answer = partial(_prepare, systems, former, run)
+        systems.follow()
 
 
-def _follow_steps(systems: Systems, content: BegunRun, former: FormerStores) -> None:
-    follower = _Follower(systems, content)
-    try:
-        while (heard_next := systems.heard())[0] is not Signal.END:
-            if not former.answer(heard_next[1]):
-                follower.do(heard_next[1])
-    finally:
-        follower.close()
-
-
-def _begun(systems: Systems, former: FormerStores) -> object:
-    """Wait for a run to begin; ``None`` where none does."""
-    while True:
-        signal, content = systems.heard()
-        match signal:
-            case Signal.MEASURE:
-                systems.measure()
-            case Signal.ASK:
-                _answer(systems, former, content)
-            case Signal.END:
-                return None
-            case _:
-                return content
-
-
-def _answer(systems: Systems, former: FormerStores, asked: object) -> None:
-    match asked:
+def _prepare(systems: Systems, former: FormerStores, run: ExitStack, told: object) -> None:
+    """Do what the leader tells before a run begins, and begin it."""
+    match told:
+        case Measure():
+            systems.share_measurement()
         case FindRun():
-            tell_run(systems, asked)
+            tell_run(systems, told)
         case FindStores():
-            tell_stores(systems, asked)
+            tell_stores(systems, told)
+        case BegunStages() | BegunRun():
+            run.enter_context(multiplying(told.config.matmul_precision))
+            if isinstance(told, BegunStages):
+                following = following_stages(systems, told)
+            else:
+                following = _following_steps(systems, told, former)
+            systems.control.answer = run.enter_context(following)
         case _:
-            assert former.answer(asked)
+            assert former.answer(told)
+
+
+@contextmanager
+def _following_steps(
+    systems: Systems, begun: BegunRun, former: FormerStores
+) -> Iterator[Callable[[object], None]]:
+    """Context of a run on this system; does what the leader tells."""
+    follower = _Follower(systems, begun)
+
+    def do(told: object) -> None:
+        if not former.answer(told):
+            follower.do(told)
+
+    with closing(follower):
+        yield do
 
 
 class _Follower:

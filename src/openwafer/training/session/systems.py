@@ -8,7 +8,7 @@ micro-batches are known on all systems, which so refuse a step together.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,6 @@ from openwafer.training.collectives.group import FIRST_RANK, GOES_ON, Group, Ran
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.reduced_sums import Reduction
-from openwafer.training.collectives.signals import TICK_SECONDS, Leading, Signal, gathered, heard
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
@@ -33,10 +32,12 @@ from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare,
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
 from openwafer.training.stream.replicas.run_store import Asking
 from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.systems.control import Control
 
-GROUPS: Final = ("signals", "losses", "records", "commits")
+GROUPS: Final = ("control", "records", "commits")
 STREAMS: Final = ("weights", "gradients")
 EXPERTS: Final = "experts"
+STEP: Final = "the signal STEP"
 
 
 class NotFiniteError(Exception):
@@ -118,6 +119,10 @@ class BegunStep:
     checks_weights: bool = False
 
 
+class Measure:
+    """All systems are to find out how fast their network is."""
+
+
 class MicroBatchReport(NamedTuple):
     """What all systems know of a micro-batch at the turn to backward.
 
@@ -151,7 +156,7 @@ class Systems:
         meeting: where they met.
         rank, size: this system's index, and how many there are.
         replicas: how weights and gradients pass, which are added in the order of a loop.
-        signals: what the leader tells.
+        control: what the leader tells.
         records: the systems as parts of records pass between the leader and their owners.
         last_step: what the last step cost each of them; empty before.
         interruption: the signal that this system has got, or any of them before a step ended.
@@ -164,14 +169,15 @@ class Systems:
         self.meeting = meeting = meeting.timed_by_first()
         self._network = network
         self.rank, self.size = meeting.rank, meeting.size
-        self.signals, self._losses, self.records, self._commits = meeting.groups(GROUPS)
+        controlling, self.records, self._commits = meeting.groups(GROUPS)
+        self.control = Control(controlling)
+        # From the meeting on, the others listen until the run ends.
+        self.control.presence.is_told = True
         weights, gradients = meeting.two_way_groups(STREAMS)
         self.replicas = Replicas(weights, gradients)
         self._experts: Group | None = None
         self.last_step: list[SystemStep] = []
         self.interruption = Interruption()
-        ticks = min(TICK_SECONDS, meeting.timeout_seconds / 4)
-        self._leading = Leading(self.signals, ticks) if self.is_leader else None
 
     @classmethod
     def launched(cls, timeout_seconds: float = 600.0) -> "Systems":
@@ -200,26 +206,24 @@ class Systems:
     @property
     def ranks(self) -> tuple[Rank, ...]:
         """All of them."""
-        return self.signals.ranks
+        return self.control.group.ranks
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """Context of the leader's work, after which the others end."""
-        assert self._leading is not None
+        """Context of the leader's work, after which the others end, if they listen."""
         with self.interruption:
             try:
                 yield
             finally:
-                # Who is lost by now has nothing left to do.
-                with suppress(OpenwaferError):
-                    self._leading.end(self.interruption.has_ended_run)
+                if self.control.presence.is_told:
+                    self.control.presence.is_told = False
+                    # Who is lost by now has nothing left to do.
+                    with suppress(OpenwaferError):
+                        self.control.tell_all(self.interruption.has_ended_run, "the signal END")
 
-    def heard(self) -> tuple[Signal, object]:
-        """Wait for what this system is to do; see :func:`heard`."""
-        told = heard(self.signals)
-        if told[0] is Signal.END:
-            self.interruption.has_ended_run = bool(told[1])
-        return told
+    def follow(self) -> None:
+        """Do what the leader asks until the run ends."""
+        self.interruption.has_ended_run = self.control.hear("what to do next")
 
     def part(self, name: str, members: Sequence[int], like: Group) -> Group:
         """Connect some of the systems; all of these call this.
@@ -256,13 +260,11 @@ class Systems:
 
     def ask(self, content: object) -> None:
         """Tell the others what an owner of records is to do; on the leader, between two steps."""
-        assert self._leading is not None
-        self._leading.tell(Signal.ASK, content)
-        self._leading.go_on()
+        self.control.ask_all(content, "the signal ASK")
 
     def gathered(self, own: object, what: str) -> list[object]:
         """What each system gives, in the order of their ranks; all of them call this."""
-        return gathered(self._losses, own, what)
+        return self.control.gather(own, what)
 
     def agree(self, step: int) -> None:
         """Return when all systems are ready to commit a step.
@@ -280,50 +282,35 @@ class Systems:
             )
 
     def measure(self) -> MeasuredSystems:
-        """What the systems are able to; on the leader, which tells the others to help.
+        """What the systems are able to; on the leader, which has the others help."""
+        with self.control.doing(Measure(), "the signal MEASURE"):
+            return self.share_measurement()
+
+    def share_measurement(self) -> MeasuredSystems:
+        """The same; all of them call this.
 
         From here on weights and gradients pass in chunks of a length that fits the network.
         """
-        if self._leading is not None:
-            self._leading.tell(Signal.MEASURE)
-        passing = self.replicas
+        passing, group = self.replicas, self.control.group
         network = self._network
         if network is None:
-            network = measure_network(passing.weights, passing.gradients, self._losses)
-        chunk_bytes = chunk_bytes_at(network.weights)
-        self.replicas = replace(self.replicas, chunk_bytes=chunk_bytes)
-        hosts = hosts_of(self._losses)
-        if self._leading is not None:
-            self._leading.go_on()
-        return MeasuredSystems(network, hosts)
+            network = measure_network(passing.weights, passing.gradients, group)
+        self.replicas = replace(self.replicas, chunk_bytes=chunk_bytes_at(network.weights))
+        return MeasuredSystems(network, hosts_of(group))
 
     def begin(self, run: object) -> None:
         """Tell the others of a run."""
-        assert self._leading is not None
-        self._leading.tell(Signal.BEGIN, run)
-        self._leading.go_on()
+        self.control.ask_all(run, "the signal BEGIN")
 
     @contextmanager
     def step(self, begun: BegunStep) -> Iterator[None]:
-        """Context of a step on all systems."""
-        assert self._leading is not None
-        self._leading.tell(Signal.STEP, begun)
-        try:
-            with self.measured(begun):
-                yield
-        except NotFiniteError:
-            # All systems have met it, and listen again.
-            self._leading.go_on()
-            raise
-        self._leading.go_on()
+        """Context of a step on all systems, all of which meet what is not finite."""
+        with self.control.doing(begun, STEP, (NotFiniteError,)), self.measured(begun):
+            yield
 
-    @contextmanager
-    def doing(self, content: object) -> Iterator[None]:
+    def doing(self, content: object) -> AbstractContextManager[None]:
         """Context in which the others do, between two steps, what they are told."""
-        assert self._leading is not None
-        self._leading.tell(Signal.STEP, content)
-        yield
-        self._leading.go_on()
+        return self.control.doing(content, STEP)
 
     @contextmanager
     def measured(self, begun: BegunStep) -> Iterator[None]:
@@ -339,7 +326,7 @@ class Systems:
         seconds, after = time.perf_counter() - start, self._account()
         spent = [b - a for a, b in zip(before, after, strict=True)]
         own = torch.tensor([seconds, *spent, self.interruption.number], dtype=torch.float64)
-        tables = self._losses.gather(own, "what the step cost it")
+        tables = self.control.group.gather(own, "what the step cost it")
         self.interruption.note(max(int(table[-1]) for table in tables))
         if begun.checks_weights:
             self._compare(begun.step)
@@ -370,7 +357,7 @@ class Systems:
         rows = [] if self._experts is None else [self._experts.traffic]
         weights = self.replicas.weights.traffic
         passing = (weights, self.replicas.gradients.traffic, *rows)
-        waiting = (self._losses.traffic, weights, self.replicas.waits, *rows)
+        waiting = (self.control.group.traffic, weights, self.replicas.waits, *rows)
         return (
             sum(one.waited_seconds for one in waiting),
             float(sum(one.received_bytes for one in passing)),
@@ -399,7 +386,7 @@ class Systems:
         blocks = self.blocks(num_micro_batches)
         table = torch.zeros(max(map(len, blocks)), len(MicroBatchReport._fields)).double()
         table[: len(own)] = torch.tensor(own, dtype=torch.float64)
-        tables = self._losses.gather(table, "its losses")
+        tables = self.control.group.gather(table, "its losses")
         return [
             MicroBatchReport(loss, int(num_targets), int(num_tokens))
             for block, found in zip(blocks, tables, strict=True)

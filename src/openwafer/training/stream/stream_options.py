@@ -38,8 +38,7 @@ class StreamOptions:
         by_expert: whether the experts of one weight may stream one by one.
         experts: how the ranks of a run compute experts; one rank knows one way.
         systems: ranks that run a step together.
-        systems_timeout_seconds: after which a silent rank of a user's own loop counts as lost; rank
-            0, which may wait for another one, after twice as long.
+        systems_timeout_seconds: after which a silent rank of a user's own loop counts as lost.
         averages_gradients: whether gradients of such a loop are the ranks' mean, not their sum.
         store_systems, store_reason: which of them have records in their stores, and why.
         hosts: of those ranks, where it is known; empty where all are on this one.

@@ -194,7 +194,7 @@ class FollowedHooks:
             context = StepContext(UpdateTiming.ON_FETCH, nullcontext, systems.replicas)
             execution = StreamedExecution(model, plan, store, updater, device, context)
         self._share = OwnedShare(execution, records)
-        systems.agreement.answer = self._share.answer
+        systems.control.answer = self._share.answer
         return execution
 
     def _check_states(self, plan: StepPlan, share: StoreShare, updater: Updater) -> None:

@@ -291,8 +291,8 @@ class StreamedLoop:
     def _begin_on(
         self, systems: LoopSystems, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        agreement = systems.agreement
-        with agreement.reaching("the first forward with gradients"):
+        control = systems.control
+        with control.reaching("the first forward with gradients"):
             check_unwrapped()
         self._options = systems.with_hosts(self._options)
         planned: Planned | None = None
@@ -302,16 +302,16 @@ class StreamedLoop:
             planned = self._plan(args, kwargs)
             return BegunLoop.of(planned)
 
-        begun = agreement.share(plan if systems.is_leader else None)
+        begun = control.share(plan if systems.is_leader else None)
         self._outline = begun.outline
         systems.deal(begun.owners)
-        with agreement.reaching("the beginning of the stream"):
+        with control.reaching("the beginning of the stream"):
             if not systems.is_leader:
                 home = LoopHome(self._options, self._folder, self._keeps_masters)
                 what = self._model, self._optimizers, systems
                 self._followed = FollowedHooks(*what, begun, home)
         # Who owns records takes them from rank 0 here.
-        agreement.share(None if planned is None else partial(self._begin_here, planned))
+        control.share(None if planned is None else partial(self._begin_here, planned))
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         workload = Workload(self._model, [(args, kwargs)], loss_of_call)
@@ -464,9 +464,9 @@ class StreamedLoop:
         clip = partial(self._clip, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
         if self._systems is None:
             return clip()
-        agreement = self._systems.agreement
-        agreement.reach("streamed.clip_grad_norm_")
-        return agreement.share(clip if self._systems.is_leader else None)
+        control = self._systems.control
+        control.reach("streamed.clip_grad_norm_")
+        return control.share(clip if self._systems.is_leader else None)
 
     def _clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
         assert self._execution is not None
@@ -497,14 +497,14 @@ class StreamedLoop:
         Training may go on as a plain loop, or be streamed anew. Of several systems, rank 0 gets
         them, and the models of the others stay without weights.
         """
-        if self._systems is None or self._systems.agreement.is_broken:
+        if self._systems is None or self._systems.control.is_broken:
             self._close(is_alone=self._systems is not None)
             return
         with ExitStack() as rest:
             if not self._systems.is_leader:
                 # Rank 0 asks for what is here until it has come.
                 rest.callback(self._close)
-            with self._systems.agreement.reaching("streamed.close()"):
+            with self._systems.control.reaching("streamed.close()"):
                 if self._systems.is_leader:
                     self._close()
 

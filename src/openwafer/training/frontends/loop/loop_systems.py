@@ -18,7 +18,6 @@ from torch import distributed as dist
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.collectives.agreement import Agreement
 from openwafer.training.collectives.group import FIRST_RANK, Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.frontends.loop.gradient_ledger import GradientLedger
@@ -44,9 +43,14 @@ from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.replicas.run_store import Asking, LendParts, TakeParts
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.systems.control import Control
 from openwafer.training.torch_private import PrefixStore, default_store
 
 ALL: Final = "all"
+WHEN_ASKED: Final = (
+    "a system does what rank 0 asks for while it waits in the next line that all of them run; a "
+    "barrier of the program's own keeps it from that"
+)
 OneOrAll: TypeAlias = Literal["all", 1]
 Living: TypeAlias = Sequence[Graph] | None
 
@@ -206,7 +210,7 @@ class LoopSystems:
 
     Attributes:
         rank, size: this system's index, and how many there are.
-        agreement: what they do together.
+        control: what they do together.
         replicas: how weights and gradients pass.
         on_forward: called before all of them begin a forward.
     """
@@ -215,7 +219,8 @@ class LoopSystems:
         self.rank, self.size = meeting.rank, meeting.size
         self._meeting = meeting
         self.on_forward: Callable[[], None] = lambda: None
-        self.agreement = Agreement(meeting, "agreement")
+        (controlling,) = meeting.groups(("control",))
+        self.control = Control(controlling, asked_note=WHEN_ASKED)
         weights, gradients = meeting.two_way_groups(("weights", "gradients"))
         self.replicas = Replicas(weights, gradients, link=partial(LoopLink, divisor=divisor))
         self._is_alone = self._begins_backward = False
@@ -231,7 +236,7 @@ class LoopSystems:
     @property
     def ranks(self) -> tuple[Rank, ...]:
         """All of them."""
-        return self.agreement.group.ranks
+        return self.control.group.ranks
 
     def elsewhere(self, what: str) -> OpenwaferError:
         """The error of who asks for something here that rank 0 has."""
@@ -250,15 +255,15 @@ class LoopSystems:
         Raises:
             OpenwaferError: ``systems-models`` where a parameter or a buffer is another here.
         """
-        self.agreement.reach("stream_weights")
+        self.control.reach("stream_weights")
         own = _described(model, optimizers)
-        told = self.agreement.share(lambda: own) if self.is_leader else self.agreement.share()
-        with self.agreement.reaching("training this model"):
+        told = self.control.share(lambda: own) if self.is_leader else self.control.share()
+        with self.control.reaching("training this model"):
             self._compare(told, own)
         with torch.no_grad():
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 sent = tensor.detach().contiguous()
-                self.agreement.show(sent, f"the values of {name!r}")
+                self.control.show(sent, f"the values of {name!r}")
                 if not self.is_leader and sent.data_ptr() != tensor.data_ptr():
                     tensor.copy_(sent)
 
@@ -284,7 +289,7 @@ class LoopSystems:
 
     def with_hosts(self, options: StreamOptions) -> StreamOptions:
         """Options with what the host of each system has; all of them call this."""
-        hosts = hosts_of(self.agreement.group)
+        hosts = hosts_of(self.control.group)
         return (
             replace(options, hosts=hosts) if options.store_systems is StoreSystems.ALL else options
         )
@@ -308,14 +313,14 @@ class LoopSystems:
         """On rank 0, the records that others have, if they have any."""
         if self.records is not None:
             owners = {r: rank for r, rank in self.replicas.owners.items() if rank != FIRST_RANK}
-            what = self.agreement, self.check_answers
+            what = self.control, self.check_answers
             self._others = OtherShares(layouts, owners, self.records, *what)
         return self._others
 
     def _ask(self, asked: LendParts | TakeParts) -> None:
         self.check_answers(asked.owner)
-        self.agreement.ask(asked, asked.owner)
-        self.agreement.deliver(asked.owner)
+        self.control.ask(asked, asked.owner)
+        self.control.deliver(asked.owner)
 
     def check_answers(self, rank: int) -> None:
         """Check that a system can answer what rank 0 asks: it may wait for that itself in a pass.
@@ -362,7 +367,7 @@ class LoopSystems:
                 executor.watch.admit(kind, args, kwargs, living)
 
         def begin_backward() -> None:
-            reaching = self.agreement.reaching("a backward")
+            reaching = self.control.reaching("a backward")
             with executor.device.host_section(), reaching, self._asking():
                 before()
             link.begin_backward()
@@ -382,7 +387,7 @@ class LoopSystems:
         """All systems begin a forward; returns those that have no room for it."""
         called = "the model" if kind.function == ROOT else kind.function
         how = "with" if kind.is_graded else "without"
-        flags = self.agreement.reach(f"a forward of {called} {how} gradients", flag=lacks_room)
+        flags = self.control.reach(f"a forward of {called} {how} gradients", flag=lacks_room)
         return [rank for rank, is_lacking in enumerate(flags) if is_lacking]
 
     def _make_room(
@@ -394,12 +399,12 @@ class LoopSystems:
     ) -> None:
         if not lacking:
             return
-        calls = self.agreement.collect(call, lacking)
+        calls = self.control.collect(call, lacking)
         if plan is None:
-            told: ToldPlan = self.agreement.share()
+            told: ToldPlan = self.control.share()
             told.follow(executor)
         else:
-            self.agreement.share(partial(_admitted, executor.watch, plan, calls))
+            self.control.share(partial(_admitted, executor.watch, plan, calls))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -408,7 +413,8 @@ class LoopSystems:
             raise self.elsewhere("streamed.alone(): what the model needs")
         self._set_alone(is_alone=True)
         try:
-            yield
+            with self.control.waited_for():
+                yield
         finally:
             self._set_alone(is_alone=False)
 
@@ -427,7 +433,7 @@ class LoopSystems:
         self._link.on_summed = lambda: self._tell_names(ledger)
 
     def _tell_names(self, ledger: GradientLedger) -> None:
-        told = self.agreement.collect(None, self._owners)
+        told = self.control.collect(None, self._owners)
 
         def names() -> set[str]:
             if self._others is not None:
@@ -435,12 +441,12 @@ class LoopSystems:
                 ledger.note(self._others.kept.names)
             return ledger.names
 
-        self.agreement.share(names)
+        self.control.share(names)
 
     def names_of(self, share: OwnedShare | None) -> set[str]:
         """Parameters that have a gradient now, where a system's own share has those it keeps."""
-        self.agreement.collect(None if share is None else share.kept, self._owners)
-        return self.agreement.share()
+        self.control.collect(None if share is None else share.kept, self._owners)
+        return self.control.share()
 
     @property
     def _owners(self) -> list[int]:
@@ -449,12 +455,12 @@ class LoopSystems:
 
     def stepping(self) -> AbstractContextManager[None]:
         """Context of the checks before an optimizer's step, which all systems take or refuse."""
-        return self.agreement.reaching("optimizer.step()")
+        return self.control.reaching("optimizer.step()")
 
     def step(self, take: Callable[[], None] | None = None) -> None:
         """Take the step, on rank 0; owners of records stay until nothing more is asked for it."""
         if self.records is not None:
-            self.agreement.share(take)
+            self.control.share(take)
         elif take is not None:
             take()
 
@@ -463,8 +469,8 @@ class LoopSystems:
         if self._is_alone:
             return gradient
         what = f"a read of the gradient of {name!r}"
-        self.agreement.reach(what)
-        sent = self.agreement.show(gradient.contiguous(), what)
+        self.control.reach(what)
+        sent = self.control.show(gradient.contiguous(), what)
         return gradient if self.is_leader else gradient.copy_(sent)
 
 

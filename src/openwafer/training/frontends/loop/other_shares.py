@@ -12,7 +12,6 @@ from functools import partial
 import torch
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.agreement import Agreement
 from openwafer.training.collectives.group import Group
 from openwafer.training.frontends.loop.owned_share import (
     CompleteStep,
@@ -28,6 +27,7 @@ from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.stream.link.updates import StepRules, Updater
 from openwafer.training.stream.replicas.kept_sums import KeptElsewhere
 from openwafer.training.stream.replicas.run_store import TAG
+from openwafer.training.systems.control import Control
 
 
 def require_sendable(updater: Updater) -> None:
@@ -55,7 +55,7 @@ class OtherShares:
         layouts: of all records.
         owners: the ranks that have those of others, by record.
         group: as records pass.
-        agreement: what asks the others.
+        control: what asks the others.
         check: raises where a rank could not answer.
 
     Attributes:
@@ -67,7 +67,7 @@ class OtherShares:
         layouts: Mapping[str, RecordLayout],
         owners: Mapping[str, int],
         group: Group,
-        agreement: Agreement,
+        control: Control,
         check: Callable[[int], None],
     ) -> None:
         self.kept = KeptElsewhere()
@@ -75,7 +75,7 @@ class OtherShares:
         self._owners = owners
         self._ranks = sorted(set(owners.values()))
         self._group = group
-        self._agreement = agreement
+        self._control = control
         self._check = check
         self._record_of = {
             place.spec.name: record
@@ -132,12 +132,12 @@ class OtherShares:
             for name in names:
                 by_record[self._record_of[name]][name] = factors[name]
             self._ask(rank, TellNorms(by_record, norm_type, dtype))
-            self._agreement.deliver(rank)
+            self._control.deliver(rank)
         return partial(self._norms, tuple(by_owner))
 
     def _norms(self, ranks: Iterable[int]) -> dict[str, torch.Tensor]:
         return {
-            name: norm for rank in ranks for name, norm in self._agreement.answer_of(rank).items()
+            name: norm for rank in ranks for name, norm in self._control.answer_of(rank).items()
         }
 
     # Steps.
@@ -187,21 +187,21 @@ class OtherShares:
     def _write(self, asked: TakeArray) -> None:
         # No more than one waits to leave: a loop may write the whole model.
         for rank in self._ranks:
-            if any(isinstance(one, TakeArray) for one in self._agreement.asked(rank)):
-                self._agreement.deliver(rank)
+            if any(isinstance(one, TakeArray) for one in self._control.asked(rank)):
+                self._control.deliver(rank)
         self._ask(self._owners[asked.record], asked)
 
     def _read(self, record: str, name: str, part: Part) -> torch.Tensor:
         array = self._layouts[record].place(name, part).spec.empty()
         asked, owner = LendArray(record, part, name), self._owners[record]
         self._ask(owner, asked)
-        self._agreement.deliver(owner)
+        self._control.deliver(owner)
         self._group.receive(flat(array), owner, TAG, str(asked)).wait()
         return array
 
     def _ask(self, rank: int, asked: object) -> None:
         self._check(rank)
-        self._agreement.ask(asked, rank)
+        self._control.ask(asked, rank)
 
 
 class Arrays:

@@ -2,7 +2,7 @@
 
 Rank 0 knows which gradients there are and when a step is taken, as if it had all records. Their
 bytes are here, and so are the updates. What rank 0 asks comes while this system waits for what all
-systems do next; see :class:`~openwafer.training.collectives.agreement.Agreement`.
+systems do next; see :class:`~openwafer.training.systems.control.Control`.
 """
 
 from collections.abc import Collection, Mapping, Sequence

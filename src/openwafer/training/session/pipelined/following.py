@@ -1,10 +1,12 @@
 """What a system does that has a stage and does not lead."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from openwafer.training.collectives.group import FIRST_RANK
-from openwafer.training.collectives.signals import Signal
 from openwafer.training.session.building import (
     build_hollow_model,
     make_optimizers,
@@ -30,8 +32,9 @@ from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.replicas.run_store import LendParts, TakeParts, serve
 
 
-def follow_stages(systems: Systems, begun: BegunStages) -> None:
-    """Do what the system that leads tells, until it ends the run.
+@contextmanager
+def following_stages(systems: Systems, begun: BegunStages) -> Iterator[Callable[[object], None]]:
+    """Context of a run on this system; does what the system that leads tells.
 
     Raises:
         OpenwaferError: ``rank-lost``, or whatever the model and the device meet.
@@ -50,23 +53,22 @@ def follow_stages(systems: Systems, begun: BegunStages) -> None:
     with closed_on_error(take_dealt(begun.stages, FIRST_RANK, group)) as store:
         execution = StageOfSystem(parts, store, systems)
     try:
-        _obey(systems, execution, execution.trainer(optimizers))
+        yield partial(_do, systems, execution, execution.trainer(optimizers))
     finally:
         execution.close()
         store.close()
 
 
-def _obey(systems: Systems, execution: StageOfSystem, trainer: StageTrainer) -> None:
-    while (told := systems.heard())[0] is not Signal.END:
-        match told[1]:
-            case BegunPass() as begun:
-                trainer.follow(begun)
-            case Settled() as settled:
-                trainer.settle(settled)
-            case BegunEvaluation() as evaluation:
-                execution.share_evaluation(evaluation)
-            case LendParts(owner=owner) | TakeParts(owner=owner) as asked:
-                if owner == systems.rank:
-                    serve(execution.store, systems.records, asked, FIRST_RANK)
-            case unknown:
-                raise AssertionError(unknown)
+def _do(systems: Systems, execution: StageOfSystem, trainer: StageTrainer, told: object) -> None:
+    match told:
+        case BegunPass():
+            trainer.follow(told)
+        case Settled():
+            trainer.settle(told)
+        case BegunEvaluation():
+            execution.share_evaluation(told)
+        case LendParts(owner=owner) | TakeParts(owner=owner):
+            if owner == systems.rank:
+                serve(execution.store, systems.records, told, FIRST_RANK)
+        case unknown:
+            raise AssertionError(unknown)
