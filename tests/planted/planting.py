@@ -21,7 +21,9 @@ NOT_COPIED: Final = shutil.ignore_patterns(
     *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis"),
 )
 FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
-STARTED: Final = re.compile(r"^(tests/\S+\.py::.+?)(?: (?:PASSED|SKIPPED).*)?$", re.MULTILINE)
+STARTED: Final = re.compile(
+    r"^(tests/\S+\.py::.+?) *(?:(?:PASSED|SKIPPED|Timeout \().*)?$", re.MULTILINE
+)
 PASSED, NONE_COLLECTED = 0, 5
 """How pytest ends where no test fails."""
 
@@ -130,8 +132,14 @@ def _run(tree: Path, arguments: Sequence[str], limit_seconds: float) -> _Tests:
                 os.killpg(tests.pid, signal.SIGKILL)
     if tests.returncode in (PASSED, NONE_COLLECTED):
         return _Tests()
-    # A test that hangs ends pytest, and is the last that it has begun.
-    failed = FAILURE.findall(text) or STARTED.findall(text)
+    failed = failed_test(text)
     if not failed:
         raise RuntimeError(f"pytest ends with {tests.returncode}: {text[-2000:]}")
-    return _Tests(failed=failed[-1])
+    return _Tests(failed=failed)
+
+
+def failed_test(output: str) -> str:
+    """The test that has failed by what pytest prints; empty where none has."""
+    # A test that hangs ends pytest, and is the last that it has begun.
+    failed = FAILURE.findall(output) or STARTED.findall(output)
+    return failed[-1] if failed else ""

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.planted.fault import PRODUCT, Fault, MisfitError
-from tests.planted.planting import search
+from tests.planted.planting import failed_test, search
 from tests.planted.sdk_faults import SDK_FAULTS
 from tests.planted.training_faults import TRAINING_FAULTS
 
@@ -52,6 +52,12 @@ def test_a_fault_is_found_by_the_test_that_fails_with_it_alone(tmp_path: Path) -
 def test_a_fault_that_no_test_sees_is_told(tmp_path: Path) -> None:
     found = search(TWICE, tree_in(tmp_path / "tree", "twice(0) == 0", "True"), 600)
     assert str(found).startswith("NOT FOUND (")
+
+
+@pytest.mark.parametrize("ending", ["", " ", " Timeout (0:05:00)!\nThread 0x1:\n"])
+def test_a_test_that_hangs_is_the_one_that_failed(ending: str) -> None:
+    begun = "tests/sdk/test_a.py::test_it[1] PASSED   [ 50%]\ntests/sdk/test_a.py::test_it[a b]"
+    assert failed_test(begun + ending) == "tests/sdk/test_a.py::test_it[a b]"
 
 
 def test_a_fault_whose_old_text_has_gone_is_refused() -> None:
