@@ -24,6 +24,7 @@ from tests.training.stream.both_loops import (
     differing,
     plan,
     train_plainly,
+    train_streamed,
 )
 
 WIDTH = 24
@@ -264,6 +265,43 @@ def test_forwards_that_may_not_be_repeated_are_refused_where_they_meet_changes()
         message = r"forward changes mean, .*\n.*run them one at a time"
         with pytest.raises(OpenwaferError, match=message):
             streamed.execution.evaluate(forwards, may_repeat=False)
+
+
+class ReadsInLayer(Block):
+    def forward(self, x_BD: Tensor) -> Tensor:
+        gradient = self.up.weight.grad
+        return super().forward(x_BD if gradient is None else x_BD * gradient.mean())
+
+
+class ReadsBesideLayers(Model):
+    def between(self, x_BD: Tensor) -> Tensor:
+        gradient = self.get_parameter("blocks.0.up.weight").grad
+        return x_BD if gradient is None else x_BD * gradient.mean()
+
+
+class GivesInLayer(Block):
+    def forward(self, x_BD: Tensor) -> Tensor:
+        self.up.weight.grad = torch.ones_like(self.up.weight)
+        return super().forward(x_BD)
+
+
+@pytest.mark.parametrize(
+    "kind", [partial(Model, ReadsInLayer), ReadsBesideLayers, partial(Model, GivesInLayer)]
+)
+def test_forwards_that_use_gradients_of_earlier_micro_batches_are_refused(
+    kind: Callable[[], nn.Module],
+) -> None:
+    run = run_of(kind, [])
+    message = r"forward uses the gradient of 'blocks\.\d\.up\.weight', .*\n.*one micro-batch, or"
+    with closing(streamed_run(run)) as streamed, pytest.raises(OpenwaferError, match=message):
+        streamed.step(0)
+
+
+def test_a_forward_of_one_micro_batch_finds_no_gradient_as_in_a_plain_loop() -> None:
+    run = replace(run_of(partial(Model, ReadsInLayer), []), num_micro_batches=1)
+    expected = train_plainly(run)
+    with closing(train_streamed(run, plan(run, options()))) as streamed:
+        assert differing(streamed.parameters(), expected) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.stream.device.device import Device
@@ -58,9 +58,11 @@ class DeviceWeights:
 
     Attributes:
         are_hidden: whether a forward is over and its backward is still to come, or has failed.
+        has_earlier_gradients: whether a plain loop would have gone back through other micro-batches
+            of the step before the forward under way.
     """
 
-    are_hidden = False
+    are_hidden = has_earlier_gradients = False
 
     def on_saved(self, layer: str, tensor: torch.Tensor) -> None:
         """A layer has saved a tensor and does not keep it; the dry run of a step wants to know."""
@@ -239,19 +241,24 @@ class DeviceWeights:
 
     def _refuse_gradient(self, parameter: nn.Parameter, given: torch.Tensor | None = None) -> None:
         """Refuse a forward that would find a gradient in a bound parameter, or leave one there."""
-        released: Any = self._released_class
         # In a backward a parameter has what has come of its gradient.
-        if released is None or graph_task_id() != -1:
+        if graph_task_id() != -1:
             return
-        if given is not None or released.grad.__get__(parameter) is not None:
-            name = next(name for name, one in self.parameters.items() if one is parameter)
+        released: Any = self._released_class
+        if released is None:
+            if self.has_earlier_gradients:
+                raise gradients_not_come(self._name_of(parameter))
+        elif given is not None or released.grad.__get__(parameter) is not None:
             raise error(
                 "streamed-gradient-read",
-                f"the forward of its layer uses the gradient of {name!r}, which is in the "
-                "parameter store while the weight is on the device",
+                f"the forward of its layer uses the gradient of {self._name_of(parameter)!r}, "
+                "which is in the parameter store while the weight is on the device",
                 help="read and write gradients in the loop, between two forwards, and give the "
                 "model what is computed of them",
             )
+
+    def _name_of(self, parameter: nn.Parameter) -> str:
+        return next(name for name, one in self.parameters.items() if one is parameter)
 
     def _versions_of(self, record: str) -> dict[str, int]:
         return {name: counted_writes.__get__(self.parameters[name]) for name in self._names[record]}
@@ -399,8 +406,7 @@ class DeviceWeights:
         for name in self._names[record]:
             parameter = self.parameters[name]
             OWN_DATA.__set__(parameter, self._nothing[name])
-            own = self._own_classes[name]
-            parameter.__class__ = own if self._released_class is None else self._released_class
+            parameter.__class__ = self._released_class or self._bound_class(name)
 
     def released_parameter(self, tensor: torch.Tensor) -> str | None:
         """Name of the parameter that ``tensor`` is a view of, if its weights are not here."""
@@ -445,6 +451,17 @@ def refuse_write(name: str) -> None:
         f"the model's forward writes to the weight {name!r}, and weights that are streamed are "
         "only written by the optimizer and between passes",
         help="write to it in the loop, between two steps, or let the model be resident",
+    )
+
+
+def gradients_not_come(name: str) -> OpenwaferError:
+    """The error of a forward that looks for the gradient of micro-batches before it."""
+    return error(
+        "streamed-gradient-read",
+        f"the model's forward uses the gradient of {name!r}, to which a plain loop has added those "
+        "of the micro-batches before, and here all of them go forward before the first goes back",
+        help="read gradients between two steps, give a step one micro-batch, or let the model be "
+        "resident",
     )
 
 

@@ -33,6 +33,7 @@ class ArrivingGradients:
             there are several micro-batches.
         keeps_parts: whether the micro-batches' gradients are not to be added here.
         planned_micro_batches: of the step; a pass that has fewer of them has no more room.
+        is_share: whether other ranks have micro-batches of the step, too.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ArrivingGradients:
         self.slices_wait = False
         self.keeps_parts = False
         self.planned_micro_batches = 1
+        self.is_share = False
         self.watchers.passes_over = lambda name: split.record_of[name] in self._apart
         self._split = split
         self._parameters = parameters

@@ -154,6 +154,7 @@ class Executor:
     def detach(self) -> None:
         """Give the model its own forward methods back."""
         self._undo.close()
+        self.weights.own_classes()
         self.gradients.watchers.close()
 
     # One pass.
@@ -180,6 +181,8 @@ class Executor:
         self.micro_batch = 0
         self.gradients.begin(num_micro_batches, is_rising=self.order.is_rising)
         self.experts.begin_pass()
+        are_several = self.gradients.are_of_several or self.gradients.is_share
+        self.weights.has_earlier_gradients = are_several and torch.is_grad_enabled()
         schedule = self.schedule
         if not torch.is_grad_enabled():
             # A part that is called by itself gets its weights on demand.
@@ -268,6 +271,7 @@ class Executor:
 
     def _leave_pass(self) -> None:
         self._phase, self._end = Phase.IDLE, None
+        self.weights.has_earlier_gradients = False
         self.nested.forget()
         self.experts.end_pass()
         self._unplanned_records.clear()

@@ -12,7 +12,7 @@ from openwafer.training.stream.schedule import Kind
 def push_in_turn(executor: Executor, link: ReplicaLink, replicas: Replicas) -> None:
     """Push from host memory, micro-batches apart on a rank whose sums begin elsewhere."""
     gradients = executor.gradients
-    gradients.keeps_parts = replicas.adds_in_turn
+    gradients.keeps_parts, gradients.is_share = replicas.adds_in_turn, True
 
     def push(record: str) -> None:
         executor.log.executed.append((Kind.PUSH, record))
