@@ -126,7 +126,7 @@ class SmallLink:
 
     def push(self, index: int, value: float) -> None:
         """Push a gradient that has the same value everywhere."""
-        self.link.push(self.record(index), {self.weight(index): torch.full((64, 64), value)})
+        self.link.push(self.record(index), [{self.weight(index): torch.full((64, 64), value)}])
 
     def push_zeros(self, index: int) -> None:
         """Push the gradient of a slice that got none."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from openwafer.training.stream.execute.stand_ins import Function, stand_in
+from openwafer.training.stream.execute.attachment import Function, stand_in
 
 
 def twice(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> object:

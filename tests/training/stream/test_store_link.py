@@ -268,7 +268,7 @@ def fail(record: str) -> None:
 def test_a_push_that_fails_gives_its_loan_back(make_link: MakeLink) -> None:
     small = make_link(ring_records=1, options=IMPATIENT)
     with pytest.raises(RuntimeError, match="size of tensor"):
-        small.link.push("0", {"0.weight": torch.ones(3, 3)})
+        small.link.push("0", [{"0.weight": torch.ones(3, 3)}])
     small.link.abandon()
     small.store.borrow("2", tuple(Part)).wait()
 

@@ -15,11 +15,12 @@ from openwafer.training.sparsity.rooms import is_pattern, pattern_name, rooms_of
 from openwafer.training.store import Part, read_checkpoint, save_checkpoint
 from openwafer.training.store.checkpoint import require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME
+from openwafer.training.store.record_access import Arrays
 from openwafer.training.store.slices import array_named
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.step_hooks import StepEnd
 from openwafer.training.stream.link.updates import UpdateCounts
-from openwafer.training.stream.records import Arrays, has_master, write_weight
+from openwafer.training.stream.records import has_master, write_weight
 
 
 class Rewinding:

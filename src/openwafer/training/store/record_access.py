@@ -9,14 +9,18 @@ import torch
 from openwafer.training.store.layout import Part, RecordLayout
 
 
-class LentParts(Protocol):
+class Arrays(Protocol):
+    """The arrays of one record: a loan, or a stand-in without memory."""
+
+    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
+        """View of one array, of its dtype and shape, on host memory, valid until the release."""
+
+
+class LentParts(Arrays, Protocol):
     """Parts of one record; see :class:`~openwafer.training.store.loan.Loan`."""
 
     def wait(self) -> None:
         """Return when the bytes are in memory."""
-
-    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
-        """View of one array, of its dtype and shape, on host memory, valid until the release."""
 
     def part_bytes_view(self, part: Part) -> torch.Tensor:
         """View of all bytes of a part: uint8, one dim of `part_bytes`, valid until the release."""
@@ -25,12 +29,21 @@ class LentParts(Protocol):
         """Give the parts back; those in `dirty`, and the fresh ones, were changed."""
 
 
-class Records(Protocol):
-    """A parameter store, or the stores of all ranks of a run as one."""
+class LentRecords(Protocol):
+    """Records of which values are read and written, one after the other."""
 
     @property
     def layouts(self) -> Mapping[str, RecordLayout]:
         """The records by name."""
+
+    def lent(
+        self, record: str, parts: Collection[Part], *, read_only: bool = False
+    ) -> AbstractContextManager[Arrays]:
+        """Context in which parts of a record can be read, and written unless `read_only`."""
+
+
+class Records(LentRecords, Protocol):
+    """A parameter store, or the stores of all ranks of a run as one."""
 
     def borrow(
         self,

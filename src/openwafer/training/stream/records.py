@@ -1,9 +1,8 @@
 """Lays out a model's records: which arrays the store keeps for each layer."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 import torch
 
@@ -17,7 +16,7 @@ from openwafer.training.store.layout import (
     strides_of,
 )
 from openwafer.training.store.paging import page_out
-from openwafer.training.store.record_access import Records
+from openwafer.training.store.record_access import Arrays, LentRecords, Records
 from openwafer.training.store.slices import array_named, slice_of, wholes
 from openwafer.training.store.update_rules import (
     LOW_BITS,
@@ -30,26 +29,6 @@ from openwafer.training.stream.layers import Partition
 
 StateArrays: TypeAlias = Callable[[ArraySpec], tuple[ArraySpec, ...]]
 """The arrays that a parameter needs among its record's states."""
-
-
-class Arrays(Protocol):
-    """The arrays of one record: a loan, or a stand-in without memory."""
-
-    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
-        """The array of that name."""
-
-
-class LentRecords(Protocol):
-    """A parameter store, or several that are reached as one: what values are read from."""
-
-    @property
-    def layouts(self) -> Mapping[str, RecordLayout]:
-        """The records by name."""
-
-    def lent(
-        self, record: str, parts: Collection[Part], *, read_only: bool = False
-    ) -> AbstractContextManager[Arrays]:
-        """Context in which parts of a record can be read, and written unless `read_only`."""
 
 
 def state_name(state: str, parameter: str) -> str:

@@ -48,6 +48,7 @@ from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTenso
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
+from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.execute.replica_execution import ReplicaExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.chosen_device import make_device
@@ -135,7 +136,7 @@ class FollowedGradients:
         self.names -= names
 
 
-class FollowedHooks:
+class FollowedHooks(PassObserver):
     """Lets a loop's own calls reach the store of rank 0, or those of all.
 
     Args:
@@ -223,7 +224,7 @@ class FollowedHooks:
         for name, parameter in self._parameters.items():
             home_of(parameter, self._home(name))
         self.executor.weights.release_as(ReleasedParameter)
-        self.executor.on_begin_pass = self._begin_pass
+        self.executor.observe(self)
         self._systems.attach(self.executor)
         link = self.executor.link
         assert isinstance(link, LoopLink)
@@ -232,9 +233,17 @@ class FollowedHooks:
     def _take_names(self) -> None:
         self._gradients.names = self._systems.names_of(self._share)
 
-    def _begin_pass(self) -> None:
+    def begin_pass(self) -> None:
+        """See :class:`PassObserver`."""
         check_transforms()
         check_in_place(self._parameters.items(), ReleasedParameter)
+
+    def begin_backward(self) -> None:
+        """See :class:`PassObserver`."""
+        with self._systems.beginning_backward(self.executor):
+            if isinstance(self._execution, StreamedExecution):
+                # Gradients that arrive are of the next step: those of the last must be gone.
+                self._execution.flush()
 
     def _home(self, name: str) -> Home:
         backing = self._weights(name)

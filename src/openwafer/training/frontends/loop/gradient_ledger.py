@@ -9,9 +9,9 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.store.layout import Part
+from openwafer.training.store.record_access import Arrays
 from openwafer.training.store.update_rules import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.records import Arrays
 from openwafer.training.torch_private import graph_task_id
 
 

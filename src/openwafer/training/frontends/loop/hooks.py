@@ -23,6 +23,7 @@ from openwafer.training.frontends.loop.stored_states import StoredState, StoredS
 from openwafer.training.frontends.loop.stored_tensor import StoredTensor
 from openwafer.training.frontends.loop.stored_values import StoredValues
 from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.records import weights_of
 from openwafer.training.torch_private import execution_engine, step_pre_hooks
 
@@ -69,7 +70,7 @@ def check_last(optimizer: Optimizer, hook: Callable[..., Any]) -> None:
         )
 
 
-class LoopHooks:
+class LoopHooks(PassObserver):
     """Lets a loop's own calls reach the parameter store, from :meth:`attach` to :meth:`detach`.
 
     Args:
@@ -121,8 +122,7 @@ class LoopHooks:
             self._attach_optimizer(optimizer)
         self._attach_model()
         self._release_parameters()
-        self._execution.executor.on_begin_pass = self._begin_pass
-        self._execution.executor.on_backward = self._begin_backward
+        self._execution.executor.observe(self)
         if self._systems is not None:
             self._systems.lead(self._execution, self.ledger)
             # In a pass of all systems none of them waits for what rank 0 may want of it.
@@ -178,16 +178,20 @@ class LoopHooks:
     def _check_in_place(self) -> None:
         check_in_place(self._parameters.items(), ReleasedParameter)
 
-    def _begin_pass(self) -> None:
+    def begin_pass(self) -> None:
+        """See :class:`PassObserver`."""
         check_transforms()
         self._check_in_place()
         if self._systems is None:
             self.values.take_weights()
 
-    def _begin_backward(self) -> None:
-        self.values.take_gradients()
-        self.ledger.begin_backward()
-        execution_engine.queue_callback(self.values.give_gradients)
+    def begin_backward(self) -> None:
+        """See :class:`PassObserver`."""
+        systems, executor = self._systems, self._execution.executor
+        with nullcontext() if systems is None else systems.beginning_backward(executor):
+            self.values.take_gradients()
+            self.ledger.begin_backward()
+            execution_engine.queue_callback(self.values.give_gradients)
 
     def _release_parameters(self) -> None:
         for name, parameter in self._parameters.items():

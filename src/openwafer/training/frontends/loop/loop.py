@@ -59,9 +59,9 @@ from openwafer.training.frontends.loop.model_checks import (
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.store.update_rules import clip_coefficient, total_norm
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
+from openwafer.training.stream.execute.attachment import Function, Run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.stand_ins import Function, Run
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import loss_of_call

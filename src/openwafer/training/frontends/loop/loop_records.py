@@ -7,8 +7,8 @@ import torch
 
 from openwafer.training.frontends.loop.other_shares import OtherShares
 from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.records import Arrays
 
 
 class LoopRecords:

@@ -352,7 +352,7 @@ class LoopSystems:
             executor: of a model that streams.
             plan: on rank 0, what the executor goes by.
         """
-        link, before = executor.link, executor.on_backward
+        link = executor.link
         assert isinstance(link, LoopLink)
         self._link, self._executor = link, executor
         link.is_alone = self._is_alone
@@ -366,22 +366,20 @@ class LoopSystems:
             elif living is not None and executor.watch.admit is not None:
                 executor.watch.admit(kind, args, kwargs, living)
 
-        def begin_backward() -> None:
-            reaching = self.control.reaching("a backward")
-            with executor.device.host_section(), reaching, self._asking():
-                before()
-            link.begin_backward()
-
-        executor.watch.agree, executor.on_backward = agree, begin_backward
+        executor.watch.agree = agree
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def beginning_backward(self, executor: Executor) -> Iterator[None]:
         """Context at the beginning of a backward, which the others come to."""
-        self._begins_backward = True
-        try:
-            yield
-        finally:
-            self._begins_backward = False
+        link = executor.link
+        assert isinstance(link, LoopLink)
+        with executor.device.host_section(), self.control.reaching("a backward"):
+            self._begins_backward = True
+            try:
+                yield
+            finally:
+                self._begins_backward = False
+        link.begin_backward()
 
     def _begin_forward(self, kind: CallKind, *, lacks_room: bool) -> list[int]:
         """All systems begin a forward; returns those that have no room for it."""

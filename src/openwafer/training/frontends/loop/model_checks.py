@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.stream.execute.compiled_layers import COMPILED_CALL
+from openwafer.training.stream.execute.attachment import COMPILED_CALL
 from openwafer.training.torch_private import (
     active_ddp_module,
     functorch_interpreter,

@@ -1,8 +1,8 @@
 """Weights on the device: slots that records come and go in, and the parameters bound to them."""
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from threading import get_ident
 from typing import Any, Final
@@ -44,6 +44,54 @@ class WeightHandle:
     seen: Geometry
 
 
+@dataclass(slots=True)
+class HeldRecord:
+    """A record on the device, its parameters bound to it or still to be.
+
+    Attributes:
+        slot: its memory, uint8 [bytes].
+        is_lent: whether the host lends that.
+        is_bound: whether its parameters lie in it; the others say nothing before.
+        num_users: tensors over the slot, those of the parameters left out.
+        thread, next_node: that bound it, and the number of the autograd node it would make next.
+        versions: autograd's counters of writes to the parameters, by name.
+    """
+
+    slot: torch.Tensor
+    is_lent: bool = False
+    is_bound: bool = False
+    num_users: int = 0
+    thread: int = 0
+    next_node: int = 0
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+
+class WeightUses:
+    """What the model's code does with weights on the device, and may not."""
+
+    def written(self, name: str) -> None:
+        """A forward has written to the parameter of that name."""
+        raise error(
+            "weights-written",
+            f"the model's forward writes to the weight {name!r}, and weights that are streamed are "
+            "only written by the optimizer and between passes",
+            help="write to it in the loop, between two steps, or let the model be resident",
+        )
+
+    def kept(self, names: Sequence[str]) -> None:
+        """One of these parameters is held beyond its layer."""
+        raise error(
+            "weights-kept",
+            f"a view of one of the weights {', '.join(names)} is held by an attribute, a hook or a "
+            "backward of somebody's own, and their memory is about to be that of others",
+            help="hold a copy, with .clone(); in an autograd.Function, give weights to "
+            "ctx.save_for_backward; or let the model be resident",
+        )
+
+    def saved(self, layer: str, tensor: torch.Tensor) -> None:
+        """A layer has saved a tensor and does not keep it."""
+
+
 class DeviceWeights:
     """The streamed weights on one device.
 
@@ -55,6 +103,9 @@ class DeviceWeights:
         forms: by parameter of the model; what they store is streamed.
         layouts: the records.
         device: where slots are.
+        are_watched: whether writes to the data of bound parameters, and reads of gradients, are
+            noticed.
+        uses: is told of what the model's code does with weights.
 
     Attributes:
         are_hidden: whether a forward is over and its backward is still to come, or has failed.
@@ -64,16 +115,18 @@ class DeviceWeights:
 
     are_hidden = has_earlier_gradients = False
 
-    def on_saved(self, layer: str, tensor: torch.Tensor) -> None:
-        """A layer has saved a tensor and does not keep it; the dry run of a step wants to know."""
-
     def __init__(
         self,
         forms: Mapping[str, WeightForm],
         layouts: Mapping[str, RecordLayout],
         device: Device,
+        *,
+        are_watched: bool = False,
+        uses: WeightUses | None = None,
     ) -> None:
         self.device = device
+        self.are_watched = are_watched
+        self.uses = uses or WeightUses()
         self.forms = forms
         self.parameters = {
             name: parameter for form in forms.values() for name, parameter in form.stored.items()
@@ -85,16 +138,10 @@ class DeviceWeights:
             record: tuple(place.spec.name for place in places)
             for record, places in self._places.items()
         }
-        self._slots: dict[str, torch.Tensor] = {}
-        self._held_bytes = 0
-        # Records whose memory the host lends: announced, and with it in their slots.
+        self._held: dict[str, HeldRecord] = {}
+        self._held_bytes = self._lent_bytes = 0
+        # Records whose memory the host is going to lend.
         self._expected: set[str] = set()
-        self._lent: set[str] = set()
-        self._lent_bytes = 0
-        self.on_written: Callable[[str], None] = refuse_write
-        self.on_kept: Callable[[Sequence[str]], None] = refuse_kept
-        # Whether writes to the data of bound parameters are noticed.
-        self.watches_data = False
         self._watched_classes: dict[type[nn.Parameter], type[nn.Parameter]] = {}
         # What code has been given as the data of bound parameters, by a parameter's identity.
         self._given: dict[int, list[torch.Tensor]] = {}
@@ -106,14 +153,8 @@ class DeviceWeights:
         self._released_class: type[nn.Parameter] | None = None
         self._own_classes = {name: type(held) for name, held in self.parameters.items()}
         self._by_storage: dict[int, str] = {}
-        # Thread, and number of the autograd node that it would make next.
-        self._bound_at: dict[str, tuple[int, int]] = {}
-        # Autograd's counters of writes to the parameters, as they were bound.
-        self._versions: dict[str, dict[str, int]] = {}
         # Storages of slices that were dropped while the layer's code held views of them.
         self._viewed: dict[str, weakref.ref[torch.UntypedStorage]] = {}
-        # Tensors over the slots of bound records, their parameters left out.
-        self._num_users: dict[str, int] = {}
         self._pool: dict[int, list[torch.Tensor]] = {}
         self._pooled_bytes = 0
         # One NaN a parameter, whose storage also tells which parameter was used while released.
@@ -140,11 +181,12 @@ class DeviceWeights:
 
     def memory(self) -> list[torch.Tensor]:
         """All memory that weights have on the device, slots without a record included."""
-        return [*self._slots.values(), *chain.from_iterable(self._pool.values())]
+        slots = [held.slot for held in self._held.values()]
+        return [*slots, *chain.from_iterable(self._pool.values())]
 
     def holds(self, record: str) -> bool:
         """Whether the record has a slot, filled or being filled."""
-        return record in self._slots or record in self._expected
+        return record in self._held or record in self._expected
 
     def num_bytes(self, record: str) -> int:
         """Bytes of the record's slot."""
@@ -164,9 +206,13 @@ class DeviceWeights:
         else:
             self._trim_pool(num_bytes)
             slot = self.new_slot(record)
-        self._slots[record] = slot
-        self._held_bytes += slot.numel()
+        self._hold(HeldRecord(slot), record)
         return slot
+
+    def _hold(self, held: HeldRecord, record: str) -> HeldRecord:
+        self._held[record] = held
+        self._held_bytes += held.slot.numel()
+        return held
 
     def new_slot(self, record: str) -> torch.Tensor:
         """Memory on the device for the record: uint8 [bytes], uninitialised."""
@@ -180,35 +226,52 @@ class DeviceWeights:
 
     def _trim_pool(self, num_bytes: int) -> None:
         # The capacity is that of streamed records; the pinned one lies beside it.
-        pinned = self._slots.get(PINNED)
-        beside = 0 if pinned is None else pinned.numel()
+        pinned = self._held.get(PINNED)
+        beside = 0 if pinned is None else pinned.slot.numel()
         allowed = self.capacity_bytes - (self.held_bytes - beside) - num_bytes
         for size in sorted(self._pool, reverse=True):
             while self._pool[size] and self._pooled_bytes > allowed:
                 self._pool[size].pop()
                 self._pooled_bytes -= size
 
+    def in_the_way(self, records: Iterable[str], wanted: Collection[str]) -> Iterator[str]:
+        """Records on the device whose release lets others, beside the schedule, fit its capacity.
+
+        What the schedule has brought for later comes again when it is used.
+
+        Args:
+            records: those that share the capacity.
+            wanted: records that a layer needs, on the device already or not.
+        """
+        held = [record for record in records if self.holds(record)]
+        total = sum(map(self.num_bytes, {*held, *wanted}))
+        for record in held:
+            if total <= self.capacity_bytes:
+                return
+            if record not in wanted:
+                total -= self.num_bytes(record)
+                yield record
+
     def bind(self, record: str, lent: torch.Tensor | None = None) -> None:
         """Point the record's parameters at its slot, or at the memory lent for it."""
         self.are_hidden = False
         if lent is not None:
             self._expected.remove(record)
-            self._lent.add(record)
             self._lent_bytes += lent.numel()
-            self._slots[record] = lent
-            self._held_bytes += lent.numel()
-        self._num_users[record] = _num_users(self._slots[record])
-        self._by_storage[self._slots[record].untyped_storage()._cdata] = record
-        next_node: int = next_sequence_nr()
-        self._bound_at[record] = get_ident(), next_node
+            held = self._hold(HeldRecord(lent, is_lent=True), record)
+        else:
+            held = self._held[record]
+        held.is_bound, held.num_users = True, _num_users(held.slot)
+        self._by_storage[held.slot.untyped_storage()._cdata] = record
+        held.thread, held.next_node = get_ident(), next_sequence_nr()
         for name, view in self.views(record).items():
             self.parameters[name].__class__ = self._bound_class(name)
             OWN_DATA.__set__(self.parameters[name], view)
-        self._versions[record] = self._versions_of(record)
+        held.versions = self._versions_of(record)
 
     def _bound_class(self, name: str) -> type[nn.Parameter]:
         own = self._own_classes[name]
-        if not self.watches_data:
+        if not self.are_watched:
             return own
         if own not in self._watched_classes:
             self._watched_classes[own] = self._watched(own)
@@ -266,11 +329,11 @@ class DeviceWeights:
     def check_unwritten(self, record: str) -> None:
         """Tell of parameters of a bound record that were written to since they were bound."""
         for name in self._written(record):
-            self.on_written(name)
+            self.uses.written(name)
 
     def _written(self, record: str) -> list[str]:
-        found, bound = self._versions_of(record), self._versions[record]
-        self._versions[record] = found
+        found, held = self._versions_of(record), self._held[record]
+        bound, held.versions = held.versions, found
         return [name for name in found if self._is_data_written(name) or found[name] != bound[name]]
 
     def _is_data_written(self, name: str) -> bool:
@@ -280,7 +343,7 @@ class DeviceWeights:
 
     def views(self, record: str) -> dict[str, torch.Tensor]:
         """The record's slot as its weights, by parameter name."""
-        return self.views_of(record, self._slots[record])
+        return self.views_of(record, self._held[record].slot)
 
     def views_of(self, record: str, slot: torch.Tensor) -> dict[str, torch.Tensor]:
         """Any memory of the record's size as its weights, by parameter name."""
@@ -347,42 +410,40 @@ class DeviceWeights:
         if record in self._expected:
             self._expected.remove(record)
             return
-        replaced = self._replaced(record)
-        slot = self._slots.pop(record)
+        held = self._held[record]
+        slot = held.slot
+        replaced = self._replaced(record, held) if held.is_bound else []
+        written = self._written(record) if held.is_bound else []
+        del self._held[record]
+        self._by_storage.pop(slot.untyped_storage()._cdata, None)
         self._held_bytes -= slot.numel()
-        is_bound = self._by_storage.pop(slot.untyped_storage()._cdata, None) == record
-        written = self._written(record) if is_bound else []
         self.unbind(record)
-        is_watched = is_bound and slice_of(record) is None and not has_failed
-        is_kept = is_watched and _num_users(slot) > self._num_users[record]
+        is_watched = held.is_bound and slice_of(record) is None and not has_failed
+        is_kept = is_watched and _num_users(slot) > held.num_users
         is_viewed = slice_of(record) is not None and is_shared(slot)
         if is_viewed and not has_failed:
             self._viewed[record] = weakref.ref(slot.untyped_storage())
-        if record in self._lent:
-            self._lent.remove(record)
+        if held.is_lent:
             self._lent_bytes -= slot.numel()
         elif not is_viewed:
             self._pool.setdefault(slot.numel(), []).append(slot)
             self._pooled_bytes += slot.numel()
             self._trim_pool(0)
         for name in (*replaced, *written):
-            self.on_written(name)
+            self.uses.written(name)
         if is_kept:
-            self.on_kept(self._names[record])
+            self.uses.kept(self._names[record])
 
     def check_let_go(self) -> None:
         """Tell of weights of whose slices there are views, at the end of a pass."""
         viewed, self._viewed = self._viewed, {}
         held = {whole_name(record): None for record, storage in viewed.items() if storage()}
         if held:
-            self.on_kept(tuple(held))
+            self.uses.kept(tuple(held))
 
-    def _replaced(self, record: str) -> list[str]:
+    def _replaced(self, record: str, held: HeldRecord) -> list[str]:
         """Parameters of a bound record that the forward has pointed at other memory."""
-        bound = self._slots[record].untyped_storage()._cdata
-        names = self._names[record]
-        if self._by_storage.get(bound) != record:
-            return []
+        bound, names = held.slot.untyped_storage()._cdata, self._names[record]
         for name in names:
             self.parameters[name].__class__ = self._own_classes[name]
         return [name for name in names if self.parameters[name].untyped_storage()._cdata != bound]
@@ -431,27 +492,17 @@ class DeviceWeights:
 
     def _was_bound_since(self, record: str, sequence_number: int) -> bool:
         """Whether a node is older than the weights that are here, which may be other values."""
-        thread, bound_at = self._bound_at[record]
+        held = self._held[record]
         # Each thread numbers its nodes. A backward pass in another one computes anew what the
         # forward computed.
-        return thread == get_ident() and sequence_number < bound_at
+        return held.thread == get_ident() and sequence_number < held.next_node
 
     def resolve(self, handle: WeightHandle) -> torch.Tensor:
         """The weight of a handle, from the slot its record is in now."""
-        storage = self._slots[handle.record]
+        storage = self._held[handle.record].slot
         if handle.cast is not None:
             storage = handle.cast.repeated(storage)
         return handle.seen.view_of(storage)
-
-
-def refuse_write(name: str) -> None:
-    """Raise ``weights-written`` for the parameter of that name."""
-    raise error(
-        "weights-written",
-        f"the model's forward writes to the weight {name!r}, and weights that are streamed are "
-        "only written by the optimizer and between passes",
-        help="write to it in the loop, between two steps, or let the model be resident",
-    )
 
 
 def gradients_not_come(name: str) -> OpenwaferError:
@@ -462,17 +513,6 @@ def gradients_not_come(name: str) -> OpenwaferError:
         "of the micro-batches before, and here all of them go forward before the first goes back",
         help="read gradients between two steps, give a step one micro-batch, or let the model be "
         "resident",
-    )
-
-
-def refuse_kept(names: Sequence[str]) -> None:
-    """Raise ``weights-kept`` for parameters of which one is held beyond its layer."""
-    raise error(
-        "weights-kept",
-        f"a view of one of the weights {', '.join(names)} is held by an attribute, a hook or a "
-        "backward of somebody's own, and their memory is about to be that of others",
-        help="hold a copy, with .clone(); in an autograd.Function, give weights to "
-        "ctx.save_for_backward; or let the model be resident",
     )
 
 

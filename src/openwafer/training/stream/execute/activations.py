@@ -29,9 +29,8 @@ from openwafer.training.stream.device.saved_weights import Geometry, whole_stora
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
 from openwafer.training.stream.execute.kept_tensors import Kept, shares_storage
 from openwafer.training.stream.execute.layer_state import LayerState
-from openwafer.training.stream.execute.open_contexts import foreign_hooks
+from openwafer.training.stream.execute.open_contexts import foreign_hooks, hooks_passed_over
 from openwafer.training.stream.execute.random_state import RandomState
-from openwafer.training.stream.execute.refusals import hooks_passed_over
 from openwafer.training.stream.execute.snapshot import version_of
 from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
 from openwafer.training.torch_private import is_in_torch_dispatch_mode, pytree
@@ -221,7 +220,7 @@ class OffloadFrame(Frame):
         self._copies: WeakKeyDictionary[torch.UntypedStorage, _Copied] = WeakKeyDictionary()
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
-        self._weights.on_saved(self._layer, tensor)
+        self._weights.uses.saved(self._layer, tensor)
         storage = tensor.untyped_storage()
         if storage.nbytes() < MIN_OFFLOAD_BYTES:
             return super()._pack_activation(tensor)
@@ -284,7 +283,7 @@ class RecomputeFrame(Frame):
         self._call.state.is_rehearsed = True
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
-        self._weights.on_saved(self._layer, tensor)
+        self._weights.uses.saved(self._layer, tensor)
         self._saved.append(self._seen(tensor))
         return len(self._saved) - 1
 

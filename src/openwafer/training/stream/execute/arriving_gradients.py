@@ -5,16 +5,22 @@ then micro-batch by micro-batch in rising order. A parameter that one layer call
 gradients in that order, since the backward pass takes the micro-batches of a layer in turn. Where
 several calls use it (a tied weight, a pinned one, a layer that is called again), or where forwards
 ran in rising order, the micro-batches' parts wait in host memory until all have come.
+
+A parameter has one accumulator, the node of autograd that adds to its gradient, for all graphs that
+are alive, so a backward from several losses sums their gradients before anybody sees them. torch
+drops a parameter's accumulator when its data changes type, and makes another at the next use. So
+each micro-batch gets one of its own, without a copy of the weights.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
+from torch.autograd.graph import Node, get_gradient_edge
 
 from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.device.weights import OWN_GRAD
+from openwafer.training.stream.device.weights import OWN_DATA, OWN_GRAD
 from openwafer.training.stream.execute.gradient_watchers import GradientWatchers
 from openwafer.training.stream.layers import PINNED, Partition
 
@@ -33,7 +39,6 @@ class ArrivingGradients:
             there are several micro-batches.
         keeps_parts: whether the micro-batches' gradients are not to be added here.
         planned_micro_batches: of the step; a pass that has fewer of them has no more room.
-        is_share: whether other ranks have micro-batches of the step, too.
     """
 
     def __init__(
@@ -43,7 +48,6 @@ class ArrivingGradients:
         self.slices_wait = False
         self.keeps_parts = False
         self.planned_micro_batches = 1
-        self.is_share = False
         self.watchers.passes_over = lambda name: split.record_of[name] in self._apart
         self._split = split
         self._parameters = parameters
@@ -187,3 +191,23 @@ def take_gradient(parameter: nn.Parameter) -> torch.Tensor | None:
     gradient: torch.Tensor | None = OWN_GRAD.__get__(parameter)
     OWN_GRAD.__set__(parameter, None)
     return gradient
+
+
+def renew_accumulators(parameters: Iterable[nn.Parameter]) -> None:
+    """Let what is computed from now on have its own gradients of these parameters."""
+    for parameter in parameters:
+        data = OWN_DATA.__get__(parameter)
+        other = torch.float32 if data.dtype is torch.float64 else torch.float64
+        OWN_DATA.__set__(parameter, torch.empty(0, dtype=other, device=data.device))
+        OWN_DATA.__set__(parameter, data)
+
+
+def before_accumulation(parameter: nn.Parameter, function: Callable[[], None]) -> Node:
+    """Call ``function`` before the present accumulator of a parameter adds a gradient.
+
+    Returns:
+        The accumulator, which lives while somebody holds it or a graph uses it.
+    """
+    node = get_gradient_edge(parameter).node
+    node.register_prehook(lambda _: function())
+    return node

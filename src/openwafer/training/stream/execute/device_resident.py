@@ -8,10 +8,11 @@ from torch.optim import Optimizer
 
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan
+from openwafer.training.store.record_access import Arrays
 from openwafer.training.store.update_rules import AVERAGE
 from openwafer.training.stream.execute.execution import ResidentExecution
 from openwafer.training.stream.link.optimizer_states import STEP
-from openwafer.training.stream.records import Arrays, state_name
+from openwafer.training.stream.records import state_name
 
 
 class DeviceResidentExecution(ResidentExecution):

@@ -15,12 +15,12 @@ from torch import nn
 
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
-from openwafer.training.store.record_access import Records
+from openwafer.training.store.record_access import Arrays, Records
 from openwafer.training.stream.device.device import ALWAYS_METERED, Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.followed_schedule import check_followed, is_checking
+from openwafer.training.stream.execute.followed_schedule import ScheduleCheck, is_checking
 from openwafer.training.stream.execute.gradient_watchers import (
     GradientWatchers,
     MicroBatchWatcher,
@@ -30,13 +30,11 @@ from openwafer.training.stream.execute.micro_batches import (
     run_forward,
     run_in_rotation,
 )
-from openwafer.training.stream.execute.pushes_in_turn import push_in_turn
 from openwafer.training.stream.execute.remote_experts import RemoteExperts
 from openwafer.training.stream.execute.step_hooks import IsDue, StepEnd, StepHook, StepHooks
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import StepRules, Updater
-from openwafer.training.stream.records import Arrays
 from openwafer.training.stream.replicas.replica_link import (
     ReplicaLink,
     Replicas,
@@ -187,25 +185,21 @@ class StreamedExecution:
         self._step_hooks = StepHooks()
         self._counts_before = updater.counts.copy()
         self.recorder = Recorder(device)
-        weights = DeviceWeights(forms_of(model, plan.split.sliced), plan.layouts, device)
-        weights.watches_data = True
+        forms = forms_of(model, plan.split.sliced)
+        weights = DeviceWeights(forms, plan.layouts, device, are_watched=True)
         for record in plan.split.records:
             weights.unbind(record)
         self._autocast = context.autocast
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
         self._replica_link = replica_link(replicas, weights, plan.split, self.link)
         link = self._replica_link or self.link
-        self.executor = Executor(model, plan.split, weights, link, device, self.recorder)
+        self.executor = Executor(model, plan.split, weights, link, self.recorder)
         if is_checking():
             elsewhere = plan.layouts.keys() - store.layouts.keys()
-            self.executor.check = partial(check_followed, elsewhere=elsewhere)
-        self.executor.casts.is_checking = True
+            self.executor.observe(ScheduleCheck(plan.split, elsewhere))
         if self._replica_link is not None and replicas is not None:
-            push_in_turn(self.executor, self._replica_link, replicas)
             self._join_experts(model, plan, self._replica_link, replicas)
         self.adopt(plan)
-        # Gradients that arrive are of the next step, so those of the last must be gone by then.
-        self.executor.on_backward = self.flush
 
     def _join_experts(
         self, model: nn.Module, plan: StepPlan, link: ReplicaLink, replicas: Replicas
@@ -284,6 +278,7 @@ class StreamedExecution:
                 with self._autocast():
                     may_repeat = self._replica_link is None
                     losses = run_forward(self.executor, forwards, seed, may_repeat=may_repeat)
+                # Gradients that arrive are of the next step: those of the last must be gone.
                 self.flush()
                 torch.autograd.backward(root(losses))
                 if self.executor.is_in_pass:

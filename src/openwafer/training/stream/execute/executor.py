@@ -6,7 +6,7 @@ goes on with the schedule. In the backward pass, hooks on the layers' outputs sa
 next, and hooks on the parameters say when a gradient is complete. The schedule only decides when
 things happen: a layer that it does not expect is served on demand.
 
-One state machine: :class:`~openwafer.training.stream.execute.phases.Phase` names its states.
+One state machine: :class:`~openwafer.training.stream.execute.passes.Phase` names its states.
 
 .. code-block:: text
 
@@ -17,40 +17,51 @@ One state machine: :class:`~openwafer.training.stream.execute.phases.Phase` name
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import ReferenceType, ref
 
 import torch
 from torch import nn
 
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
-from openwafer.training.stream.execute.accumulators import before_accumulation, renew_accumulators
 from openwafer.training.stream.execute.activations import Call, Frame, frame_for
-from openwafer.training.stream.execute.arriving_gradients import ArrivingGradients
-from openwafer.training.stream.execute.attachment import attach
+from openwafer.training.stream.execute.arriving_gradients import (
+    ArrivingGradients,
+    before_accumulation,
+    renew_accumulators,
+)
+from openwafer.training.stream.execute.attachment import Function, attach_calls, attach_hooks
 from openwafer.training.stream.execute.expert_pass import ExpertPass
-from openwafer.training.stream.execute.followed_schedule import Check
 from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.micro_batch_order import MicroBatchOrder
 from openwafer.training.stream.execute.nested_records import NestedRecords
-from openwafer.training.stream.execute.pass_log import PassLog
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
-from openwafer.training.stream.execute.phases import Phase
-from openwafer.training.stream.execute.refusals import graph_of_backward, transforms_refused
-from openwafer.training.stream.execute.room import in_the_way
+from openwafer.training.stream.execute.passes import (
+    PassLog,
+    PassObserver,
+    Phase,
+    Walk,
+    graph_of_backward,
+    transforms_refused,
+)
 from openwafer.training.stream.execute.shared_casts import SharedCasts
-from openwafer.training.stream.execute.stand_ins import Function
-from openwafer.training.stream.execute.walk import Walk
 from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, UpdateTiming, Visit
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.torch_private import execution_engine, pytree
+
+CallLayer: TypeAlias = Callable[[str, Function, Any, Any], Any]
+"""Calls a layer's own function with its arguments, given its name, and both."""
+
+
+def call_layer(_layer: str, function: Function, args: Any, kwargs: Any) -> Any:
+    """See :data:`CallLayer`."""
+    return function(*args, **kwargs)
 
 
 class Executor:
@@ -62,8 +73,8 @@ class Executor:
         split: the model's layers.
         weights: slots on the device.
         link: the host side.
-        device: where the model runs.
         recorder: receives times and device memory.
+        call: how a layer is called whose activations are followed.
 
     Attributes:
         schedule, forward_schedule: what passes with and without gradients walk; ``None`` serves
@@ -75,16 +86,9 @@ class Executor:
         experts: weights whose experts stream one by one.
         micro_batch: the one that goes on.
         states: what the layers see beside their arguments.
-        watching: makes the context of a layer's call with its name and arguments.
-        calling: calls a layer's own function with its arguments, given both and the layer's name.
         watch: which passes are metered, and what there is room for.
         casts: which weights autocast would cast once for several calls.
         order: of micro-batches.
-        on_begin_pass, on_leave, on_backward: called when a pass begins, when a layer's forward has
-            ended, when a backward begins.
-        check: compares every pass with its schedule; ``None`` without.
-        pause: what happens where a layer begins; the rotation of micro-batches replaces it.
-        push: takes a record's gradients to the host side.
     """
 
     def __init__(
@@ -93,13 +97,13 @@ class Executor:
         split: Partition,
         weights: DeviceWeights,
         link: HostLink,
-        device: Device,
         recorder: Recorder | None = None,
+        call: CallLayer = call_layer,
     ) -> None:
         self.split = split
         self.weights = weights
         self.link = link
-        self.device = device
+        self.device = device = weights.device
         self.schedule: Schedule | None = None
         self.forward_schedule: Schedule | None = None
         self.policies: Mapping[str, Activations] = {}
@@ -107,18 +111,14 @@ class Executor:
         self.recorder = recorder or Recorder(device)
         self.log = PassLog()
         self.gradients = ArrivingGradients(split, weights.parameters, device)
+        self.gradients.keeps_parts = link.adds_in_turn
         self.nested = NestedRecords(split, weights, self._fetch_nested, self.release)
         self._streamed = [one for one in split.records if one != PINNED and one not in self.nested]
         self.experts = ExpertPass(weights.forms, self.use_nested, lambda: self._phase)
         self.watch = PassWatch(model, device, weights)
-        self.on_begin_pass: Callable[[], None] = lambda: None
-        self.on_leave: Callable[[], None] = lambda: None
-        self.on_backward: Callable[[], None] = lambda: None
-        self.watching: Callable[[str, Any, Any], AbstractContextManager[None]] | None = None
-        self.calling: Callable[[str, Function, Any, Any], Any] = _call
-        self.pause: Callable[[Layer], int] | None = None
-        self.push: Callable[[str], None] = self._push
-        self.check: Check | None = None
+        self._call = call
+        self._observers: list[PassObserver] = []
+        self._pause: Callable[[Layer], int] | None = None
         self._phase = Phase.IDLE
         # What autograd calls behind the backward under way; one that fails drops it instead.
         self._end: ReferenceType[Callable[[], None]] | None = None
@@ -134,10 +134,30 @@ class Executor:
         self.order = MicroBatchOrder(model, device)
         self.states = {name: LayerState(module) for name, module in self._modules.items()}
         link.on_update = self._note_update
-        self.casts = SharedCasts(model, split, device)
+        self.casts = SharedCasts(model, split, device, is_checking=weights.are_watched)
         # Before the layers are attached, whose own function sees the experts.
         self._undo = self.experts.attach(model, split)
-        self._undo.push(attach(self, model, split, weights.parameters))
+        calls = attach_calls(model, split, self.run_layer, self.run_root, self.run_part)
+        self._undo.push(calls)
+        hooks = attach_hooks(weights.parameters, self.expect_gradient, self.take_gradient)
+        self._undo.push(hooks)
+
+    def observe(self, observer: PassObserver) -> None:
+        """Tell an observer of the passes that come, behind those that are told already."""
+        self._observers.append(observer)
+
+    @contextmanager
+    def pausing(self, pause: Callable[[Layer], int]) -> Iterator[None]:
+        """Context in which forwards stop where a layer begins.
+
+        Args:
+            pause: is given the layer, and returns its visit when the forward is to go on.
+        """
+        self._pause = pause
+        try:
+            yield
+        finally:
+            self._pause = None
 
     def follow(self, plan: StepPlan) -> None:
         """Walk a plan from the next pass on."""
@@ -176,12 +196,13 @@ class Executor:
     def _begin_pass(self, num_micro_batches: int, *, is_whole: bool) -> None:
         if self.is_in_pass:
             self.end_pass()
-        self.on_begin_pass()
+        for observer in self._observers:
+            observer.begin_pass()
         self.log = PassLog()
         self.micro_batch = 0
         self.gradients.begin(num_micro_batches, is_rising=self.order.is_rising)
         self.experts.begin_pass()
-        are_several = self.gradients.are_of_several or self.gradients.is_share
+        are_several = self.gradients.are_of_several or self.link.is_of_several
         self.weights.has_earlier_gradients = are_several and torch.is_grad_enabled()
         schedule = self.schedule
         if not torch.is_grad_enabled():
@@ -222,7 +243,8 @@ class Executor:
         end, weights = partial(self.end_pass), self.weights
         self._end = ref(end, lambda _: weights.hide())
         execution_engine.queue_callback(end)
-        self.on_backward()
+        for observer in self._observers:
+            observer.begin_backward()
 
     def _end_failed_backward(self) -> None:
         """What a backward that failed has left comes before what another one brings."""
@@ -260,14 +282,10 @@ class Executor:
                 rest.callback(self.release, record)
 
     def _check_schedule(self) -> None:
-        schedule, log = self.schedule, self.log
-        was_followed = bool(self._walk.actions) and not log.unplanned
-        if schedule is None or not was_followed or self.check is None:
+        if self.schedule is None or not self._walk.actions or self.log.unplanned or self.nested:
             return
-        num_backwards = sum(action.kind is Kind.BACKWARD for action in schedule.actions)
-        if len(log.backward) == num_backwards and not self.nested:
-            records_of = {name: layer.records for name, layer in self._layers.items()}
-            self.check(schedule, log.executed, records_of)
+        for observer in self._observers:
+            observer.end_pass(self.schedule, self.log)
 
     def _leave_pass(self) -> None:
         self._phase, self._end = Phase.IDLE, None
@@ -333,7 +351,8 @@ class Executor:
 
     def leave(self) -> None:
         """Go on with the schedule after a layer's forward."""
-        self.on_leave()
+        for observer in self._observers:
+            observer.leave_layer()
         self._release_on_demand()
         self._run_to_compute()
 
@@ -383,7 +402,7 @@ class Executor:
     def _bring(self, layer: Layer) -> None:
         missing = [record for record in layer.records if not self.weights.holds(record)]
         if missing:
-            self._release_all(in_the_way(self.weights, self._streamed, layer.records))
+            self._release_all(self.weights.in_the_way(self._streamed, layer.records))
             self._unplanned_records.update(missing)
         for record in layer.records:
             self.ensure(record)
@@ -492,13 +511,20 @@ class Executor:
     def _note_update(self, record: str) -> None:
         self.log.executed.append((Kind.UPDATE, record))
 
-    def _push(self, record: str) -> None:
-        gradients = self.gradients.take(record)
-        if gradients:
+    def push(self, record: str) -> None:
+        """Take a record's gradients to the host side."""
+        if self.link.is_of_several:
+            # A sum takes them when it is their turn, which may be much later where the network is
+            # slow; a plan has room for gradients until their record is complete.
+            self._send(record, self.gradients.take_parts(record))
+        elif gradients := self.gradients.take(record):
             self.experts.push(gradients)
-            self.log.executed.append((Kind.PUSH, record))
-            with self.device.host_section():
-                self.link.push(record, gradients)
+            self._send(record, [gradients])
+
+    def _send(self, record: str, parts: Sequence[Mapping[str, torch.Tensor]]) -> None:
+        self.log.executed.append((Kind.PUSH, record))
+        with self.device.host_section():
+            self.link.push(record, parts)
 
     def _push_zeros(self, is_passed: Callable[[str], bool]) -> None:
         """Push the zeros that experts have which no micro-batch used, where others were used."""
@@ -533,7 +559,7 @@ class Executor:
                 return self._run_visit(layer, function, args, kwargs)
 
     def _run_visit(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
-        pause = self.pause
+        pause = self._pause
         visit = self.enter(layer) if pause is None else pause(layer)
         with self._inside_layer(Phase.LAYER, layer), self.recorder.forward(layer.name):
             out = self._run_framed(layer, visit, function, (args, kwargs))
@@ -553,10 +579,9 @@ class Executor:
         rerun = partial(self._rerun, layer, function)
         call = Call(layer.name, rerun, args, kwargs, self.states[layer.name], layer.records)
         frame = frame_for(policy, self.weights, self._use_saved, call, self.order.copied)
-        watched = self.watching(layer.name, args, kwargs) if self.watching else nullcontext()
         self.watch.begin_layer(frame)
-        with frame.hooks(), watched, transforms_refused(layer.name):
-            out = self.calling(layer.name, function, args, kwargs)
+        with frame.hooks(), transforms_refused(layer.name):
+            out = self._call(layer.name, function, args, kwargs)
         self.watch.end_layer(frame, visit)
         frame.end_forward()
         return out
@@ -576,7 +601,7 @@ class Executor:
 
     def run_root(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run the model's own forward: a pass, unless micro-batches rotate in one."""
-        if self.pause is not None:
+        if self._pause is not None:
             self.watch.meet_beside_others(args, kwargs)
             return function(*args, **kwargs)
         return self._run_pass(function, args, kwargs, ROOT)
@@ -617,7 +642,3 @@ class Executor:
             Visit(name, self._layers[name].records, index in reached)
             for index, name in enumerate(self.log.visits)
         )
-
-
-def _call(_layer: str, function: Function, args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs)

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from openwafer.training.store.slices import slice_of, whole_name
-from openwafer.training.stream.execute.compiled_layers import FORWARD
-from openwafer.training.stream.execute.phases import Phase
+from openwafer.training.stream.execute.attachment import FORWARD, Function, stand_in
+from openwafer.training.stream.execute.passes import Phase
 from openwafer.training.stream.execute.remote_experts import RemoteExperts
-from openwafer.training.stream.execute.stand_ins import Function, stand_in
 from openwafer.training.stream.forms.by_expert import ByExpert
 from openwafer.training.stream.forms.weight_form import Bring, WeightForm
 from openwafer.training.stream.layers import Partition

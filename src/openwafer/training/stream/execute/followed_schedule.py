@@ -6,13 +6,13 @@ environment variable ``OPENWAFER_CHECK_SCHEDULE=1`` does the same in any process
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from openwafer.diagnostics import error
-from openwafer.training.stream.execute.walk import COMPUTE
-from openwafer.training.stream.layers import PINNED
+from openwafer.training.stream.execute.passes import COMPUTE, PassLog, PassObserver
+from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming
 
 Entry: TypeAlias = tuple[Kind, str]
@@ -25,8 +25,24 @@ def is_checking() -> bool:
     return os.environ.get("OPENWAFER_CHECK_SCHEDULE") == "1"
 
 
-Check: TypeAlias = Callable[[Schedule, Sequence[Entry], Mapping[str, Sequence[str]]], None]
-"""See :func:`check_followed`."""
+class ScheduleCheck(PassObserver):
+    """Compares every pass whose backward has come to its end with its schedule.
+
+    Args:
+        split: the model's layers.
+        elsewhere: records that another rank updates.
+    """
+
+    def __init__(self, split: Partition, elsewhere: Collection[str]) -> None:
+        self._records_of = {layer.name: layer.records for layer in split.layers}
+        self._elsewhere = elsewhere
+
+    def end_pass(self, schedule: Schedule, log: PassLog) -> None:
+        """See :class:`PassObserver`."""
+        num_backwards = sum(action.kind is Kind.BACKWARD for action in schedule.actions)
+        if len(log.backward) == num_backwards:
+            elsewhere = self._elsewhere
+            check_followed(schedule, log.executed, self._records_of, elsewhere=elsewhere)
 
 
 def check_followed(

@@ -4,9 +4,9 @@ Each micro-batch's forward runs in a fiber of its own that stops where a streame
 When all have stopped, the layer's weights are fetched once and every micro-batch goes on through
 the layer to the next one. One backward call over all losses then visits the layers in reverse,
 because autograd takes the node that was made last first. The micro-batches go forward in falling
-order, so that autograd meets them in rising order, and each has accumulators of its own
-(:mod:`~openwafer.training.stream.execute.accumulators`), so that their gradients are summed as a
-plain loop sums them.
+order, so that autograd meets them in rising order, and each has accumulators of its own, so that
+their gradients are summed as a plain loop sums them
+(:mod:`~openwafer.training.stream.execute.arriving_gradients`).
 
 A model that a forward changes (running statistics, counters, a loss that a layer leaves for the
 model) must see its micro-batches as in a plain loop: in rising order, or one wholly behind the
@@ -17,6 +17,7 @@ undone and run again in that order.
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -38,33 +39,40 @@ Forward = Callable[[], torch.Tensor]
 MAX_SHOWN: Final = 3
 
 
+@dataclass(frozen=True)
+class _Rotation:
+    """What the micro-batches of a pass have in common.
+
+    Attributes:
+        begin: is given the index of a micro-batch whose forward begins.
+        random_now: the present random state.
+        outside: contexts that are open around all of them.
+        copied: see :attr:`MicroBatchOrder.copied`.
+    """
+
+    begin: Callable[[int], None]
+    random_now: Callable[[], RandomState]
+    outside: OpenContexts
+    copied: AbstractSet[int]
+
+
 class _Fiber:
     """The forward of one micro-batch, with its own random state and its own contexts."""
 
-    def __init__(
-        self,
-        index: int,
-        forward: Forward,
-        begin: Callable[[int], None],
-        random_now: Callable[[], RandomState],
-        outside: OpenContexts,
-        copied: AbstractSet[int],
-    ) -> None:
+    def __init__(self, index: int, forward: Forward, rotation: _Rotation) -> None:
         self.index = index
-        self._copied = copied
-        self._random_now = random_now
-        self._outside = outside
         self.waits_for: Layer | None = None
         self.result: Any = None
         self._forward = forward
-        self._begin = begin
+        self._rotation = rotation
         self._random: RandomState | None = None
-        self._contexts = outside
+        self._contexts = rotation.outside
         self._fiber = greenlet(self._run_forward)
 
     def _run_forward(self) -> torch.Tensor:
-        self._begin(self.index)
-        with keeping(self._copied) if self._copied else nullcontext():
+        copied = self._rotation.copied
+        self._rotation.begin(self.index)
+        with keeping(copied) if copied else nullcontext():
             return self._forward()
 
     def run(self, *visit: int) -> None:
@@ -77,8 +85,8 @@ class _Fiber:
             self.waits_for, self.result = None, reached
         else:
             self.waits_for = reached
-            self._random, self._contexts = self._random_now(), OpenContexts.now()
-        self._outside.restore()
+            self._random, self._contexts = self._rotation.random_now(), OpenContexts.now()
+        self._rotation.outside.restore()
 
     def stop(self) -> None:
         """Leave the forward where it stands: what closes its contexts finds them open."""
@@ -189,16 +197,15 @@ def _rotate(
 
     executor.order.begin_rotation(len(forwards))
     outside = OpenContexts.now()
-    shared = begin, random_now, outside, executor.order.copied
-    fibers = [_Fiber(index, forward, *shared) for index, forward in enumerate(forwards)]
+    rotation = _Rotation(begin, random_now, outside, executor.order.copied)
+    fibers = [_Fiber(index, forward, rotation) for index, forward in enumerate(forwards)]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
-    executor.pause = partial(_stop, executor.casts, hub)
     try:
-        for turns in _in_turns(fibers, executor.order):
-            _run_together(executor, turns)
+        with executor.pausing(partial(_stop, executor.casts, hub)):
+            for turns in _in_turns(fibers, executor.order):
+                _run_together(executor, turns)
     finally:
-        executor.pause = None
         for fiber in fibers:
             fiber.stop()
         outside.restore()

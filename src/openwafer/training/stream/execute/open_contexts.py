@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.torch_private import (
     pop_saved_tensors_hooks,
     push_saved_tensors_hooks,
@@ -110,6 +110,17 @@ def foreign_hooks() -> str | None:
     owners = (_owner_of(pack) for pack, _ in reversed(hooks))
     owner = next((one for one in owners if not _is_within(one, "openwafer")), None)
     return None if owner is None or _is_within(owner, "torch") else owner
+
+
+def hooks_passed_over(layer: str, owner: str) -> OpenwaferError:
+    """The error of a forward inside hooks for saved tensors that would not see what it saves."""
+    where = f"layer {layer!r}" if layer else "the streamed model"
+    return error(
+        "saved-tensor-hooks",
+        f"{where} runs inside saved_tensors_hooks of {owner}, and what it saves for its backward "
+        "does not go through them",
+        help="leave them out; activations: offload puts into host memory what layers save",
+    )
 
 
 def _owner_of(function: Callable[..., Any]) -> str:

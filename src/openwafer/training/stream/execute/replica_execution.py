@@ -12,7 +12,6 @@ from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.execution import Root, Seed
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
-from openwafer.training.stream.execute.pushes_in_turn import push_in_turn
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.replicas.replica_link import Replicas, replica_link
 from openwafer.training.stream.step_plan import StepPlan
@@ -41,8 +40,8 @@ class ReplicaExecution:
         autocast: Callable[[], AbstractContextManager[object]],
         replicas: Replicas,
     ) -> None:
-        weights = DeviceWeights(forms_of(model, plan.split.sliced), plan.layouts, device)
-        weights.watches_data = True
+        forms = forms_of(model, plan.split.sliced)
+        weights = DeviceWeights(forms, plan.layouts, device, are_watched=True)
         for record in plan.split.records:
             weights.unbind(record)
         self.recorder = Recorder(device)
@@ -50,9 +49,7 @@ class ReplicaExecution:
         link = replica_link(replicas, weights, plan.split, None)
         assert link is not None
         self._link = link
-        self.executor = Executor(model, plan.split, weights, link, device, self.recorder)
-        self.executor.casts.is_checking = True
-        push_in_turn(self.executor, link, replicas)
+        self.executor = Executor(model, plan.split, weights, link, self.recorder)
         self.executor.follow(plan)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed) -> None:

@@ -34,13 +34,13 @@ class SharedCasts:
         model: names the weights.
         split: tells which are pinned.
         device: where it runs.
-
-    Attributes:
         is_checking: whether it looks.
     """
 
-    def __init__(self, model: nn.Module, split: Partition, device: Device) -> None:
-        self.is_checking = False
+    def __init__(
+        self, model: nn.Module, split: Partition, device: Device, *, is_checking: bool
+    ) -> None:
+        self._is_checking = is_checking
         self._model = model
         parameters = dict(model.named_parameters())
         self._names = {id(parameter): name for name, parameter in parameters.items()}
@@ -89,7 +89,7 @@ class SharedCasts:
 
     @property
     def _is_looking(self) -> bool:
-        is_inside = self.is_checking and autocast_depth() > 0
+        is_inside = self._is_checking and autocast_depth() > 0
         return is_inside and (torch.is_autocast_cache_enabled() or self._may_be_entered)
 
     @cached_property

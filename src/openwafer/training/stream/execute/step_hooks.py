@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import RecordLayout
-from openwafer.training.stream.records import Arrays
+from openwafer.training.store.record_access import Arrays
 
 
 @dataclass(frozen=True)

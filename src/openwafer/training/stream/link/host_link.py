@@ -17,10 +17,15 @@ class HostLink(Protocol):
 
     Attributes:
         lends_memory: whether the device can use weights where the host has them.
+        is_of_several: whether other ranks have micro-batches of a step, too, whose gradients are
+            added to those that are pushed from here, in host memory.
+        adds_in_turn: whether gradients are pushed micro-batch by micro-batch for that.
         on_update: called when a record has been updated, in the thread that does it.
     """
 
     lends_memory: bool
+    is_of_several: bool
+    adds_in_turn: bool
     on_update: Callable[[str], None]
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
@@ -41,8 +46,12 @@ class HostLink(Protocol):
     def release(self, record: str) -> None:
         """The device does not use the record's weights any more."""
 
-    def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
-        """Take the gradients of a record, by parameter name, from the device."""
+    def push(self, record: str, parts: Sequence[Mapping[str, torch.Tensor]]) -> None:
+        """Take the gradients of a record, by parameter name, from the device.
+
+        Args:
+            parts: one; of several ranks those of each micro-batch, in rising order, or none.
+        """
 
     def push_zeros(self, records: Sequence[str]) -> None:
         """The gradients of slices are zero: nothing comes from the device, and nothing is kept."""
@@ -71,6 +80,8 @@ class DryLink:
             until its release, as they do where records are updated on push.
         received: names of the parameters whose gradients were pushed, in that order.
     """
+
+    is_of_several = adds_in_turn = False
 
     def __init__(
         self, weights: DeviceWeights, *, fills_weights: bool = False, overlaps: bool = False
@@ -122,8 +133,9 @@ class DryLink:
         self._lent.discard(record)
         self._held_back.pop(record, None)
 
-    def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+    def push(self, record: str, parts: Sequence[Mapping[str, torch.Tensor]]) -> None:
         """See :class:`HostLink`."""
+        (gradients,) = parts
         self.received.extend(gradients)
         if not self.lends_memory:
             self._leaving = gradients

@@ -9,6 +9,7 @@ from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import error
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
+from openwafer.training.store.record_access import Arrays, LentRecords
 from openwafer.training.store.update_rules import (
     LOW_BITS,
     MASTER,
@@ -21,8 +22,6 @@ from openwafer.training.store.update_rules import (
 )
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import (
-    Arrays,
-    LentRecords,
     borrowed_parts,
     has_master,
     master_of,

@@ -62,6 +62,8 @@ class StoreLink:
             in host memory.
     """
 
+    is_of_several = adds_in_turn = False
+
     def __init__(
         self,
         store: ParameterStore,
@@ -178,8 +180,9 @@ class StoreLink:
 
     # Gradients.
 
-    def push(self, record: str, gradients: Mapping[str, torch.Tensor]) -> None:
+    def push(self, record: str, parts: Sequence[Mapping[str, torch.Tensor]]) -> None:
         """See :class:`HostLink`."""
+        (gradients,) = parts
         self.traffic.push_bytes += sum(gradient.nbytes for gradient in gradients.values())
         gradients = self._laid_out(record, gradients)
         if self.watchers and slice_of(record) is not None:

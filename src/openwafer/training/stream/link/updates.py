@@ -17,7 +17,7 @@ from openwafer.training.store.layout import (
     laid_out_like,
 )
 from openwafer.training.store.parameter_store import Loan
-from openwafer.training.store.record_access import Records
+from openwafer.training.store.record_access import Arrays, Records
 from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.store.update_rules import (
     LOW_BITS,
@@ -32,7 +32,7 @@ from openwafer.training.store.update_rules import (
 )
 from openwafer.training.store.update_rules.master_weights import TIES_PER_WORD
 from openwafer.training.stream.device.recorder import Recorder
-from openwafer.training.stream.records import Arrays, state_name
+from openwafer.training.stream.records import state_name
 
 HostGradients: TypeAlias = Mapping[str, torch.Tensor | None]
 """Gradients by parameter name, in host memory; ``None`` is zeros that are nowhere."""

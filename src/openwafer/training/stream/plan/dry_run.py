@@ -22,11 +22,13 @@ from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
 from openwafer.training.stream.device.meter import MemoryMeter
-from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.device.weights import DeviceWeights, WeightUses
+from openwafer.training.stream.execute.attachment import Function
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batch_order import Order
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
+from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.forms.by_expert import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
@@ -447,7 +449,26 @@ def _staged(
         stage.executor.detach()
 
 
-class _Stage:
+class _NotedUses(WeightUses):
+    """Notes what a step's code does with weights, which the step is then refused for."""
+
+    def __init__(self, meter: _WatchingMeter, pinned: Sequence[str]) -> None:
+        self._meter, self._pinned = meter, pinned
+
+    def written(self, name: str) -> None:
+        """See :class:`WeightUses`."""
+        self._meter.written[name] = None
+
+    def kept(self, names: Sequence[str]) -> None:
+        """See :class:`WeightUses`."""
+        self._meter.misused.update(dict.fromkeys(n for n in names if n not in self._pinned))
+
+    def saved(self, layer: str, tensor: torch.Tensor) -> None:
+        """See :class:`WeightUses`."""
+        self._meter.uncounted.note_saved(layer, tensor)
+
+
+class _Stage(PassObserver):
     """A hollow copy of the model with an executor of its own."""
 
     def __init__(
@@ -479,19 +500,16 @@ class _Stage:
             for name, form in forms_of(self.model, split.sliced).items()
             if not split.record_of.keys().isdisjoint(form.stored)
         }
-        self.weights = self.meter.weights = DeviceWeights(forms, layouts, self.device)
-        self.weights.on_written = lambda name: self.meter.written.update({name: None})
-        pinned = split.records.get(PINNED, ())
-        self.weights.on_saved = self.meter.uncounted.note_saved  # type: ignore[method-assign]
-        self.weights.on_kept = lambda names: self.meter.misused.update(
-            dict.fromkeys(name for name in names if name not in pinned)
-        )
+        uses = _NotedUses(self.meter, split.records.get(PINNED, ()))
+        self.weights = DeviceWeights(forms, layouts, self.device, uses=uses)
+        self.meter.weights = self.weights
         for record in split.records:
             self.weights.unbind(record)
         self.link = DryLink(
             self.weights, fills_weights=mode is None, overlaps=device.is_asynchronous
         )
-        self.executor = Executor(self.model, split, self.weights, self.link, self.device)
+        self.executor = Executor(self.model, split, self.weights, self.link, call=self._call)
+        self.executor.observe(self)
 
     def configure(self, settings: DryRunSettings) -> None:
         """Set the executor up."""
@@ -499,7 +517,6 @@ class _Stage:
         skipped = dict.fromkeys(settings.skipped, Activations.KEEP)
         self.executor.policies = {**settings.policies, **skipped}
         self.calls = LayerCalls(self.meter, settings.skipped)
-        self.executor.calling = self.calls
         self.executor.default_policy = Activations.RECOMPUTE
         self.executor.order.keep(settings.order, is_changed=settings.is_changed)
         # Which micro-batches use an expert depends on values: its gradient may wait for them all.
@@ -509,32 +526,34 @@ class _Stage:
             state.is_rehearsed = True
         self.executor.nested.capacity_bytes = settings.nested_capacity_bytes
         self.meter.used_bytes = settings.overhead_bytes
+        self.left = [self.meter.used_bytes]
         if settings.finds_reasons:
             self.executor.experts.refuse_whole()
             modules = {name: self.model.get_submodule(name) for name in self.executor.states}
             self.watch = ForwardWatch(modules, self.executor.states, self.device.host_section)
-            self.executor.watching = self.watch.around
             self.meter.on_foreign_write = self.watch.note_write if self.is_fake else None
         if settings.schedule is not None:
             self.weights.capacity_bytes = settings.schedule.capacity_bytes
             self.link.holds_back = settings.schedule.timing is UpdateTiming.ON_PUSH
 
+    def _call(self, layer: str, function: Function, args: Any, kwargs: Any) -> Any:
+        with nullcontext() if self.watch is None else self.watch.around(layer, args, kwargs):
+            return self.calls(layer, function, args, kwargs)
+
+    def leave_layer(self) -> None:
+        """See :class:`PassObserver`."""
+        beside = self.weights.held_bytes + self.state_bytes
+        self.left.append(self.meter.used_bytes - beside)
+        self.calls.end_visit(self.left[-1] - self.left[-2])
+
     def run(self) -> DryRun:
         """Run the step and say what it needed."""
-        left = [self.meter.used_bytes]
-
-        def note_left() -> None:
-            beside = self.weights.held_bytes + self.state_bytes
-            left.append(self.meter.used_bytes - beside)
-            self.calls.end_visit(left[-1] - left[-2])
-
-        self.executor.on_leave = note_left
         autocasting = autocast(self.device.torch_device, self.workload.autocast_dtype)
         with self.device.active(), torch.set_grad_enabled(self.workload.is_graded):
             with autocasting:
                 losses = self._run_forwards()
             forward = self.meter.take_calls()
-            left_bytes = self.meter.used_bytes - self.weights.held_bytes - left[0]
+            left_bytes = self.meter.used_bytes - self.weights.held_bytes - self.left[0]
             if losses and not self._cannot_go_back():
                 self._backward(losses)
         return DryRun(
@@ -544,7 +563,7 @@ class _Stage:
             misused=tuple(self.meter.misused),
             written=tuple(self.meter.written),
             offset=tuple(self.meter.offset),
-            activation_bytes=tuple(after - before for before, after in pairwise(left)),
+            activation_bytes=tuple(after - before for before, after in pairwise(self.left)),
             calls=StepCalls(forward, self.meter.take_calls()),
             kinds=tuple(self.executor.watch.met),
             left_bytes=left_bytes,

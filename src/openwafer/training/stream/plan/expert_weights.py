@@ -11,7 +11,7 @@ from typing import Final
 from torch import nn
 
 from openwafer.training.store.layout import PAGE_BYTES, strides_of
-from openwafer.training.stream.execute.compiled_layers import COMPILED_CALL
+from openwafer.training.stream.execute.attachment import COMPILED_CALL
 from openwafer.training.stream.link.updates import Updater
 
 # The records of smaller ones would be mostly padding.

@@ -5,7 +5,7 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream.device.weights import refuse_write
+from openwafer.training.stream.device.weights import WeightUses
 from openwafer.training.stream.plan.search import StreamPlan
 
 
@@ -42,7 +42,7 @@ def refuse_uses(model: nn.Module, plan: StreamPlan) -> None:
     if plan.mode is Mode.STREAMED:
         _check_max_norms(model)
         for name in plan.dry.written:
-            refuse_write(name)
+            WeightUses().written(name)
         for name in plan.dry.offset:
             raise error(
                 "weight-by-offset",

@@ -57,14 +57,14 @@ class LoopLink(ReplicaLink):
         """All ranks begin a backward."""
         self._has_backward = True
 
-    def push_parts(self, record: str, parts: Sequence[Mapping[str, Tensor]]) -> None:
+    def push(self, record: str, parts: Sequence[Mapping[str, Tensor]]) -> None:
         """See :class:`ReplicaLink`."""
         if self._divisor != 1:
             with torch.no_grad():
                 for gradient in chain.from_iterable(part.values() for part in parts):
                     gradient.div_(self._divisor)
         kept = self._take_kept(record)
-        super().push_parts(record, [kept, *parts] if kept else parts)
+        super().push(record, [kept, *parts] if kept else parts)
 
     def _take_kept(self, record: str) -> Mapping[str, Tensor]:
         """What rank 0 goes on from; an owner sends it there, and has it no more."""
@@ -99,7 +99,7 @@ class LoopLink(ReplicaLink):
             # Of these the other ranks may have gradients, which are added to what is kept.
             for record in self._records_kept():
                 if record not in self._pushed:
-                    self.push_parts(record, ())
+                    self.push(record, ())
         super().end_pass()
         if has_sums:
             if self._kept_sums is not None:

@@ -135,12 +135,14 @@ class ReplicaLink:
 
     # A broadcast needs memory that is there on every rank.
     lends_memory = False
+    is_of_several = True
 
     def __init__(
         self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink | None
     ) -> None:
         owners = {record: replicas.owners.get(record, FIRST_RANK) for record in records}
         self._own, self._digests = own, replicas.digests
+        self.adds_in_turn = replicas.adds_in_turn
         self._owned = frozenset(r for r, owner in owners.items() if owner == replicas.rank)
         self._run_store = replicas.run_store
         size = replicas.chunk_bytes
@@ -260,12 +262,8 @@ class ReplicaLink:
 
     # Gradients.
 
-    def push(self, record: str, gradients: Mapping[str, Tensor]) -> None:
-        """See :class:`HostLink`. They wait for their turn, so they had better be in host memory."""
-        self.push_parts(record, [gradients])
-
-    def push_parts(self, record: str, parts: Sequence[Mapping[str, Tensor]]) -> None:
-        """Take the gradients of a record, in host memory, those of each micro-batch by itself.
+    def push(self, record: str, parts: Sequence[Mapping[str, Tensor]]) -> None:
+        """See :class:`HostLink`.
 
         Raises:
             OpenwaferError: ``gradient-twice``.
@@ -295,7 +293,7 @@ class ReplicaLink:
         for one in sums:
             if self._own is not None and one.tensors:
                 with self._own.host_section():
-                    self._own.push(one.record, one.tensors)
+                    self._own.push(one.record, [one.tensors])
 
     def push_zeros(self, records: Sequence[str]) -> None:
         """See :class:`HostLink`. No expert pushes its gradient by itself here."""

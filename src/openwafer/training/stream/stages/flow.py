@@ -18,9 +18,8 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
 from openwafer.training.stream.execute.call_kinds import TensorForm
-from openwafer.training.stream.execute.compiled_layers import call_of
-from openwafer.training.stream.execute.stand_ins import Function, stand_in
 from openwafer.training.stream.plan.dry_run import Batch, Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy

@@ -17,10 +17,9 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
 from openwafer.training.stream.execute.call_kinds import TensorForm
-from openwafer.training.stream.execute.compiled_layers import call_of
 from openwafer.training.stream.execute.micro_batches import Forward
-from openwafer.training.stream.execute.stand_ins import Function, stand_in
 from openwafer.training.stream.stages.flow import Call, Flow, leaves_of
 from openwafer.training.torch_private import pytree, set_grad_enabled
 

@@ -1,0 +1,165 @@
+"""A pass of a model: where it is, what has happened in it, who is told, what it refuses."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.stream.schedule import Action, Kind, Schedule
+
+COMPUTE: Final = (Kind.FORWARD, Kind.BACKWARD)
+# Torch's words where a transform meets hooks for saved tensors.
+_MEETS_HOOKS: Final = "don't yet support saved tensor hooks"
+
+
+class Phase(Enum):
+    """Where the executor is in a pass."""
+
+    IDLE = "no pass is open"
+    FORWARD = "in a pass, between layers"
+    LAYER = "in a layer's forward"
+    BACKWARD = "in a backward, whose end ends the pass"
+    RECOMPUTE = "in a layer that runs again in the backward"
+
+
+class PassObserver:
+    """Is told of the passes of an executor; what it raises fails the pass."""
+
+    def begin_pass(self) -> None:
+        """A pass is about to begin."""
+
+    def leave_layer(self) -> None:
+        """All micro-batches have gone forward through a layer."""
+
+    def begin_backward(self) -> None:
+        """A backward has begun."""
+
+    def end_pass(self, schedule: Schedule, log: "PassLog") -> None:
+        """A pass ends, its own backward or not, that has met no layer beside its schedule."""
+
+
+@dataclass
+class PassLog:
+    """What happened in the pass under way, or in the last one.
+
+    Attributes:
+        visits: layer calls in forward order, by layer name.
+        first_visits: index of the first visit that had a record, by record.
+        backward: indices of the visits that the backward pass reached.
+        unplanned: layers that no schedule foresaw, or of an earlier pass: served on demand.
+        executed: kind and target of everything done, in the order in which the compute lane did it.
+    """
+
+    visits: list[str] = field(default_factory=list)
+    first_visits: dict[str, int] = field(default_factory=dict)
+    backward: list[int] = field(default_factory=list)
+    unplanned: list[str] = field(default_factory=list)
+    executed: list[tuple[Kind, str]] = field(default_factory=list)
+
+    def visit(self, layer: str, records: Iterable[str]) -> int:
+        """Note a layer call that needs records; returns its index."""
+        index = len(self.visits)
+        self.visits.append(layer)
+        for record in records:
+            self.first_visits.setdefault(record, index)
+        return index
+
+
+class Walk:
+    """A cursor over the actions of a schedule: which are due before the next compute.
+
+    Attributes:
+        actions: of the pass under way; none where nothing is scheduled.
+        position: index of the next one.
+    """
+
+    def __init__(self) -> None:
+        self.actions: tuple[Action, ...] = ()
+        self.position = 0
+
+    def begin(self, schedule: Schedule | None) -> None:
+        """Go to the beginning of a schedule; ``None`` serves every layer on demand."""
+        self.actions = schedule.actions if schedule else ()
+        self.position = 0
+
+    def to_compute(self) -> Iterator[Action]:
+        """Pass the actions before the next forward or backward."""
+        while self.position < len(self.actions):
+            action = self.actions[self.position]
+            if action.kind in COMPUTE:
+                return
+            yield action
+            self.position += 1
+
+    def to(self, kind: Kind, layer: str) -> Iterator[Action]:
+        """Pass the actions up to a layer's forward or backward, and that one silently."""
+        found = self._find(kind, layer)
+        if found is None:
+            return
+        while self.position < found:
+            yield self.actions[self.position]
+            self.position += 1
+        self.position += 1
+
+    def foresees(self, kind: Kind, layer: str) -> bool:
+        """Whether a layer's forward or backward is still to come."""
+        return self._find(kind, layer) is not None
+
+    def rest(self) -> Iterator[Action]:
+        """Pass all actions that are left."""
+        left = self.actions[self.position :]
+        self.end()
+        yield from left
+
+    def end(self) -> None:
+        """Go behind the last action."""
+        self.position = len(self.actions)
+
+    @property
+    def next_forward(self) -> str | None:
+        """The layer whose forward comes next, if one does."""
+        if self.position >= len(self.actions):
+            return None
+        action = self.actions[self.position]
+        return action.target if action.kind is Kind.FORWARD else None
+
+    def _find(self, kind: Kind, layer: str) -> int | None:
+        for position in range(self.position, len(self.actions)):
+            action = self.actions[position]
+            if action.kind is kind and action.target == layer:
+                return position
+            if kind is Kind.FORWARD and action.kind is Kind.BACKWARD:
+                return None
+        return None
+
+
+def graph_of_backward(where: str) -> OpenwaferError:
+    """The error of a backward that makes a graph and has come to a layer or a weight."""
+    return error(
+        "backward-of-backward",
+        f"backward(create_graph=True) came to the streamed {where}: its graph would keep weights "
+        "that leave the device",
+        help="leave create_graph out, or give a device memory in which the whole model is resident",
+    )
+
+
+@contextmanager
+def transforms_refused(where: str) -> Iterator[None]:
+    """Context of a forward, whose saved tensors are seen by hooks.
+
+    Raises:
+        OpenwaferError: ``streamed-under-transform`` where it differentiates by torch.func.
+    """
+    try:
+        yield
+    except RuntimeError as cause:
+        if _MEETS_HOOKS not in str(cause):
+            raise
+        raise error(
+            "streamed-under-transform",
+            f"the forward of {where!r} differentiates by torch.func, which cannot see weights come "
+            "and go",
+            help="differentiate with torch.autograd.grad or torch.autograd.functional",
+        ) from cause
