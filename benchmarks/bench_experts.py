@@ -19,7 +19,7 @@ from openwafer.training.plan_record import Mode
 from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 VOCABULARY = 256
 MIB = 1 << 20
@@ -47,9 +47,9 @@ class Streamed:
         self._num_tokens = num_tokens
         self._model = build(TransformersModel("mixtral", config=config), 0)
         updater = Updater(torch.optim.AdamW(self._model.parameters(), fused=True), self._model)
-        options = StreamOptions(device="cpu", mode=Mode.STREAMED, by_expert=by_expert)
+        options = StreamOptions(device="cpu", mode=Mode.STREAMED)
         workload = Workload(self._model, [self._tokens(0)], loss_of)
-        planned = plan_run(workload, updater, options, folder=None)
+        planned = plan_run(workload, updater, PlanInput(options, by_expert=by_expert), folder=None)
         self.execution = assemble(self._model, planned, folder=None)
 
     def _tokens(self, step: int) -> torch.Tensor:

@@ -30,7 +30,7 @@ from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import StoreTier
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 ROOT = Path(__file__).parents[1]
 PROBE_BYTES = 512 << 20
@@ -113,7 +113,7 @@ def stream(model: ReferenceGpt, tokens: torch.Tensor, folder: Path) -> Execution
     options = StreamOptions(
         device="cpu", mode=Mode.STREAMED, tier=StoreTier.DISK, host_memory_bytes=HOST_BYTES
     )
-    planned = plan_run(workload, Updater((), model), options, folder=folder)
+    planned = plan_run(workload, Updater((), model), PlanInput(options), folder=folder)
     return assemble(model, planned, folder=folder)
 
 

@@ -26,7 +26,7 @@ from openwafer.training.stream.execute.execution import Execution, StreamedExecu
 from openwafer.training.stream.execute.pass_watch import PassWatch
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 
 def shape_of(vocab_size: int, context: int, hidden_size: int, num_layers: int) -> GptConfig:
@@ -68,8 +68,9 @@ def execution_of(config: GptConfig, tokens: torch.Tensor) -> tuple[nn.Module, Ex
     torch.manual_seed(0)
     model = ReferenceGpt(config)
     updater = Updater(torch.optim.AdamW(model.parameters(), fused=True), model)
-    options = StreamOptions(device="cpu", mode=Mode.STREAMED, device_memory_bytes=1 << 30)
-    planned = plan_run(Workload(model, [tokens], loss_of), updater, options, folder=None)
+    options = StreamOptions(device="cpu", mode=Mode.STREAMED)
+    given = PlanInput(options, device_memory_bytes=1 << 30)
+    planned = plan_run(Workload(model, [tokens], loss_of), updater, given, folder=None)
     return model, assemble(model, replace(planned, updater=updater), folder=None)
 
 

@@ -21,6 +21,7 @@ from openwafer.sdk import compile as compile_layout
 from openwafer.training.data import DataSource
 from openwafer.training.session import Calibration, ExportFormat, Precision
 from openwafer.training.stream import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput
 from tests.test_house import doors
 from tests.training.session.test_step_count import RUN
 
@@ -157,6 +158,13 @@ def test_settings_that_people_make_convert_their_fields(cls: Any) -> None:
     assert "convert_fields" in cls.__post_init__.__code__.co_names
 
 
+def test_what_a_caller_knows_of_a_stream_is_no_option_of_its_user() -> None:
+    known = {one.name for one in dataclasses.fields(PlanInput)} - {"options"}
+    assert known.isdisjoint(one.name for one in dataclasses.fields(StreamOptions))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'device_memory_bytes'"):
+        StreamOptions(device_memory_bytes=1)  # type: ignore[call-arg]
+
+
 def test_settings_take_what_people_write() -> None:
     run = dataclasses.replace(RUN, folder="runs", precision="bf16", device_memory=2e9)  # type: ignore[arg-type]
     assert (run.folder, run.precision) == (Path("runs"), Precision.BF16)
@@ -164,7 +172,7 @@ def test_settings_take_what_people_write() -> None:
     assert DataSource("text", ["a", Path("b.txt")]).paths == ("a", "b.txt")  # type: ignore[arg-type]
     assert Calibration("a.txt").texts == ("a.txt",)  # type: ignore[arg-type]
     assert ExportFormat(shard_bytes="2GB").shard_bytes == 2_000_000_000  # type: ignore[arg-type]
-    assert StreamOptions(device_memory_bytes="1MiB").device_memory_bytes == 2**20  # type: ignore[arg-type]
+    assert StreamOptions(host_memory_bytes="1MiB").host_memory_bytes == 2**20  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import HostBudget, StoreTier, place
 from openwafer.training.stream.records import weights_of
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 Parameters = Mapping[str, Tensor]
 LossOf = Callable[[nn.Module, Any], Tensor]
@@ -90,13 +90,15 @@ def train_plainly(run: Run) -> Parameters:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def plan(run: Run, options: StreamOptions, *, folder: Path | None = None) -> Planned:
+def plan(
+    run: Run, options: StreamOptions, *, folder: Path | None = None, budget: int | None = None
+) -> Planned:
     """The run's plan; updates wait for the whole step where the run clips."""
     model = run.build()
     return plan_run(
         Workload(model, run.batches(0), run.loss_of),
         Updater(run.optimize(model), model),
-        replace(options, keeps_gradients=run.clip_norm is not None),
+        PlanInput(options, budget, keeps_gradients=run.clip_norm is not None),
         folder=folder,
     )
 
@@ -121,7 +123,7 @@ class StreamedRun:
         self.model = self.run.build()
         self.optimizer = self.run.optimize(self.model)
         self.updater = Updater(self.optimizer, self.model)
-        device = make_device(self.planned.options.chosen_device)
+        device = make_device(self.planned.given.chosen_device)
         fresh = replace(self.planned, updater=self.updater, device=device)
         self.execution: Execution = assemble(self.model, fresh, folder=self.folder)
         self._norms: dict[str, Tensor] = {}

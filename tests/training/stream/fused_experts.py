@@ -16,7 +16,7 @@ from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.records import weights_of
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from tests.training.architectures import ARCHITECTURES, Architecture
 
 Tensors = Mapping[str, torch.Tensor]
@@ -80,13 +80,13 @@ def plan(training: Training, model: nn.Module) -> Planned:
     batches = range(training.num_micro_batches)
     options = StreamOptions(
         device="cpu",
-        device_memory_bytes=training.device_memory_bytes,
         mode=Mode.STREAMED,
         default_activations=training.policy,
-        keeps_gradients=training.clip_norm is not None,
     )
+    budget, clips = training.device_memory_bytes, training.clip_norm is not None
+    given = PlanInput(options, budget, keeps_gradients=clips)
     workload = Workload(model, list(batches), loss_of, training.autocast_dtype)
-    return plan_run(workload, Updater(training.optimizer(model), model), options, folder=None)
+    return plan_run(workload, Updater(training.optimizer(model), model), given, folder=None)
 
 
 @dataclass

@@ -132,11 +132,11 @@ def peaks_of(case: Case) -> tuple[int, list[int]]:
     """The budget and the oracle's peak of every call that was not refused."""
     run = case.run()
     policy = case.random.choice((Activations.KEEP, Activations.RECOMPUTE, None))
-    free = plan(run, replace(STREAMED, min_layer_bytes=1024, default_activations=policy))
+    options = replace(STREAMED, min_layer_bytes=1024, default_activations=policy)
+    free = plan(run, options)
     budget = int(free.plan.predicted_peak_bytes * case.random.uniform(0.7, 1.6))
-    options = replace(free.options, device_memory_bytes=budget)
     with suppress(OpenwaferError):
-        streamed = StreamedRun(run, plan(run, options))
+        streamed = StreamedRun(run, plan(run, options, budget=budget))
         peaks = [peak for step in range(run.num_steps) for peak in calls_of(case, streamed, step)]
         streamed.close()
         return budget, peaks

@@ -18,6 +18,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.schedule import RecordBytes, Visit, check
+from openwafer.training.stream.stream_options import PlanInput
 from tests.training.stream.both_loops import STREAMED
 from tests.training.stream.small_gpt import VOCABULARY, adamw, build_gpt, gpt_loss
 
@@ -28,11 +29,11 @@ TOKENS = torch.randint(0, VOCABULARY, (3, 16), generator=torch.Generator().manua
 def streamed(folder: Path) -> Iterator[tuple[ReferenceGpt, StreamedExecution]]:
     """A model in evaluation mode whose weights and optimizer states are on disk."""
     model = build_gpt().eval()
-    options = replace(STREAMED, tier=StoreTier.DISK, keeps_gradients=True, min_layer_bytes=1)
+    options = replace(STREAMED, tier=StoreTier.DISK, min_layer_bytes=1)
     planned = plan_run(
         Workload(model, [TOKENS[:2]], partial(gpt_loss)),
         Updater(adamw(model), model),
-        options,
+        PlanInput(options, keeps_gradients=True),
         folder=folder,
     )
     execution = assemble(model, planned, folder=folder)

@@ -95,7 +95,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def planned(name: str, **options: Any) -> StreamPlan:
+def planned(name: str, budget: int | None = None, **options: Any) -> StreamPlan:
     run = Run(
         MODELS[name],
         adamw,
@@ -104,7 +104,7 @@ def planned(name: str, **options: Any) -> StreamPlan:
         num_steps=1,
         num_micro_batches=NUM_MICRO_BATCHES,
     )
-    return plan(run, replace(STREAMED, min_layer_bytes=1, **options)).plan
+    return plan(run, replace(STREAMED, min_layer_bytes=1, **options), budget=budget).plan
 
 
 @cache
@@ -120,10 +120,10 @@ def test_the_plan_is_that_of_a_search_that_walks_every_layer(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget = middle_budget()
-    found = planned(name, device_memory_bytes=budget)
+    found = planned(name, budget)
     search = "openwafer.training.stream.plan.search"
     monkeypatch.setattr(f"{search}.like_earlier_ones", lambda *_: {})
-    assert found == planned(name, device_memory_bytes=budget)
+    assert found == planned(name, budget)
     assert {*found.policies.values()} > {Activations.KEEP}
 
 
@@ -141,7 +141,7 @@ class CountsGelu(TorchFunctionMode):
 def test_all_layers_are_walked_twice_and_a_few_in_each_try_between() -> None:
     budget = middle_budget()
     with CountsGelu() as counts:
-        planned("alike", device_memory_bytes=budget)
+        planned("alike", budget)
     num_all = NUM_LAYERS * NUM_MICRO_BATCHES
     assert 2 * num_all < counts.num_calls < 2 * num_all + 5 * 8 * NUM_MICRO_BATCHES
 

@@ -311,7 +311,7 @@ def test_no_pass_needs_more_than_was_planned(name: str, policy: Activations) -> 
     run = run_of(MODELS[name], [])
     planned = plan(run, options(policy))
     budget = planned.plan.predicted_peak_bytes
-    capped = replace(planned, options=replace(planned.options, device_memory_bytes=budget))
+    capped = replace(planned, given=replace(planned.given, device_memory_bytes=budget))
     with closing(StreamedRun(run, capped)) as streamed:
         for step in range(2):
             streamed.step(step)

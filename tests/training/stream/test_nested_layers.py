@@ -71,7 +71,7 @@ def streamed(run: Run, policy: Activations) -> tuple[Parameters, int]:
     """Parameters and peak of device memory, under a budget of the very peak that was predicted."""
     planned = plan(run, replace(STREAMED, default_activations=policy))
     budget = planned.plan.predicted_peak_bytes
-    capped = replace(planned, options=replace(planned.options, device_memory_bytes=budget))
+    capped = replace(planned, given=replace(planned.given, device_memory_bytes=budget))
     trained = train_streamed(run, capped)
     found = trained.parameters(), trained.peak_bytes
     trained.close()

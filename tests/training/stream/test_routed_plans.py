@@ -62,8 +62,8 @@ def test_weights_that_do_not_fit_are_never_in_memory_together(
         noting_to(tmp_path / "held"),
         num_steps=1,
     )
-    options = replace(STREAMED, mode=None, device_memory_bytes=budget, min_layer_bytes=1024)
-    planned = plan(run, options)
+    options = replace(STREAMED, mode=None, min_layer_bytes=1024)
+    planned = plan(run, options, budget=budget)
     weights = sum(parameter.nbytes for parameter in build().parameters())
     assert planned.plan.mode is mode
     assert planned.plan.dry.depends_on_values

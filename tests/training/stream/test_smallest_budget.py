@@ -40,7 +40,7 @@ RUNS = {
 
 
 def planned_with(run: Run, budget: int) -> Planned:
-    return plan(run, replace(STREAMED, device_memory_bytes=budget, min_layer_bytes=1024))
+    return plan(run, replace(STREAMED, min_layer_bytes=1024), budget=budget)
 
 
 def named(run: Run, budget: int) -> int:

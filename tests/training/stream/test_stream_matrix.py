@@ -122,8 +122,8 @@ def plan_of(cell: Cell) -> Planned:
         predicted_peak_bytes=dry.peak_bytes,
         dry=dry,
     )
-    options = replace(planned.options, device_memory_bytes=dry.peak_bytes)
-    return on_tier(replace(planned, plan=forced, options=options), cell.tier, HOST_BYTES[cell.tier])
+    given = replace(planned.given, device_memory_bytes=dry.peak_bytes)
+    return on_tier(replace(planned, plan=forced, given=given), cell.tier, HOST_BYTES[cell.tier])
 
 
 def test_the_depths_of_prefetch_make_different_schedules() -> None:
@@ -151,7 +151,7 @@ def outcome(
         streamed.parameters(),
         streamed.unplanned,
         planned.plan.predicted_peak_bytes,
-        planned.options.device_memory_bytes or 0,
+        planned.given.device_memory_bytes or 0,
         streamed.peak_bytes,
         len(streamed.losses),
     )

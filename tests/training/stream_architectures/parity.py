@@ -12,7 +12,7 @@ from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.records import weights_of
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from tests.training.architectures import Architecture
 
 BATCH_SIZE = 2
@@ -60,12 +60,12 @@ def _compare(training: Training, policy: Activations, plain: Mapping[str, torch.
     workload = Workload(model, training.batches(0), _loss_of, training.autocast_dtype)
     options = StreamOptions(
         device="cpu",
-        device_memory_bytes=1 << 30,
         mode=Mode.STREAMED,
         default_activations=policy,
         min_layer_bytes=1,
     )
-    planned = plan_run(workload, Updater(_optimizer(model), model), options, folder=None)
+    given = PlanInput(options, device_memory_bytes=1 << 30)
+    planned = plan_run(workload, Updater(_optimizer(model), model), given, folder=None)
     execution = assemble(model, planned, folder=None)
     for step in range(training.num_steps):
         forwards = [partial(_loss_of, model, batch) for batch in training.batches(step)]

@@ -113,8 +113,8 @@ def plan_of(case: Case) -> Planned:
         schedule=schedule_of(planned.plan, case.prefetch_layers),
         predicted_peak_bytes=peak,
     )
-    options = replace(planned.options, device_memory_bytes=peak)
-    return on_tier(replace(planned, plan=forced, options=options), case.tier, HOST_BYTES[case.tier])
+    given = replace(planned.given, device_memory_bytes=peak)
+    return on_tier(replace(planned, plan=forced, given=given), case.tier, HOST_BYTES[case.tier])
 
 
 def test_the_depths_of_prefetch_make_different_schedules() -> None:

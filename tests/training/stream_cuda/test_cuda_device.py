@@ -190,7 +190,7 @@ def wide_run() -> Run:
 
 def test_the_peak_is_the_predicted_one_and_under_the_budget() -> None:
     budget = 1 << 30
-    planned = plan(wide_run(), replace(ON_GPU, mode=None, device_memory_bytes=budget))
+    planned = plan(wide_run(), replace(ON_GPU, mode=None), budget=budget)
     streamed = train_streamed(wide_run(), planned)
     peak = streamed.peak_bytes
     streamed.close()

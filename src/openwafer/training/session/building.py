@@ -55,7 +55,7 @@ from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.held_gradients import HeldGradients
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
@@ -258,36 +258,41 @@ def largest_block(config: RunConfig) -> range:
     return max(blocks_of(config.batch.most_micro_batches, config.systems), key=len)
 
 
-def stream_options(
+def plan_input(
     config: RunConfig, store: StoreOptions, measured: MeasuredSystems | None = None
-) -> StreamOptions:
-    """How the run asks to be streamed, by systems that were measured where there are several."""
+) -> PlanInput:
+    """What the run is planned from, by systems that were measured where there are several."""
+    stores = config.chosen_stores
+    return PlanInput(
+        options=_stream_options(config, store),
+        device_memory_bytes=config.device_memory,
+        keeps_gradients=config.keeps_gradients,
+        commits_steps=True,
+        # Code of a user's own may count its calls where nobody sees it.
+        may_speculate=config.keeps_gradients and not isinstance(config.model, UserModule),
+        experts=config.streaming.experts,
+        systems=config.systems,
+        store_reason=stores.reason,
+        hosts=measured.hosts if measured is not None and config.shares_store else (),
+        network=None if measured is None else measured.network,
+    )
+
+
+def _stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
     streaming = config.streaming
     chosen = streaming.activations
-    by_layer = chosen if isinstance(chosen, dict) else {}
-    stores = config.chosen_stores
     return StreamOptions(
         device=streaming.device,
-        device_memory_bytes=config.device_memory,
         tier=streaming.store,
         host_memory_bytes=streaming.host_memory,
         link_bytes_per_second=streaming.link_per_second,
         # One system has no stages.
         mode=None if streaming.mode is Mode.PIPELINED else streaming.mode,
-        activations=by_layer,
+        activations=chosen if isinstance(chosen, dict) else {},
         default_activations=None if isinstance(chosen, dict) else chosen,
         prefetch_layers=streaming.prefetch_layers,
         layers=streaming.layers,
-        experts=streaming.experts,
-        keeps_gradients=config.keeps_gradients,
-        commits_steps=True,
-        # Code of a user's own may count its calls where nobody sees it.
-        may_speculate=config.keeps_gradients and not isinstance(config.model, UserModule),
-        systems=config.systems,
-        store_systems=stores.systems,
-        store_reason=stores.reason,
-        hosts=measured.hosts if measured is not None and config.shares_store else (),
-        network=None if measured is None else measured.network,
+        store_systems=config.chosen_stores.systems,
         store=store,
     )
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from openwafer.diagnostics import error
 from openwafer.training.data import TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
-from openwafer.training.session.building import build_hollow_model, stream_options, tokenizer_of
+from openwafer.training.session.building import build_hollow_model, plan_input, tokenizer_of
 from openwafer.training.session.forward import forward_of
 from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.moved_stores import FormerStores
@@ -98,7 +98,7 @@ class _Follower:
         with TemporaryDirectory(prefix="openwafer-") as scratch:
             vocab_size = self._dataset.tokenizer.vocab_size
             self._model = build_hollow_model(config, vocab_size, Path(scratch))
-        self._device = make_device(stream_options(config, StoreOptions()).chosen_device)
+        self._device = make_device(plan_input(config, StoreOptions()).chosen_device)
         casting = partial(autocast, self._device.torch_device, config.precision.autocast_dtype)
         self._owned: OwnedRecords | None = None
         self._execution: ReplicaExecution | StreamedExecution

@@ -35,7 +35,7 @@ class OpenedModel:
 
 def room_beside_weights(planned: Planned) -> int | None:
     """Bytes of the device budget that the weights on the device leave; ``None`` for no budget."""
-    budget = planned.options.device_memory_bytes
+    budget = planned.given.device_memory_bytes
     if budget is None:
         return None
     schedule, layouts = planned.plan.schedule, planned.plan.layouts

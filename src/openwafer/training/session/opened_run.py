@@ -25,8 +25,8 @@ from openwafer.training.session.building import (
     build_shapes,
     make_optimizers,
     make_updater,
+    plan_input,
     require_embeddings,
-    stream_options,
     take_weights,
     tokenizer_of,
 )
@@ -255,7 +255,7 @@ def _require_room(
         require_room(model, updater, config)
         return
     try:
-        split_that_fits(model, updater, stream_options(config, store), folder=folder.store)
+        split_that_fits(model, updater, plan_input(config, store), folder=folder.store)
     except OpenwaferError:
         if not is_left_to_plan(config):
             raise

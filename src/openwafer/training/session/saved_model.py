@@ -11,7 +11,7 @@ from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
     make_workload,
-    stream_options,
+    plan_input,
 )
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.found_stores import FoundStores
@@ -68,7 +68,7 @@ def opened_to_read(
                 make_workload(model, config, tokenizer.vocab_size), held_gradients=HeldGradients()
             ),
             Updater((), model),
-            replace(stream_options(config, options), keeps_gradients=False, commits_steps=False),
+            replace(plan_input(config, options), keeps_gradients=False, commits_steps=False),
             folder=scratch,
         )
         notify("reading the weights")
@@ -91,7 +91,7 @@ def _store(planned: Planned, folder: RunFolder, saved: SavedRun, scratch: Path) 
             folder.store,
             placement=elsewhere | dict(planned.placement.tiers),
             ring_bytes=planned.ring_bytes,
-            options=planned.options.store,
+            options=planned.given.options.store,
             read_only=True,
         )
     with saved_arrays(folder, saved) as arrays:

@@ -135,7 +135,7 @@ class Session:
             planned.device,
             planned.workload.allocation,
             len(largest_block(self.config)),
-            planned.options.store_systems,
+            planned.given.options.store_systems,
         )
 
     def _planned(self) -> Planned:

@@ -79,7 +79,7 @@ from openwafer.training.stream.replicas.ownership import (
 )
 from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
 from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Planned:
         placements: where the records of each rank that has any live on its host.
         updater: update rules and counts.
         device: where the model will run.
-        options: what was asked for.
+        given: what it was planned from.
         workload: what a step does.
         folder: where a disk tier would be.
         request: what the plan was asked for, with a copy of the model that has no weights.
@@ -107,7 +107,7 @@ class Planned:
     placements: tuple[StorePlacement, ...]
     updater: Updater
     device: Device
-    options: StreamOptions
+    given: PlanInput
     workload: Workload
     folder: Path | None
     request: PlanRequest
@@ -152,7 +152,7 @@ class Planned:
             allocation,
             Beside(self.folder, self._passing),
         )
-        if self.options.systems > 1 and self.options.network is None:
+        if self.given.systems > 1 and self.given.network is None:
             predicted = replace(predicted, time=None)
         after = resident_now()
         # Trials bring in what of the libraries a step uses.
@@ -161,7 +161,7 @@ class Planned:
 
     @property
     def _passing(self) -> Passing | None:
-        rates, num_systems = self.options.network, self.options.systems
+        rates, num_systems = self.given.network, self.given.systems
         if rates is None or num_systems == 1:
             return None
         return Passing(rates, num_systems, self.owners)
@@ -184,14 +184,14 @@ class Planned:
         )
 
     def _bytes_of(self, plan: StreamPlan) -> PlannedBytes:
-        here = on_first_host(self.placements, self.options.hosts)
+        here = on_first_host(self.placements, self.given.hosts)
         placement = merged(here)
         return bytes_of(
             plan,
             placement,
             self.timing,
             ring_bytes=placement.ring_bytes + len(here) * self._lent_bytes,
-            commits_steps=self.options.commits_steps,
+            commits_steps=self.given.commits_steps,
             speculates=self.speculates,
         )
 
@@ -209,8 +209,8 @@ class Planned:
         return replace(
             described,
             sparse=self._sparse(),
-            systems=self.options.systems,
-            stores=self.options.store_use,
+            systems=self.given.systems,
+            stores=self.given.store_use,
             choice=self.choice,
             expert_traffic=self.expert_traffic,
             experts=None if self._row_bytes else described.experts,
@@ -219,7 +219,7 @@ class Planned:
     @property
     def _gradients_of_experts(self) -> int:
         """Most bytes of them beside the store."""
-        joins, systems = self.options.keeps_gradients, self.options.systems
+        joins, systems = self.given.keeps_gradients, self.given.systems
         if not self._row_bytes:
             return expert_bytes(self.plan, joins=joins)
         owned, num_micro_batches = self.share(FIRST_RANK).layouts, len(self.workload.batches)
@@ -233,13 +233,13 @@ class Planned:
     def timing(self) -> UpdateTiming:
         """When records are updated, in a step that speculates if it may."""
         schedule = self.plan.schedule
-        return self.options.timing if schedule is None else schedule.timing
+        return self.given.timing if schedule is None else schedule.timing
 
     @property
     def speculates(self) -> bool:
         """Whether steps are updated as gradients arrive, though they may have to be undone."""
         is_streamed = self.plan.schedule is not None
-        return is_streamed and self.options.keeps_gradients and self.timing is UpdateTiming.ON_PUSH
+        return is_streamed and self.given.keeps_gradients and self.timing is UpdateTiming.ON_PUSH
 
     def has_room_for(self, args: object, kwargs: object) -> bool:
         """Whether a call of the model is within those that the plan was made for."""
@@ -273,7 +273,7 @@ class Planned:
 def plan_run(
     workload: Workload,
     updater: Updater,
-    options: StreamOptions,
+    given: PlanInput,
     *,
     folder: Path | None,
     weights: Iterable[torch.Tensor] = (),
@@ -284,7 +284,7 @@ def plan_run(
         workload: the model and a step with example batches; the parameters may be on the meta
             device.
         updater: the optimizer's rules over the model's parameters.
-        options: see :class:`StreamOptions`.
+        given: see :class:`PlanInput`.
         folder: where a disk tier would be.
         weights: initial weights that the model itself does not hold.
 
@@ -293,98 +293,98 @@ def plan_run(
             the forward of a streamed model writes to weights, which would not reach the store;
             ``sparse-gradient`` for embeddings that make sparse gradients; ``experts-owners``.
     """
-    options = _for_systems(options)
+    given = _for_systems(given)
     plan_with = partial(_plan_run, workload, updater, folder=folder, weights=tuple(weights))
-    names = expert_weights(workload.model, updater) if options.systems > 1 else {}
+    names = expert_weights(workload.model, updater) if given.systems > 1 else {}
     if not names:
-        if options.systems > 1 and options.experts is ExpertsWay.OWNERS:
+        if given.systems > 1 and given.experts is ExpertsWay.OWNERS:
             raise not_owned("no weight holds experts that its optimizer updates one by one")
-        return plan_with(options)
-    systems = options.systems, options.store_systems
-    choice = ExpertChoice(workload, names, systems, options.experts)
+        return plan_with(given)
+    systems = given.systems, given.options.store_systems
+    choice = ExpertChoice(workload, names, systems, given.experts)
     if choice.may_be_owned:
-        planned = plan_with(replace(options, by_expert=True))
-        uses_disk, norms = planned.uses_disk, options.keeps_gradients
+        planned = plan_with(replace(given, by_expert=True))
+        uses_disk, norms = planned.uses_disk, given.keeps_gradients
         traffic = choice.owned(planned.plan, uses_disk=uses_disk, norms=norms)
         if traffic is not None:
             return planned.with_experts(traffic)
-    planned = plan_with(options)
+    planned = plan_with(given)
     return replace(planned, expert_traffic=choice.fetched(planned.plan))
 
 
 def _plan_run(
     workload: Workload,
     updater: Updater,
-    options: StreamOptions,
+    given: PlanInput,
     *,
     folder: Path | None,
     weights: Iterable[torch.Tensor],
 ) -> Planned:
-    workload = replace(workload, meets_others=options.systems > 1)
-    device, model = make_device(options.chosen_device), workload.model
+    workload = replace(workload, meets_others=given.systems > 1)
+    device, model = make_device(given.chosen_device), workload.model
     check_is_dense(model)
-    split_at = _split_that_fits(model, updater, options, folder=folder)
-    request = _request(workload, updater, options, device, split_at(), folder)
+    split_at = _split_that_fits(model, updater, given, folder=folder)
+    request = _request(workload, updater, given, device, split_at(), folder)
     with unseen(workload):
         plan = make_plan(request, split_at)
-    if options.systems > 1:
+    if given.systems > 1:
         refuse_systems(plan)
     refuse_uses(model, plan)
-    speculates = options.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
-    owners = owners_of(plan.layouts, options.systems, options.store_systems)
-    shares = _shares(plan.layouts, options, plan.mode, has_folder=folder is not None)
+    speculates = given.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
+    owners = owners_of(plan.layouts, given.systems, given.options.store_systems)
+    shares = _shares(plan.layouts, given, plan.mode, has_folder=folder is not None)
     placements = tuple(place(share, host, speculates=speculates) for share, host in shares)
     if Tier.DISK not in merged(placements).tiers.values():
         # What is in DRAM alone cannot be undone.
-        plan, request = plan.timed(options.timing), replace(request, timing=options.timing)
+        plan, request = plan.timed(given.timing), replace(request, timing=given.timing)
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     beside_bytes = resident_beside((*model.parameters(), *weights))
-    what = plan, owners, placements, updater, device, options, workload
+    what = plan, owners, placements, updater, device, given, workload
     return Planned(*what, folder, again, beside_bytes, expert_traffic=None)
 
 
 def _request(
     workload: Workload,
     updater: Updater,
-    options: StreamOptions,
+    given: PlanInput,
     device: Device,
     split: Partition,
     folder: Path | None,
 ) -> PlanRequest:
-    lay_out = _lay_out(workload.model, updater, options)
+    lay_out = _lay_out(workload.model, updater, given)
     layouts: Mapping[str, RecordLayout] = lay_out(split)
     return PlanRequest(
         workload=workload,
         split=split,
         lay_out=lay_out,
         torch_device=device.torch_device,
-        budget_bytes=options.device_memory_bytes,
-        timing=_timing(options, layouts.values(), device, folder),
+        budget_bytes=given.device_memory_bytes,
+        timing=_timing(given, layouts.values(), device, folder),
         resident_state_bytes=_resident_state_bytes(layouts.values(), updater, device)
         + workload.held_gradients.more_while_resident(split),
         overhead_bytes=device.overhead_bytes + workload.held_gradients.while_streaming(split),
-        overlaps=_overlaps(device, options),
-        mode=_mode(options, updater, device),
-        activations=options.activations,
-        default_activations=options.default_activations,
-        prefetch_layers=options.prefetch_layers,
+        overlaps=_overlaps(device, given),
+        mode=_mode(given, updater, device),
+        activations=given.options.activations,
+        default_activations=given.options.default_activations,
+        prefetch_layers=given.options.prefetch_layers,
     )
 
 
 def _shares(
     layouts: Mapping[str, RecordLayout],
-    options: StreamOptions,
+    given: PlanInput,
     mode: Mode | None,
     *,
     has_folder: bool,
 ) -> list[tuple[Mapping[str, RecordLayout], HostBudget]]:
     """The records of each rank that has a store, with what that may use on its host."""
-    owners = owners_of(layouts, options.systems, options.store_systems)
-    hosts = _hosts(options)
+    owners = owners_of(layouts, given.systems, given.options.store_systems)
+    hosts = _hosts(given)
     shares = [share_of(layouts, owners, rank) for rank in range(len(hosts))]
     held = [sum(layout.num_bytes for layout in share.values()) for share in shares]
-    budgets = fair_bytes(hosts, options.host_memory_bytes, held)
-    tier = StoreTier.DRAM if mode is Mode.RESIDENT else options.tier
+    budgets = fair_bytes(hosts, given.options.host_memory_bytes, held)
+    tier = StoreTier.DRAM if mode is Mode.RESIDENT else given.options.tier
     return [
         (share, HostBudget(tier, budget, has_folder))
         for share, budget in zip(shares, budgets, strict=True)
@@ -392,66 +392,67 @@ def _shares(
 
 
 def split_that_fits(
-    model: nn.Module, updater: Updater, options: StreamOptions, *, folder: Path | None
+    model: nn.Module, updater: Updater, given: PlanInput, *, folder: Path | None
 ) -> SplitAt:
     """Splits of a run's model whose records have room on the host; for arguments see `plan_run`.
 
     Raises:
         OpenwaferError: ``store-too-large`` and ``host-memory-too-small``, without a walk.
     """
-    return _split_that_fits(model, updater, _for_systems(options), folder=folder)
+    return _split_that_fits(model, updater, _for_systems(given), folder=folder)
 
 
 def _split_that_fits(
-    model: nn.Module, updater: Updater, options: StreamOptions, *, folder: Path | None
+    model: nn.Module, updater: Updater, given: PlanInput, *, folder: Path | None
 ) -> SplitAt:
-    may_slice = options.by_expert and options.mode is not Mode.RESIDENT
+    may_slice = given.by_expert and given.options.mode is not Mode.RESIDENT
     sliced = expert_weights(model, updater) if may_slice else {}
-    any_split = _any_split(model, options, sliced)
-    lay_out = _lay_out(model, updater, options)
+    any_split = _any_split(model, given.options, sliced)
+    lay_out = _lay_out(model, updater, given)
 
     def shares(split: Partition) -> list[tuple[Mapping[str, RecordLayout], HostBudget]]:
-        return _shares(lay_out(split), options, options.mode, has_folder=folder is not None)
+        return _shares(lay_out(split), given, given.options.mode, has_folder=folder is not None)
 
     return split_for_host(model, any_split, shares)
 
 
-def _for_systems(options: StreamOptions) -> StreamOptions:
+def _for_systems(given: PlanInput) -> PlanInput:
     """Options that hold for several ranks, where there are several.
 
     Which experts a rank uses depends on its tokens, and all ranks fetch the same. No rank undoes
     what another one has seen.
     """
-    if options.mode is Mode.PIPELINED:
+    if given.options.mode is Mode.PIPELINED:
         raise error(
             "pipelined-loop",
             "mode is pipelined, and a loop of your own runs on one system, which has no stages",
             help="leave mode out, or train by openwafer.Session and openwafer train",
         )
-    if options.systems == 1:
-        return options
-    if options.mode is Mode.RESIDENT:
+    if given.systems == 1:
+        return given
+    if given.options.mode is Mode.RESIDENT:
         raise error(
             "systems-resident",
-            f"streaming.mode is resident, and the weights of {options.systems} systems stream",
+            f"streaming.mode is resident, and the weights of {given.systems} systems stream",
             help="leave streaming.mode out",
         )
-    return replace(options, mode=Mode.STREAMED, by_expert=False, may_speculate=False)
+    streaming = replace(given.options, mode=Mode.STREAMED)
+    return replace(given, options=streaming, by_expert=False, may_speculate=False)
 
 
-def _overlaps(device: Device, options: StreamOptions) -> bool:
+def _overlaps(device: Device, given: PlanInput) -> bool:
     # What goes to other ranks is a copy, as what goes to a device with memory of its own.
-    return device.is_asynchronous or options.systems > 1
+    return device.is_asynchronous or given.systems > 1
 
 
 def _lay_out(
-    model: nn.Module, updater: Updater, options: StreamOptions
+    model: nn.Module, updater: Updater, given: PlanInput
 ) -> Callable[[Partition], Mapping[str, RecordLayout]]:
     return partial(
         lay_out_records,
         parameters=dict(model.named_parameters()),
         state_arrays=updater.state_arrays,
-        keeps_gradients=options.keeps_gradients,
+        keeps_gradients=given.keeps_gradients,
     )
 
 
@@ -486,7 +487,7 @@ def assemble(
 
 def create_store(planned: Planned, folder: Path | None) -> ParameterStore:
     """The first rank's store, all zero. ``folder`` is used only by a plan that uses disk."""
-    return planned.share(FIRST_RANK).create(folder, planned.options.store)
+    return planned.share(FIRST_RANK).create(folder, planned.given.options.store)
 
 
 def reopen(
@@ -503,7 +504,7 @@ def reopen(
     takes the checkpoint's way. The caller restores ``planned.updater.counts`` from the state.
     """
     share = planned.share(FIRST_RANK)
-    with closed_on_error(share.open(folder, planned.options.store, step)) as store:
+    with closed_on_error(share.open(folder, planned.given.options.store, step)) as store:
         replicas = over(store, planned.plan.layouts, replicas)
         return execute(model, planned, store, replicas)
 
@@ -540,10 +541,10 @@ def execute(
     return kind(model, store, planned.updater, planned.device, context)
 
 
-def _mode(options: StreamOptions, updater: Updater, device: Device) -> Mode | None:
+def _mode(given: PlanInput, updater: Updater, device: Device) -> Mode | None:
     if not (updater.keeps_masters and has_own_memory(device)):
-        return options.mode
-    if options.mode is Mode.RESIDENT:
+        return given.options.mode
+    if given.options.mode is Mode.RESIDENT:
         raise error(
             "resident-masters",
             f"fp32 masters of bf16 weights are updated in host memory, and resident weights "
@@ -559,7 +560,7 @@ def _resident_state_bytes(layouts: Iterable[RecordLayout], updater: Updater, dev
 
 
 def _timing(
-    options: StreamOptions,
+    given: PlanInput,
     layouts: Iterable[RecordLayout],
     device: Device,
     folder: Path | None,
@@ -569,21 +570,21 @@ def _timing(
     What is undone is run again, so a step has to repeat its bits, as it does on the CPU.
     """
     repeats = not has_own_memory(device) or torch.are_deterministic_algorithms_enabled()
-    if not (options.may_speculate and repeats and folder is not None):
-        return options.timing
+    if not (given.may_speculate and repeats and folder is not None):
+        return given.timing
     num_bytes = sum(layout.part_bytes(part) for layout in layouts for part in Part)
-    uses_disk = options.tier is StoreTier.DISK or (
-        options.tier is StoreTier.AUTO
-        and num_bytes > sum(fair_bytes(_hosts(options), options.host_memory_bytes, [1]))
+    uses_disk = given.options.tier is StoreTier.DISK or (
+        given.options.tier is StoreTier.AUTO
+        and num_bytes > sum(fair_bytes(_hosts(given), given.options.host_memory_bytes, [1]))
     )
-    return UpdateTiming.ON_PUSH if uses_disk else options.timing
+    return UpdateTiming.ON_PUSH if uses_disk else given.timing
 
 
-def _hosts(options: StreamOptions) -> tuple[HostMemory, ...]:
+def _hosts(given: PlanInput) -> tuple[HostMemory, ...]:
     """What the host of each rank has that has a store."""
-    num_stores = options.systems if options.store_systems is StoreSystems.ALL else 1
+    num_stores = given.systems if given.options.store_systems is StoreSystems.ALL else 1
     here = HostMemory("here", psutil.virtual_memory().available)
-    return options.hosts or (here,) * num_stores
+    return given.hosts or (here,) * num_stores
 
 
 def _any_split(model: nn.Module, options: StreamOptions, sliced: Mapping[str, int]) -> SplitAt:

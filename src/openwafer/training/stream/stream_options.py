@@ -1,4 +1,4 @@
-"""How a model is to be streamed."""
+"""How a model is to be streamed: what its user says, and what a plan is made from besides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +15,10 @@ from openwafer.training.stream.schedule import UpdateTiming
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """How to stream; everything but the device memory has a good default.
+    """How to stream; everything has a good default.
 
     Attributes:
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        device_memory_bytes: the memory setting; ``None`` is no cap.
         tier: where the store may keep records.
         host_memory_bytes: host memory for the store; ``None`` is most of what is available.
         link_bytes_per_second: a slow link on the CPU device, for measurements.
@@ -29,25 +28,13 @@ class StreamOptions:
         prefetch_layers: how many layers ahead weights are fetched; ``None`` is as many as fit.
         layers: layer patterns.
         min_layer_bytes: smaller layers outside module lists stay on the device.
-        keeps_gradients: whether updates wait for the whole step, as clipping by the global norm
-            and loss scaling need.
-        commits_steps: whether every step is made durable on a disk tier.
-        may_speculate: whether updates that would wait for the whole step may be made as gradients
-            arrive instead, where a disk tier can undo them; the caller runs a step again that
-            turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
-        by_expert: whether the experts of one weight may stream one by one.
-        experts: how the ranks of a run compute experts; one rank knows one way.
-        systems: ranks that run a step together.
         systems_timeout_seconds: after which a silent rank of a user's own loop counts as lost.
         averages_gradients: whether gradients of such a loop are the ranks' mean, not their sum.
-        store_systems, store_reason: which of them have records in their stores, and why.
-        hosts: of those ranks, where it is known; empty where all are on this one.
-        network: how fast weights and gradients pass between them, where that is known.
+        store_systems: which of the ranks have records in their stores.
         store: options of the store.
     """
 
     device: str = "auto"
-    device_memory_bytes: Bytes | None = None
     tier: StoreTier = StoreTier.AUTO
     host_memory_bytes: Bytes | None = None
     link_bytes_per_second: float | None = None
@@ -57,35 +44,60 @@ class StreamOptions:
     prefetch_layers: int | None = None
     layers: tuple[str, ...] = ()
     min_layer_bytes: Bytes = 64 * 1024
+    systems_timeout_seconds: float = 600.0
+    averages_gradients: bool = False
+    store_systems: StoreSystems = StoreSystems.FIRST
+    store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+
+
+@dataclass(frozen=True)
+class PlanInput:
+    """What a plan is made from beside the model: its user's options, and what the caller knows.
+
+    Attributes:
+        options: what the user says.
+        device_memory_bytes: the memory setting; ``None`` is no cap.
+        keeps_gradients: whether updates wait for the whole step, as clipping by the global norm
+            and loss scaling need.
+        commits_steps: whether every step is made durable on a disk tier.
+        may_speculate: whether updates that would wait for the whole step may be made as gradients
+            arrive instead, where a disk tier can undo them; the caller runs a step again that
+            turns out to want other updates. Asks for `keeps_gradients` and `commits_steps`.
+        by_expert: whether the experts of one weight may stream one by one.
+        experts: how the ranks of a run compute experts; one rank knows one way.
+        systems: ranks that run a step together.
+        store_reason: why those ranks have records that do.
+        hosts: of these, where they are known; empty where all are on this one.
+        network: how fast weights and gradients pass between ranks, where that is known.
+    """
+
+    options: StreamOptions
+    device_memory_bytes: int | None = None
     keeps_gradients: bool = False
     commits_steps: bool = False
     may_speculate: bool = False
     by_expert: bool = True
     experts: ExpertsWay = ExpertsWay.FETCH
     systems: int = 1
-    systems_timeout_seconds: float = 600.0
-    averages_gradients: bool = False
-    store_systems: StoreSystems = StoreSystems.FIRST
     store_reason: str = "the lines of a loop reach one store"
     hosts: tuple[HostMemory, ...] = ()
     network: NetworkRates | None = None
-    store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
 
     @property
     def chosen_device(self) -> ChosenDevice:
         """Where the model is to run."""
-        cap, rate = self.device_memory_bytes, self.link_bytes_per_second
-        return ChosenDevice(self.device, cap, rate, self.systems)
+        name, rate = self.options.device, self.options.link_bytes_per_second
+        return ChosenDevice(name, self.device_memory_bytes, rate, self.systems)
 
     @property
     def store_use(self) -> StoreUse | None:
         """Where the store of several systems is."""
         if self.systems == 1:
             return None
-        return StoreUse(self.store_systems is StoreSystems.ALL, self.store_reason)
+        return StoreUse(self.options.store_systems is StoreSystems.ALL, self.store_reason)
 
     @property
     def timing(self) -> UpdateTiming:

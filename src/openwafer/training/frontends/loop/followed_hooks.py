@@ -182,13 +182,13 @@ class FollowedHooks(PassObserver):
     def _executed(self, begun: BegunLoop, home: LoopHome) -> ReplicaExecution | StreamedExecution:
         """What runs the model: over records of its own, where this system has any."""
         model, systems, plan = self._model, self._systems, begun.told.plan
-        device, records = make_device(home.options.chosen_device), systems.records
+        device, records = make_device(home.given.chosen_device), systems.records
         if records is None:
             return ReplicaExecution(model, plan, device, nullcontext, systems.replicas)
         updater = Updater([*self._names], model, keeps_masters=home.keeps_masters)
         share = begun.shares[systems.rank]
         self._check_states(plan, share, updater)
-        store = share.create(store_folder(home.folder, systems.rank), home.options.store)
+        store = share.create(store_folder(home.folder, systems.rank), home.given.options.store)
         # Not at exit, where the threads end by themselves.
         weakref.finalize(self, store.abandon).atexit = False
         with closed_on_error(store):

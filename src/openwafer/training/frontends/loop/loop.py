@@ -67,7 +67,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import loss_of_call
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.records import masters_of, weights_of
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from openwafer.training.torch_private import pytree
 
 
@@ -114,18 +114,18 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     where = None if folder is None else path_of(folder, "folder")
     memory_bytes = bytes_of(device_memory, "device_memory")
     check_streamable(model)
-    chosen = replace(
-        options or StreamOptions(), device_memory_bytes=memory_bytes, keeps_gradients=True
-    )
+    chosen = options or StreamOptions()
     _check_not_streamed(model)
     optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
     if keeps_masters:
         chosen = _with_masters(model, chosen)
     ranks = joined(systems, chosen)
+    # The loop's lines use a weight whole, and find it in one record.
+    given = PlanInput(chosen, memory_bytes, keeps_gradients=True, by_expert=False)
     if ranks is not None:
-        chosen = of_systems(chosen, ranks.size)
+        given = of_systems(given, ranks.size)
         ranks.begin(model, optimizers)
-    home = LoopHome(chosen, where, keeps_masters=keeps_masters)
+    home = LoopHome(given, where, keeps_masters=keeps_masters)
     return StreamedLoop(model, optimizers, home, ranks)
 
 
@@ -174,20 +174,17 @@ class StreamedLoop:
         self._systems = systems
         self._followed: FollowedHooks | None = None
         self._outline: PlanRecord | None = None
-        options, keeps_masters = home.options, home.keeps_masters
         self._planned: Planned | None = None
         self._model = model
         self._optimizers = optimizers
-        self._options = options
-        self._folder = home.folder
-        self._keeps_masters = keeps_masters
+        self._home = home
         self._execution: StreamedExecution | None = None
         self._hooks: LoopHooks | None = None
         self._own_hooks: list[RemovableHandle | LastHook] = [
             LastHook(one, self._before_step) for one in optimizers
         ]
         self._own_hooks.append(model.register_forward_pre_hook(refuse_tracing))
-        if keeps_masters:
+        if home.keeps_masters:
             self._own_hooks += [hook for one in optimizers for hook in loading_as_saved(one)]
         refuse_parts(model)
         self._own_forward = model.__dict__.get("forward")
@@ -294,7 +291,8 @@ class StreamedLoop:
         control = systems.control
         with control.reaching("the first forward with gradients"):
             check_unwrapped()
-        self._options = systems.with_hosts(self._options)
+        given = systems.with_hosts(self._home.given)
+        self._home = replace(self._home, given=given)
         planned: Planned | None = None
 
         def plan() -> BegunLoop:
@@ -307,25 +305,23 @@ class StreamedLoop:
         systems.deal(begun.owners)
         with control.reaching("the beginning of the stream"):
             if not systems.is_leader:
-                home = LoopHome(self._options, self._folder, self._keeps_masters)
                 what = self._model, self._optimizers, systems
-                self._followed = FollowedHooks(*what, begun, home)
+                self._followed = FollowedHooks(*what, begun, self._home)
         # Who owns records takes them from rank 0 here.
         control.share(None if planned is None else partial(self._begin_here, planned))
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         workload = Workload(self._model, [(args, kwargs)], loss_of_call)
         with self._unwrapped():
-            updater = Updater(self._optimizers, self._model, keeps_masters=self._keeps_masters)
-            # The loop's lines use a weight whole, and find it in one record.
-            options = replace(self._options, by_expert=False)
-            return plan_run(workload, updater, options, folder=self._folder)
+            home = self._home
+            updater = Updater(self._optimizers, self._model, keeps_masters=home.keeps_masters)
+            return plan_run(workload, updater, home.given, folder=home.folder)
 
     def _stream(self, planned: Planned) -> None:
         """Let the weights stream."""
         systems = self._systems
         check_gradient_hooks(dict(self._model.named_parameters()))
-        folder, replicas = self._folder, None
+        folder, replicas = self._home.folder, None
         if systems is not None:
             replicas = systems.replicas
             folder = folder if systems.records is None else store_folder(folder, systems.rank)

@@ -42,7 +42,7 @@ from openwafer.training.stream.replicas.ownership import StoreShare, StoreSystem
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.replicas.run_store import Asking, LendParts, TakeParts
 from openwafer.training.stream.step_plan import StepPlan
-from openwafer.training.stream.stream_options import StreamOptions
+from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from openwafer.training.systems.control import Control
 from openwafer.training.torch_private import PrefixStore, default_store
 
@@ -60,10 +60,11 @@ class LoopHome:
     """Where the weights of a loop, or a system's share of them, are, and how.
 
     Attributes:
-        options, folder, keeps_masters: see :func:`stream_weights`.
+        given: what the loop is planned from.
+        folder, keeps_masters: see :func:`stream_weights`.
     """
 
-    options: StreamOptions
+    given: PlanInput
     folder: Path | None
     keeps_masters: bool = False
 
@@ -164,14 +165,15 @@ def joined(systems: OneOrAll | None, options: StreamOptions) -> "LoopSystems | N
     return None
 
 
-def of_systems(options: StreamOptions, size: int) -> StreamOptions:
-    """The options of a loop on several systems."""
-    where, reason = StoreSystems(options.store_systems), options.store_reason
+def of_systems(given: PlanInput, size: int) -> PlanInput:
+    """What a loop on several systems is planned from."""
+    where, reason = given.options.store_systems, given.store_reason
     if where is StoreSystems.ALL:
         reason = f"store_systems is {where}"
     elif where is StoreSystems.AUTO:
         where = StoreSystems.FIRST
-    return replace(options, systems=size, store_systems=where, store_reason=reason)
+    options = replace(given.options, store_systems=where)
+    return replace(given, options=options, systems=size, store_reason=reason)
 
 
 def store_folder(folder: Path | None, rank: int) -> Path | None:
@@ -287,12 +289,11 @@ class LoopSystems:
 
     # Stores.
 
-    def with_hosts(self, options: StreamOptions) -> StreamOptions:
-        """Options with what the host of each system has; all of them call this."""
+    def with_hosts(self, given: PlanInput) -> PlanInput:
+        """The same with what the host of each system has; all of them call this."""
         hosts = hosts_of(self.control.group)
-        return (
-            replace(options, hosts=hosts) if options.store_systems is StoreSystems.ALL else options
-        )
+        is_shared = given.options.store_systems is StoreSystems.ALL
+        return replace(given, hosts=hosts) if is_shared else given
 
     def deal(self, owners: Mapping[str, int]) -> None:
         """Connect the systems as records pass, if others own some; all of them call this."""

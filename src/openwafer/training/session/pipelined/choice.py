@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics.run_record import read_plan
 from openwafer.training.plan_record import Mode, ModeChoice, PlanRecord
-from openwafer.training.session.building import make_updater, make_workload, stream_options
+from openwafer.training.session.building import make_updater, make_workload, plan_input
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.pipelined.host_memory import rooms_of
 from openwafer.training.session.pipelined.plan import (
@@ -85,7 +85,7 @@ class ToPlan:
         return plan_run(
             make_workload(self.model, alone, self.vocab_size),
             make_updater(self.optimizers, self.model, alone),
-            stream_options(alone, self.store, self.measured),
+            plan_input(alone, self.store, self.measured),
             folder=self.folder,
             weights=self.weights,
         )

@@ -12,7 +12,7 @@ from openwafer.training.session.building import (
     make_optimizers,
     make_updater,
     make_workload,
-    stream_options,
+    plan_input,
 )
 from openwafer.training.session.pipelined.flows import Flows
 from openwafer.training.session.pipelined.leading import StageOfSystem, StageParts
@@ -46,7 +46,7 @@ def following_stages(systems: Systems, begun: BegunStages) -> Iterator[Callable[
     updater = make_updater(optimizers, model, alone)
     updater.counts = begun.counts
     workload = make_workload(model, alone, begun.vocab_size)
-    device = make_device(stream_options(config, StoreOptions()).chosen_device)
+    device = make_device(plan_input(config, StoreOptions()).chosen_device)
     flows = Flows(workload, begun.stages.layers)
     parts = StageParts(config, workload, updater, device, begun.stages, flows)
     group = systems.replicas.weights

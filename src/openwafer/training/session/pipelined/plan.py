@@ -19,7 +19,7 @@ from openwafer.training.plan_record import (
     PlannedStage,
     PlanRecord,
 )
-from openwafer.training.session.building import stream_options
+from openwafer.training.session.building import plan_input
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.pipelined.flows import Flows, outer_layers
 from openwafer.training.session.pipelined.stage_seconds import stage_seconds
@@ -136,7 +136,7 @@ class PlannedStages(Planned):
             return None, None
         updating = sum(optimizer_seconds(self.plan, self.updater, self.timing, self.device))
         parts = pipeline, alone - updating, updating
-        seconds = stage_seconds(*parts, self.options.network)
+        seconds = stage_seconds(*parts, self.given.network)
         passes_longest = seconds > 2 * stage_seconds(*parts, None)
         return seconds, Limit.NETWORK if passes_longest else whole.step_limit
 
@@ -225,7 +225,7 @@ def _passing_bytes(flow: Flow, cut: int) -> int:
 
 def refuse(planned: Planned, config: RunConfig) -> None:
     """Refuse what a run in stages cannot do."""
-    make_device(stream_options(config, StoreOptions()).chosen_device)
+    make_device(plan_input(config, StoreOptions()).chosen_device)
     if planned.plan.changed:
         raise shared_state(planned.plan.changed, "a stage sees what its own layers change")
     refused = refused_option(config)
