@@ -10,7 +10,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Limit, Mode, PipelineUse
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_hollow_model, make_optimizers, make_updater
-from openwafer.training.session.pipelined.host_memory import require_room
+from openwafer.training.session.pipelined.plan import require_room
 from openwafer.training.stream.replicas.ownership import HostMemory
 from openwafer.training.stream.stages.host_rooms import HostRooms
 from tests.training.session.planned_systems import (

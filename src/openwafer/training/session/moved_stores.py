@@ -17,7 +17,6 @@ from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.found_stores import FoundStores, open_found, place_of
 from openwafer.training.session.owned_records import CommitStep
-from openwafer.training.session.pipelined.plan import is_pipelined
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import RunState, StoreSet
 from openwafer.training.session.saved_run import SavedRun, restore_execution
@@ -271,7 +270,7 @@ def taken_up(
         return
     moving = MovingRecords(saved.found, folder, systems)
     try:
-        if _may_move(moving.records, planned, config):
+        if planned.uses_disk and _are_equal(moving.records.layouts, planned):
             moving.make_way()
             state = replace(saved.state, stores=stores)
             yield TakenUp(SavedRun(state, None), stores, moving)
@@ -293,11 +292,6 @@ def _is_in_place(
         return not config.shares_store and _are_equal(layouts, planned)
     dealing = dealing_of(planned.plan.layouts, planned.owners)
     return config.shares_store and found.stores.dealing == dealing
-
-
-def _may_move(records: Records, planned: Planned, config: RunConfig) -> bool:
-    has_stores = planned.uses_disk and not is_pipelined(config)
-    return has_stores and _are_equal(records.layouts, planned)
 
 
 def _are_equal(layouts: Mapping[str, RecordLayout], planned: Planned) -> bool:

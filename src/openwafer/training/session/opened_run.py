@@ -40,14 +40,14 @@ from openwafer.training.session.mup import require_same_base
 from openwafer.training.session.noise_meter import NoiseMeter, noise_meter
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.pipelined.choice import (
-    ToPlan,
     is_left_to_plan,
     plan_systems,
     with_stages,
 )
-from openwafer.training.session.pipelined.host_memory import require_room
 from openwafer.training.session.pipelined.leading import LeadingStage, lead_stages
-from openwafer.training.session.pipelined.plan import PlannedStages, is_pipelined
+from openwafer.training.session.pipelined.messages import BegunStages
+from openwafer.training.session.pipelined.plan import is_pipelined, require_room
+from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
@@ -108,12 +108,12 @@ class OpenedRun:
     @property
     def shares_store(self) -> bool:
         """Whether other systems have records in their stores, and not those of a stage."""
-        return self.config.shares_store and not isinstance(self.planned, PlannedStages)
+        return self.config.shares_store and self.planned.stages is None
 
     def batches(self, step: int) -> tuple[Batch, ...]:
         """The micro-batches of a step that this system computes."""
         num = self.config.batch.micro_batches_at(step)
-        is_whole = self.systems is None or isinstance(self.planned, PlannedStages)
+        is_whole = self.systems is None or self.planned.stages is not None
         block = None if is_whole or self.systems is None else self.systems.block(num)
         return self.dataset.micro_batches(step, num, block)
 
@@ -189,13 +189,15 @@ def opened(
     to_disk = store_options(replace(store, on_transfer=tracks.add), config, systems)
     measured = None if systems is None else systems.measure()
     what = model, optimizers, vocab_size, to_disk, folder.store, weights.values(), measured
-    planned = plan_systems(ToPlan(*what), config, folder)
-    way = planned.config if isinstance(planned, PlannedStages) else config
-    with taken_up(saved, planned, way, folder, systems) as taken:
+    parts = ToPlan(*what)
+    planned = parts.planned(config) if systems is None else plan_systems(parts, config, folder)
+    with taken_up(saved, planned, config, folder, systems) as taken:
         saved = taken.saved
-        if isinstance(planned, PlannedStages):
+        if planned.stages is not None:
             assert systems is not None
-            execution: Execution = lead_stages(systems, planned, saved, folder, weights)
+            stages, counts = planned.stages.plan, _counts_of(saved)
+            begun = BegunStages(with_stages(config, len(stages.spans)), vocab_size, stages, counts)
+            execution: Execution = lead_stages(systems, planned, begun, saved, folder, weights)
         else:
             replicas = _joined(systems, _begun(config, dataset, planned, taken))
             execution = _execute(taken, model, planned, folder, weights, replicas)
@@ -302,6 +304,11 @@ def _mask_updates(
     return masks
 
 
+def _counts_of(saved: SavedRun | None) -> UpdateCounts:
+    """Of the updates so far."""
+    return UpdateCounts() if saved is None else saved.state.counts
+
+
 def _begun(
     config: RunConfig,
     dataset: TokenDataset,
@@ -321,7 +328,7 @@ def _begun(
         plan.dry.depends_on_values,
         planned.owners,
         tuple(map(planned.share, ranks)),
-        UpdateCounts() if saved is None else saved.state.counts,
+        _counts_of(saved),
         dataset.tokenizer.vocab_size,
         config.path.absolute(),
         taken.stores,

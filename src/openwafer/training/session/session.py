@@ -31,8 +31,9 @@ from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
-from openwafer.training.session.pipelined.choice import ToPlan, is_left_to_plan, plan_systems
-from openwafer.training.session.pipelined.plan import PlannedStages, as_one_system, not_in_stages
+from openwafer.training.session.pipelined.choice import is_left_to_plan, plan_systems
+from openwafer.training.session.pipelined.plan import as_one_system, not_in_stages
+from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saved_model import opened_to_read
@@ -149,6 +150,8 @@ class Session:
             model = build_hollow_model(as_one_system(config), vocab_size, Path(scratch))
         optimizers = make_optimizers(model, config, vocab_size)
         parts = ToPlan(model, optimizers, vocab_size, self._store, self.folder.store)
+        if config.systems == 1:
+            return parts.planned(config)
         return plan_systems(parts, config, self.folder)
 
     def between_steps(self, hook: StepHook, *, every: int = 1) -> None:
@@ -310,7 +313,7 @@ class Session:
         # Known before data and weights are made.
         require_work_for_all(self.config)
         with self._opened(saved) as run:
-            if self._step_hooks and isinstance(run.planned, PlannedStages):
+            if self._step_hooks and run.planned.stages is not None:
                 raise not_in_stages("a hook between steps", "it would see one stage's weights")
             for hook, every in self._step_hooks:
                 run.execution.between_steps(hook, each(every))
@@ -362,7 +365,7 @@ def _require_place(folder: RunFolder, config: RunConfig) -> None:
 
 def _beyond_the_model(config: RunConfig, planned: Planned) -> str | None:
     """What the systems of a run do that the formula of their step leaves out."""
-    if isinstance(planned, PlannedStages):
+    if planned.stages is not None:
         return "stages of a pipeline"
     if planned.expert_traffic is not None and planned.expert_traffic.row_bytes:
         return "experts that their owners compute (streaming.experts: owners)"

@@ -79,6 +79,7 @@ from openwafer.training.stream.replicas.ownership import (
 )
 from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
 from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.stages.staged import Staged
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 
@@ -100,6 +101,8 @@ class Planned:
             ``None`` where the kernel does not say.
         expert_traffic: how several systems compute experts; ``None`` where that is no question.
         choice: why several systems share the work as they do; ``None`` where the caller said it.
+        stages: what each of several systems has, where weights do not stream to them. All else is
+            of one system that has all of it.
     """
 
     plan: StreamPlan
@@ -114,6 +117,7 @@ class Planned:
     beside_bytes: int | None
     expert_traffic: ExpertTraffic | None
     choice: ModeChoice | None = None
+    stages: Staged | None = None
 
     def with_experts(self, traffic: ExpertTraffic) -> Self:
         """The same plan, whose experts are computed where their records are: none crosses a link.
@@ -206,7 +210,7 @@ class Planned:
             peak = host_peak(beside, self.plan, self.share(FIRST_RANK))
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
-        return replace(
+        described = replace(
             described,
             sparse=self._sparse(),
             systems=self.given.systems,
@@ -215,6 +219,9 @@ class Planned:
             expert_traffic=self.expert_traffic,
             experts=None if self._row_bytes else described.experts,
         )
+        if self.stages is None:
+            return described
+        return self.stages.described(described, predicted.updating, self.given.network)
 
     @property
     def _gradients_of_experts(self) -> int:

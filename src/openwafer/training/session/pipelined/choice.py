@@ -4,32 +4,24 @@ Both ways are planned, and the one whose step is predicted to be shorter is take
 depend on it: a run goes on in the way that was chosen while it has as many systems.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-import torch
-from torch import nn
-from torch.optim import Optimizer
+from dataclasses import replace
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics.run_record import read_plan
 from openwafer.training.plan_record import Mode, ModeChoice, PlanRecord
-from openwafer.training.session.building import make_updater, make_workload, plan_input
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.pipelined.host_memory import rooms_of
 from openwafer.training.session.pipelined.plan import (
-    PlannedStages,
     as_one_system,
     in_stages,
     is_pipelined,
     refused_option,
+    rooms_of,
 )
+from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.systems import MeasuredSystems
-from openwafer.training.store import StoreOptions
-from openwafer.training.stream.assemble import Planned, plan_run
+from openwafer.training.stream.assemble import Planned
 
 UNMEASURED = (
     "how fast weights pass between the systems is measured when they meet, and stages are "
@@ -48,47 +40,15 @@ def with_stages(config: RunConfig, num_stages: int) -> RunConfig:
     return replace(config, streaming=streaming)
 
 
-@dataclass(frozen=True)
-class ToPlan:
-    """What a run is planned from.
+def _cut(parts: ToPlan, whole: Planned, config: RunConfig) -> Planned:
+    """The plan of one system in the stages of a config, which fit the hosts of its systems."""
+    return in_stages(whole, config, rooms_of(config, parts.measured))
 
-    Attributes:
-        model: its parameters need no values.
-        optimizers: over them.
-        vocab_size: token ids of the tokenizer.
-        store: how the store talks to the disk.
-        folder: where a disk tier would be.
-        weights: initial ones that the model does not hold.
-        measured: what the systems have found out of themselves; ``None`` where they have not met.
-    """
 
-    model: nn.Module
-    optimizers: Sequence[Optimizer]
-    vocab_size: int
-    store: StoreOptions
-    folder: Path
-    weights: Iterable[torch.Tensor] = ()
-    measured: MeasuredSystems | None = None
-
-    def planned(self, config: RunConfig) -> Planned:
-        """The plan of a config that says how several systems share the work, or streams."""
-        whole = self.whole(config)
-        return self.cut(whole, config) if is_pipelined(config) else whole
-
-    def cut(self, whole: Planned, config: RunConfig) -> PlannedStages:
-        """The plan of one system in the stages of a config, which fit the hosts of its systems."""
-        return in_stages(whole, config, self.vocab_size, rooms_of(config, self.measured))
-
-    def whole(self, config: RunConfig) -> Planned:
-        """The same, of a run in stages as one system would have it."""
-        alone = as_one_system(config)
-        return plan_run(
-            make_workload(self.model, alone, self.vocab_size),
-            make_updater(self.optimizers, self.model, alone),
-            plan_input(alone, self.store, self.measured),
-            folder=self.folder,
-            weights=self.weights,
-        )
+def _planned(parts: ToPlan, config: RunConfig) -> Planned:
+    """The plan of a config that says how several systems share the work, or streams."""
+    whole = parts.planned(as_one_system(config))
+    return _cut(parts, whole, config) if is_pipelined(config) else whole
 
 
 def plan_of_before(folder: RunFolder) -> PlanRecord | None:
@@ -100,18 +60,18 @@ def plan_of_before(folder: RunFolder) -> PlanRecord | None:
 
 
 def plan_systems(parts: ToPlan, config: RunConfig, folder: RunFolder) -> Planned:
-    """Plan a run, in the way that is chosen for its systems where the config leaves it open.
+    """Plan a run of several systems, in the way that is chosen where its config leaves it open.
 
     Raises:
         OpenwaferError: what the plan raises, of streaming where neither way is possible.
     """
     if not is_left_to_plan(config):
-        return parts.planned(config)
+        return _planned(parts, config)
     before = plan_of_before(folder)
     if before is not None and before.choice is not None and before.systems == config.systems:
         # What has changed since may leave no room for it.
         with suppress(OpenwaferError):
-            return replace(parts.planned(_as_before(config, before)), choice=before.choice)
+            return replace(_planned(parts, _as_before(config, before)), choice=before.choice)
     return _chosen(parts, config)
 
 
@@ -123,7 +83,7 @@ def _as_before(config: RunConfig, before: PlanRecord) -> RunConfig:
 
 def _chosen(parts: ToPlan, config: RunConfig) -> Planned:
     try:
-        streamed = parts.planned(config)
+        streamed = _planned(parts, config)
     except OpenwaferError as failure:
         staged = _fastest_stages(parts, config)
         if isinstance(staged, str):
@@ -141,7 +101,7 @@ def _chosen(parts: ToPlan, config: RunConfig) -> Planned:
     return _faster(streamed, staged)
 
 
-def _faster(streamed: Planned, staged: PlannedStages) -> Planned:
+def _faster(streamed: Planned, staged: Planned) -> Planned:
     times = streamed.report.predicted_step_seconds, staged.report.predicted_step_seconds
     if times[0] is None or times[1] is None:
         reason = "the time of a step is not predicted, so that stages cannot be compared"
@@ -150,18 +110,18 @@ def _faster(streamed: Planned, staged: PlannedStages) -> Planned:
     return replace(faster, choice=ModeChoice(*times, "its predicted step is the shorter one"))
 
 
-def _fastest_stages(parts: ToPlan, config: RunConfig) -> PlannedStages | str:
+def _fastest_stages(parts: ToPlan, config: RunConfig) -> Planned | str:
     """The shortest step in stages, as many in a replica as there can be, or why there are none."""
     refused = refused_option(with_stages(config, config.systems)) or _streaming_option(config)
     if refused is not None:
         return f"{refused[0]} is set, and {refused[1]}"
     found, failures = [], []
     try:
-        whole = parts.whole(with_stages(config, config.systems))
+        whole = parts.planned(as_one_system(with_stages(config, config.systems)))
         for num_stages in _numbers_of_stages(config.systems):
             asked = with_stages(config, num_stages)
             try:
-                found.append(parts.cut(whole, asked))
+                found.append(_cut(parts, whole, asked))
             except OpenwaferError as failure:
                 failures.append(_told(failure))
     except OpenwaferError as failure:

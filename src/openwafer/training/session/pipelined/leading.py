@@ -12,9 +12,7 @@ from openwafer.training.collectives.stage_group import default_group
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import ModelForward
 from openwafer.training.session.learning_rates import LearningRates
-from openwafer.training.session.pipelined.flows import Flows
 from openwafer.training.session.pipelined.messages import BegunEvaluation, BegunStages
-from openwafer.training.session.pipelined.plan import PlannedStages
 from openwafer.training.session.pipelined.records import deal_out, initial, saved
 from openwafer.training.session.pipelined.stage_trainer import StageTrainer, block_of
 from openwafer.training.session.run_folder import RunFolder
@@ -22,6 +20,7 @@ from openwafer.training.session.saved_run import SavedRun, to_restore
 from openwafer.training.session.systems import Systems
 from openwafer.training.store import ParameterStore
 from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.micro_batches import Forward
@@ -29,7 +28,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.stages.stage_execution import JoinedStages, StageExecution
+from openwafer.training.stream.stages.stage_execution import FlowOf, JoinedStages, StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
 
 
@@ -43,7 +42,7 @@ class StageParts:
         updater: of all weights.
         device: where the stage runs.
         stages: who has what.
-        flows: of forwards.
+        flow_of: how forwards go through the layers.
     """
 
     config: RunConfig
@@ -51,7 +50,7 @@ class StageParts:
     updater: Updater
     device: Device
     stages: StagePlan
-    flows: Flows
+    flow_of: FlowOf
 
     def context(self) -> StepContext:
         """What steps run under."""
@@ -73,7 +72,7 @@ class StageOfSystem(StageExecution):
             parts.updater,
             parts.device,
             parts.context(),
-            _joined(parts.stages, systems, parts.flows),
+            _joined(parts.stages, systems, parts.flow_of),
         )
 
     def trainer(self, optimizers: Sequence[Optimizer]) -> StageTrainer:
@@ -100,20 +99,20 @@ class StageOfSystem(StageExecution):
         self._joined.close()
 
 
-def _joined(plan: StagePlan, systems: Systems, flows: Flows) -> JoinedStages:
+def _joined(plan: StagePlan, systems: Systems, flow_of: FlowOf) -> JoinedStages:
     """Connect the systems of a replica, and those that have the same stage."""
     passing, rank = systems.replicas, systems.rank
     pipeline, alike = plan.pipeline_of(rank), plan.alike(rank)
     stages = systems.part(f"pipeline-{plan.replica_of(rank)}", pipeline, passing.weights)
     if plan.num_replicas == 1:
-        return JoinedStages(plan, stages, None, flows)
+        return JoinedStages(plan, stages, None, flow_of)
     here = f"stage-{plan.stage_of(rank)}"
     replicas = replace(
         passing,
         weights=systems.part(f"weights-{here}", alike, passing.weights),
         gradients=systems.part(f"gradients-{here}", alike, passing.gradients),
     )
-    return JoinedStages(plan, stages, replicas, flows)
+    return JoinedStages(plan, stages, replicas, flow_of)
 
 
 class LeadingStage(StageOfSystem):
@@ -137,7 +136,8 @@ class LeadingStage(StageOfSystem):
 
 def lead_stages(
     systems: Systems,
-    planned: PlannedStages,
+    planned: Planned,
+    begun: BegunStages,
     saved_run: SavedRun | None,
     folder: RunFolder,
     weights: Mapping[str, torch.Tensor],
@@ -146,21 +146,24 @@ def lead_stages(
 
     Args:
         systems: those of the run, which this one leads.
-        planned: the run.
+        planned: the run, whose stages are those that begin.
+        begun: what the others are told.
         saved_run: where to go on; ``None`` begins with the weights.
         folder: of the run.
         weights: initial ones, by name.
     """
-    config, updater, stages = planned.config, planned.updater, planned.stages
+    assert planned.stages is not None
+    config, stages, updater = begun.config, begun.stages, planned.updater
+    updater.counts = begun.counts.copy()
     if saved_run is not None:
         fill = saved(to_restore(saved_run, stages.all_layouts, folder))
-        updater.counts = saved_run.state.counts.copy()
     else:
         # Nothing was saved, so what lies in the store's place was never promised to anyone.
         folder.delete_stores()
         fill = initial(weights, updater)
-    systems.begin(BegunStages(config, planned.vocab_size, stages, updater.counts.copy()))
+    systems.begin(begun)
     group = systems.replicas.weights
-    parts = StageParts(config, planned.workload, updater, planned.device, stages, planned.flows)
+    flow_of = planned.stages.flow_of
+    parts = StageParts(config, planned.workload, updater, planned.device, stages, flow_of)
     with closed_on_error(deal_out(stages, fill, group)) as store:
         return LeadingStage(parts, store, systems)

@@ -1,46 +1,41 @@
 """Plans the stages of a run, on the plan of one system that has all of it."""
 
 import sys
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
+import psutil
 import torch
+from torch import nn
 
 from openwafer.config import Bytes
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.figures import Origin
 from openwafer.training.collectives.reduced_sums import Reduction
-from openwafer.training.plan_record import (
-    Activations,
-    ExpertsWay,
-    Limit,
-    Mode,
-    PipelineUse,
-    PlannedStage,
-    PlanRecord,
-)
+from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.session.building import plan_input
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.pipelined.flows import Flows, outer_layers
-from openwafer.training.session.pipelined.stage_seconds import stage_seconds
-from openwafer.training.session.systems import blocks_of
+from openwafer.training.session.systems import MeasuredSystems, blocks_of
 from openwafer.training.store import StoreOptions
+from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.layers import PINNED, Partition, partition
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.refused_systems import shared_state
-from openwafer.training.stream.plan.step_time import optimizer_seconds
 from openwafer.training.stream.records import lay_out_records
+from openwafer.training.stream.replicas.ownership import HOST_SHARE, HostMemory, bytes_of_hosts
 from openwafer.training.stream.stages.flow import Flow
 from openwafer.training.stream.stages.host_rooms import HostRooms
 from openwafer.training.stream.stages.stage_module import passed_forms
-from openwafer.training.stream.stages.stage_plan import (
-    StagePlan,
-    StageRequest,
-    plan_stages,
-)
+from openwafer.training.stream.stages.stage_plan import StageRequest, plan_stages
+from openwafer.training.stream.stages.staged import Staged
+
+GIVEN: Final = "streaming.host_memory says how much"
+MEASURED: Final = f"that is {HOST_SHARE:.0%} of what is free there"
 
 
 def is_pipelined(config: RunConfig) -> bool:
@@ -80,89 +75,12 @@ def as_one_system(config: RunConfig) -> RunConfig:
     return replace(config, systems=1, device_memory=None, streaming=streaming)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedStages(Planned):
-    """A run in stages; what is of one system is of all of them together.
-
-    Attributes:
-        stages: who has what.
-        asked: for them.
-        flows: of forwards.
-        config: of the run.
-        vocab_size: token ids of its tokenizer.
-    """
-
-    stages: StagePlan
-    asked: StageRequest
-    flows: Flows
-    config: RunConfig
-    vocab_size: int
-
-    @cached_property
-    def report(self) -> PlanRecord:
-        """See :class:`Planned`."""
-        whole = Planned(*(getattr(self, one.name) for one in fields(Planned))).report
-        stages, asked = self.stages, self.asked
-        pipeline = PipelineUse(
-            self._replica(0),
-            sum(asked.blocks),
-            stages.num_replicas,
-            self._replica(stages.num_replicas - 1) if stages.num_replicas > 1 else (),
-        )
-        seconds, limit = self._time(whole, pipeline)
-        held = [stage.total_bytes for stage in (*pipeline.stages, *pipeline.others)]
-        return replace(
-            whole,
-            mode=Mode.PIPELINED,
-            systems=stages.num_ranks,
-            device_budget_bytes=asked.budget_bytes or min(asked.rooms.equal_bytes),
-            predicted_peak_bytes=max(held),
-            predicted_host_bytes=None,
-            predicted_step_seconds=seconds,
-            step_limit=limit,
-            pipeline=pipeline,
-            stores=None,
-            origins={**whole.origins, "device_budget_bytes": self._origin_of_budget},
-        )
-
-    @property
-    def _origin_of_budget(self) -> Origin:
-        return Origin.GIVEN if self.asked.budget_bytes else Origin.MEASURED
-
-    def _time(self, whole: PlanRecord, pipeline: PipelineUse) -> tuple[float | None, Limit | None]:
-        """Seconds of a step and what limits it, given the plan of one system."""
-        alone = whole.predicted_step_seconds
-        if alone is None:
-            return None, None
-        updating = sum(optimizer_seconds(self.plan, self.updater, self.timing, self.device))
-        parts = pipeline, alone - updating, updating
-        seconds = stage_seconds(*parts, self.given.network)
-        passes_longest = seconds > 2 * stage_seconds(*parts, None)
-        return seconds, Limit.NETWORK if passes_longest else whole.step_limit
-
-    def _replica(self, replica: int) -> tuple[PlannedStage, ...]:
-        spans, asked = self.stages.spans, self.asked
-        seconds = [sum(asked.seconds[call] for call in span) for span in spans]
-        return tuple(
-            PlannedStage(
-                first=asked.flow.calls[span.start].layer,
-                last=asked.flow.calls[span.stop - 1].layer,
-                share=seconds[number] / sum(seconds),
-                **vars(asked.needs(number, span, replica)),
-            )
-            for number, span in enumerate(spans)
-        )
-
-
-def in_stages(
-    planned: Planned, config: RunConfig, vocab_size: int, rooms: HostRooms
-) -> PlannedStages:
+def in_stages(planned: Planned, config: RunConfig, rooms: HostRooms) -> Planned:
     """Cut the model of a plan, which is that of :func:`as_one_system`, into the run's stages.
 
     Args:
         planned: the plan of one system.
         config: of the run.
-        vocab_size: token ids of the tokenizer.
         rooms: what the hosts of the systems have.
 
     Raises:
@@ -185,12 +103,7 @@ def in_stages(
     asked = StageRequest(
         flow=flow,
         split=split,
-        layouts=lay_out_records(
-            split,
-            parameters=dict(model.named_parameters()),
-            state_arrays=planned.updater.state_arrays,
-            keeps_gradients=False,
-        ),
+        layouts=_layouts_of(split, model, planned.updater),
         seconds=seconds,
         passing_bytes=[_passing_bytes(flow, cut) for cut in range(len(flow.calls))],
         num_stages=num_stages,
@@ -199,10 +112,15 @@ def in_stages(
         budget_bytes=config.device_memory,
         rooms=rooms,
     )
-    of_whole = {one.name: getattr(planned, one.name) for one in fields(Planned)}
-    stages = plan_stages(asked)
-    return PlannedStages(
-        **of_whole, stages=stages, asked=asked, flows=flows, config=config, vocab_size=vocab_size
+    return replace(planned, stages=Staged(plan_stages(asked), asked, flows))
+
+
+def _layouts_of(split: Partition, model: nn.Module, updater: Updater) -> Mapping[str, RecordLayout]:
+    return lay_out_records(
+        split,
+        parameters=dict(model.named_parameters()),
+        state_arrays=updater.state_arrays,
+        keeps_gradients=False,
     )
 
 
@@ -271,3 +189,41 @@ def not_in_stages(key: str, reason: str) -> OpenwaferError:
         f"{key} is set and streaming.mode is pipelined: {reason}",
         help=f"leave {key} out, or streaming.mode",
     )
+
+
+def rooms_of(config: RunConfig, measured: MeasuredSystems | None) -> HostRooms:
+    """What the hosts of all systems have; one like this each where the systems have not met."""
+    given = config.streaming.host_memory
+    if measured is None:
+        free = psutil.virtual_memory().available
+        names = [f"a host like this one, of rank {rank}," for rank in range(config.systems)]
+        hosts = [HostMemory(name, free) for name in names]
+    else:
+        hosts = [HostMemory(f"host {host.name!r}", host.free_bytes) for host in measured.hosts]
+    return HostRooms(
+        tuple(host.name for host in hosts),
+        bytes_of_hosts(hosts, given),
+        MEASURED if given is None else GIVEN,
+    )
+
+
+def require_room(model: nn.Module, updater: Updater, config: RunConfig) -> None:
+    """Refuse what no hosts like this one have room for, with the model's shapes alone.
+
+    Raises:
+        OpenwaferError: ``pipelined-memory``.
+    """
+    rooms = rooms_of(config, None)
+    split = partition(model, patterns=config.streaming.layers, min_layer_bytes=0)
+    layouts = _layouts_of(split, model, updater)
+    needed = sum(layout.num_bytes for layout in layouts.values())
+    room = sum(rooms.room_bytes.values())
+    if needed > room:
+        raise error(
+            "pipelined-memory",
+            f"weights and optimizer states need {needed:,} bytes, and {config.systems} hosts like "
+            f"this one have {room:,} bytes for them",
+            notes=(rooms.source,),
+            help="use more hosts, free memory, set streaming.host_memory, or leave streaming.mode "
+            "out",
+        )

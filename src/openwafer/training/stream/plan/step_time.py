@@ -85,11 +85,13 @@ class Prediction:
         disk: rates of the disk that the store will be on; ``None`` without one, too.
         host_bytes: most host memory that the process will hold; ``None`` where the kernel does not
             say what it holds now.
+        updating: seconds of the step in which weights are updated.
     """
 
     time: StepTime | None = None
     disk: DiskRates | None = None
     host_bytes: int | None = None
+    updating: float | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def predict(
     passing = beside.network
     network = None if passing is None else pass_seconds(plan, traffic, passing, computing)
     time = time_of(plan, traffic, computing, optimizing, device, Rates(disk, network))
-    return Prediction(time, disk)
+    return Prediction(time, disk, updating=sum(optimizing))
 
 
 def time_of(
