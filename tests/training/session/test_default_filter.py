@@ -15,7 +15,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import TransformersModel, build
 from openwafer.training.session import Pruning, Session, sparsify
 from openwafer.training.sparsity.options import SparsityGroup
-from openwafer.training.stream.plan.expert_weights import routers
+from openwafer.training.stream.plan.experts import routers
 from tests.training.models.mixtures import MIXTURES
 from tests.training.session.mixture_runs import MIXTRAL
 from tests.training.session.plain_sparse_loop import PlainSparsity, plain_sparse_loop

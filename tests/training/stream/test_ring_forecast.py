@@ -4,7 +4,7 @@ import torch
 
 from openwafer.training.store.layout import PAGE_BYTES, ArraySpec, Part, lay_out
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.stream.plan.ring_forecast import RingForecast
+from openwafer.training.stream.plan.traffic import RingForecast
 
 NAMES = ("first", "second", "third")
 

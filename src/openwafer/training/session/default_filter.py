@@ -7,7 +7,7 @@ from torch import nn
 
 from openwafer.diagnostics import Diagnostic, Severity, counted
 from openwafer.training.session.parameter_groups import tables_of
-from openwafer.training.stream.plan.expert_weights import routers
+from openwafer.training.stream.plan.experts import routers
 
 CanBeSparse = Callable[[nn.Module], bool]
 

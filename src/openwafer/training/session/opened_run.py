@@ -188,8 +188,7 @@ def opened(
     notify("planning the step")
     to_disk = store_options(replace(store, on_transfer=tracks.add), config, systems)
     measured = None if systems is None else systems.measure()
-    what = model, optimizers, vocab_size, to_disk, folder.store, weights.values(), measured
-    parts = ToPlan(*what)
+    parts = ToPlan(model, optimizers, vocab_size, to_disk, folder.store, weights.values(), measured)
     planned = parts.planned(config) if systems is None else plan_systems(parts, config, folder)
     with taken_up(saved, planned, config, folder, systems) as taken:
         saved = taken.saved

@@ -39,8 +39,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
 from openwafer.training.stream.plan.chosen_device import has_own_memory, make_device
 from openwafer.training.stream.plan.dry_run import Workload, autocast
-from openwafer.training.stream.plan.expert_choice import ExpertChoice, not_owned
-from openwafer.training.stream.plan.expert_weights import expert_weights
+from openwafer.training.stream.plan.experts import ExpertChoice, expert_weights, not_owned
 from openwafer.training.stream.plan.host_peak import (
     expert_bytes,
     host_peak,
@@ -58,11 +57,14 @@ from openwafer.training.stream.plan.placement import (
     on_first_host,
     place,
 )
-from openwafer.training.stream.plan.refused_models import check_is_dense, refuse_uses
-from openwafer.training.stream.plan.refused_systems import refuse_systems
+from openwafer.training.stream.plan.refusals import (
+    check_is_dense,
+    check_own_memory,
+    refuse_systems,
+    refuse_uses,
+)
 from openwafer.training.stream.plan.report import report_of
 from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
-from openwafer.training.stream.plan.shared_memory import check_own_memory
 from openwafer.training.stream.plan.sparse_store import dense_plan, sparse_use
 from openwafer.training.stream.plan.splits import SplitAt, make_plan, split_for_host
 from openwafer.training.stream.plan.step_time import Beside, Prediction, predict
@@ -346,8 +348,19 @@ def _plan_run(
         plan, request = plan.timed(given.timing), replace(request, timing=given.timing)
     again = replace(request, workload=replace(workload, model=bare_copy(model)))
     beside_bytes = resident_beside((*model.parameters(), *weights))
-    what = plan, owners, placements, updater, device, given, workload
-    return Planned(*what, folder, again, beside_bytes, expert_traffic=None)
+    return Planned(
+        plan=plan,
+        owners=owners,
+        placements=placements,
+        updater=updater,
+        device=device,
+        given=given,
+        workload=workload,
+        folder=folder,
+        request=again,
+        beside_bytes=beside_bytes,
+        expert_traffic=None,
+    )
 
 
 def _request(

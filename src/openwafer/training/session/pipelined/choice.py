@@ -102,12 +102,12 @@ def _chosen(parts: ToPlan, config: RunConfig) -> Planned:
 
 
 def _faster(streamed: Planned, staged: Planned) -> Planned:
-    times = streamed.report.predicted_step_seconds, staged.report.predicted_step_seconds
-    if times[0] is None or times[1] is None:
+    streams, stays = streamed.report.predicted_step_seconds, staged.report.predicted_step_seconds
+    if streams is None or stays is None:
         reason = "the time of a step is not predicted, so that stages cannot be compared"
-        return replace(streamed, choice=ModeChoice(*times, reason))
-    faster = staged if times[1] < times[0] else streamed
-    return replace(faster, choice=ModeChoice(*times, "its predicted step is the shorter one"))
+        return replace(streamed, choice=ModeChoice(streams, stays, reason))
+    choice = ModeChoice(streams, stays, "its predicted step is the shorter one")
+    return replace(staged if stays < streams else streamed, choice=choice)
 
 
 def _fastest_stages(parts: ToPlan, config: RunConfig) -> Planned | str:

@@ -25,7 +25,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.placement import StoreTier
-from openwafer.training.stream.plan.refused_systems import shared_state
+from openwafer.training.stream.plan.refusals import shared_state
 from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.replicas.ownership import HOST_SHARE, HostMemory, bytes_of_hosts
 from openwafer.training.stream.stages.flow import Flow
