@@ -37,7 +37,7 @@ NUM_STEPS = 30
 TOLD_STEPS = 5
 SAVED_STEPS = 4
 # The step that was told last may not be committed yet.
-MOVED_STEPS = TOLD_STEPS - 1
+COMMITTED_STEPS = TOLD_STEPS - 1
 TIMEOUT_SECONDS = 30
 
 
@@ -145,11 +145,8 @@ def step_gone_on_from(disk: Path) -> int:
 
 
 def stores_on(disks: Sequence[Path]) -> list[list[str]]:
-    """Names of the stores on each disk, and of the folder of those that move."""
-    return [
-        sorted(path.name for path in disk.iterdir() if path.name.startswith(("store", "moving")))
-        for disk in disks
-    ]
+    """Names of the stores on each disk."""
+    return [sorted(path.name for path in disk.glob("store*")) for disk in disks]
 
 
 def test_the_same_hosts_open_their_stores(
@@ -157,7 +154,7 @@ def test_the_same_hosts_open_their_stores(
 ) -> None:
     disks = copies(killed_two, tmp_path)
     runs.go_on(tmp_path, disks)
-    assert step_gone_on_from(disks[0]) >= MOVED_STEPS
+    assert step_gone_on_from(disks[0]) >= COMMITTED_STEPS
     assert stores_on(disks) == [["store"], ["store-1"]]
     assert runs.differing(disks[0]) == []
 
@@ -167,7 +164,7 @@ def test_a_host_with_an_empty_disk_gets_its_share_of_both_stores(
 ) -> None:
     disks = [*copies(killed_two, tmp_path), empty_disk(tmp_path, "new")]
     runs.go_on(tmp_path, disks)
-    assert step_gone_on_from(disks[0]) >= MOVED_STEPS
+    assert step_gone_on_from(disks[0]) >= COMMITTED_STEPS
     assert stores_on(disks) == [["store"], ["store-1"], ["store-2"]]
     assert runs.differing(disks[0]) == []
 
@@ -177,7 +174,7 @@ def test_the_first_host_gets_the_records_of_the_other(
 ) -> None:
     disks = copies(killed_two, tmp_path)
     runs.go_on(tmp_path, disks, "store_systems=first")
-    assert step_gone_on_from(disks[0]) >= MOVED_STEPS
+    assert step_gone_on_from(disks[0]) >= COMMITTED_STEPS
     assert stores_on(disks) == [["store"], []]
     assert runs.differing(disks[0]) == []
 
@@ -187,7 +184,7 @@ def test_records_of_another_kind_become_a_checkpoint_of_all_hosts_first(
 ) -> None:
     disks = copies(killed_two, tmp_path)
     runs.go_on(tmp_path, disks, "streaming.store=dram")
-    assert step_gone_on_from(disks[0]) >= MOVED_STEPS
+    assert step_gone_on_from(disks[0]) >= COMMITTED_STEPS
     assert runs.differing(disks[0]) == []
 
 
@@ -196,14 +193,14 @@ def test_a_host_that_dies_while_it_lends_its_store_leaves_it_where_it_is_found(
 ) -> None:
     disks = copies(killed_two, tmp_path)
     dying = ["-m", "tests.faults.dying_system", "the states of '", "0", "store_systems=first"]
-    moving = ("resume", str(runs.config.path), "--set", "store_systems=first")
-    assert runs.train(tmp_path, disks, *moving, instead={1: dying}) == [2, -signal.SIGKILL]
+    resume = ("resume", str(runs.config.path), "--set", "store_systems=first")
+    assert runs.train(tmp_path, disks, *resume, instead={1: dying}) == [2, -signal.SIGKILL]
     told = said(tmp_path, 0)
     assert "[rank-lost]: rank 0 on host 'host-0' waited" in told
     assert "for rank 1 on host 'host-1' to send the states of '" in told
-    assert stores_on(disks) == [["moving", "store"], ["moving"]]
+    assert stores_on(disks) == [["store"], ["store-1"]]
     runs.go_on(tmp_path, disks, "store_systems=first")
-    assert step_gone_on_from(disks[0]) >= MOVED_STEPS
+    assert step_gone_on_from(disks[0]) >= COMMITTED_STEPS
     assert runs.differing(disks[0]) == []
 
 
@@ -214,7 +211,7 @@ def test_hosts_but_the_first_may_come_in_another_order(
     shutil.rmtree(first / "checkpoints")
     disks = [first, third, second]
     runs.go_on(tmp_path, disks)
-    assert step_gone_on_from(first) >= MOVED_STEPS
+    assert step_gone_on_from(first) >= COMMITTED_STEPS
     assert stores_on(disks) == [["store"], ["store-1"], ["store-2"]]
     assert runs.differing(first) == []
 

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from openwafer.training.store.checkpoint import (
 from openwafer.training.store.checkpoint_index import read_checkpoint
 from openwafer.training.store.layout import ArraySpec, Part, lay_out
 from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.store.record_access import Records
 from tests.training.store.example_records import (
     content,
     differing_parts,
@@ -54,6 +57,17 @@ def test_a_checkpoint_moves_between_tiers(
     with make_store(tmp_path / "to", tier=loaded_to, ring_bytes=2 * 12288) as store:
         load_checkpoint(folder, store)
         assert differing_parts(store, 3) == []
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_told_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    layout = lay_out("large", [ArraySpec("weight", torch.float32, (1 << 58,))])
+    records = cast(Records, SimpleNamespace(layouts={"large": layout}))
+    told = rf"step-00000003: it needs {1 << 60} bytes, the disk has \d+ bytes free\n"
+    with pytest.raises(OpenwaferError, match=rf"checkpoint-not-written.: cannot write .*{told}"):
+        save_checkpoint(records, tmp_path, 3, {})
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_checkpoint_gives_back_step_state_and_counts_of_updates(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from openwafer.diagnostics import error
 from openwafer.training.data import TokenDataset, find_dataset, prepare
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import build_hollow_model, plan_input, tokenizer_of
+from openwafer.training.session.earlier_stores import EarlierStores
 from openwafer.training.session.forward import forward_of
 from openwafer.training.session.matmul_precision import multiplying
-from openwafer.training.session.moved_stores import FormerStores
 from openwafer.training.session.owned_records import OwnedRecords
 from openwafer.training.session.pipelined.following import following_stages
 from openwafer.training.session.pipelined.messages import BegunStages
@@ -47,13 +47,12 @@ def follow(systems: Systems) -> None:
         OpenwaferError: ``rank-lost``, ``systems-data``, or whatever the model and the device meet.
     """
     return_large_blocks()
-    with systems.interruption, ExitStack() as run:
-        former = FormerStores(systems)
-        systems.control.answer = partial(_prepare, systems, former, run)
+    with systems.interruption, closing(EarlierStores(systems)) as stores, ExitStack() as run:
+        systems.control.answer = partial(_prepare, systems, stores, run)
         systems.follow()
 
 
-def _prepare(systems: Systems, former: FormerStores, run: ExitStack, told: object) -> None:
+def _prepare(systems: Systems, stores: EarlierStores, run: ExitStack, told: object) -> None:
     """Do what the leader tells before a run begins, and begin it."""
     match told:
         case Measure():
@@ -67,25 +66,17 @@ def _prepare(systems: Systems, former: FormerStores, run: ExitStack, told: objec
             if isinstance(told, BegunStages):
                 following = following_stages(systems, told)
             else:
-                following = _following_steps(systems, told, former)
+                following = _following_steps(systems, told)
             systems.control.answer = run.enter_context(following)
         case _:
-            assert former.answer(told)
+            stores.answer(told)
 
 
 @contextmanager
-def _following_steps(
-    systems: Systems, begun: BegunRun, former: FormerStores
-) -> Iterator[Callable[[object], None]]:
+def _following_steps(systems: Systems, begun: BegunRun) -> Iterator[Callable[[object], None]]:
     """Context of a run on this system; does what the leader tells."""
-    follower = _Follower(systems, begun)
-
-    def do(told: object) -> None:
-        if not former.answer(told):
-            follower.do(told)
-
-    with closing(follower):
-        yield do
+    with closing(_Follower(systems, begun)) as follower:
+        yield follower.do
 
 
 class _Follower:

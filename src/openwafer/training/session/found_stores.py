@@ -1,11 +1,7 @@
-"""Where the stores of a run's last commits are: who sees them, and at which step all can be opened.
+"""The stores of a run's last commits: who sees them, and at which step all can be opened."""
 
-A store is in the place where its system has it, or among those whose records are on their way to
-other systems, until these have committed them.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,26 +9,14 @@ from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import StoreSet, counts_of_owner, parse_run_state
 from openwafer.training.store import ParameterStore, Tier
-from openwafer.training.store.joined_stores import JoinedStores
+from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.manifest import Manifest, manifests_of
+from openwafer.training.store.record_access import LentParts
 from openwafer.training.stream.link.updates import UpdateCounts
 
-
-@dataclass(frozen=True)
-class SeenStore:
-    """A store that a system sees.
-
-    Attributes:
-        counts: of the updates of its parameters, by the steps at which it can be opened.
-        is_in_place: whether it is where its system has it.
-    """
-
-    counts: Mapping[int, UpdateCounts]
-    is_in_place: bool
-
-
-# By the index of the system that made it.
-SeenStores = Mapping[int, SeenStore]
+# By the index of the system that made a store: how often its parameters were updated, by the steps
+# at which it can be opened.
+SeenStores = Mapping[int, Mapping[int, UpdateCounts]]
 
 
 @dataclass(frozen=True)
@@ -67,12 +51,10 @@ def seen_stores(folder: RunFolder, stores: StoreSet | None) -> SeenStores:
     """Which of some stores this system sees."""
     seen = {}
     for index in range(num_stores(stores)):
-        for path in (folder.store_of(index), folder.moving_store_of(index)):
-            manifests = _manifests(path, stores)
-            if manifests:
-                counts = {step: _counts(index, path, one) for step, one in manifests.items()}
-                seen[index] = SeenStore(counts, path == folder.store_of(index))
-                break
+        path = folder.store_of(index)
+        manifests = _manifests(path, stores)
+        if manifests:
+            seen[index] = {step: _counts(index, path, one) for step, one in manifests.items()}
     return seen
 
 
@@ -101,20 +83,19 @@ def located(stores: StoreSet | None, seen: Sequence[SeenStores]) -> FoundStores 
     missing = [index for index, stores_of in enumerate(holders) if not stores_of]
     if missing:
         return missing
-    steps = [{step for one in of.values() for step in one.counts} for of in holders]
+    steps = [{step for counts in of.values() for step in counts} for of in holders]
     step = max(set.intersection(*steps), default=None)
     if step is None:
         return []
-    having = [{r: one for r, one in of.items() if step in one.counts} for of in holders]
+    having = [{r: counts[step] for r, counts in of.items() if step in counts} for of in holders]
     readers = tuple(min(of) for of in having)
-    first, *others = (of[reader].counts[step] for of, reader in zip(having, readers, strict=True))
-    in_place = [index in of and of[index].is_in_place for index, of in enumerate(having)]
-    are_in_place = len(seen) == len(having) and all(in_place)
+    first, *others = (of[reader] for of, reader in zip(having, readers, strict=True))
+    are_in_place = len(seen) == len(having) and all(i in of for i, of in enumerate(having))
     return FoundStores(step, stores, readers, _joined(first, others), are_in_place)
 
 
-def _holders(index: int, seen: Sequence[SeenStores]) -> dict[int, SeenStore]:
-    """The systems that see a store."""
+def _holders(index: int, seen: Sequence[SeenStores]) -> dict[int, Mapping[int, UpdateCounts]]:
+    """What the systems that see a store know of it."""
     # What the run commits beside the first one is read by the system that leads.
     asked = seen[:1] if index == FIRST_RANK else seen
     return {rank: found[index] for rank, found in enumerate(asked) if index in found}
@@ -133,6 +114,50 @@ def found_here(folder: RunFolder, stores: StoreSet | None) -> FoundStores | list
     return located(stores, [seen_stores(folder, stores)])
 
 
+class JoinedStores:
+    """Stores that have a share of the records each, as one to read.
+
+    See :class:`~openwafer.training.store.record_access.Records`.
+
+    Args:
+        stores: of which no two have a record of one name.
+    """
+
+    def __init__(self, stores: Sequence[ParameterStore]) -> None:
+        self._stores = stores
+        self._home = {record: store for store in stores for record in store.layouts}
+        self.layouts: dict[str, RecordLayout] = {}
+        for store in stores:
+            self.layouts.update(store.layouts)
+
+    def borrow(
+        self,
+        record: str,
+        parts: Collection[Part],
+        *,
+        read_only: bool = False,
+        fresh: Collection[Part] = (),
+    ) -> LentParts:
+        """See :meth:`ParameterStore.borrow`."""
+        return self._home[record].borrow(record, parts, read_only=read_only, fresh=fresh)
+
+    def lent(
+        self,
+        record: str,
+        parts: Collection[Part],
+        *,
+        read_only: bool = False,
+        fresh: Collection[Part] = (),
+    ) -> AbstractContextManager[LentParts]:
+        """See :meth:`ParameterStore.lent`."""
+        return self._home[record].lent(record, parts, read_only=read_only, fresh=fresh)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for store in self._stores:
+            store.close()
+
+
 def open_found(folder: RunFolder, found: FoundStores, rank: int) -> JoinedStores:
     """Open the stores that a system reads, at their step and to read, with nothing in DRAM."""
     with ExitStack() as stack:
@@ -142,14 +167,8 @@ def open_found(folder: RunFolder, found: FoundStores, rank: int) -> JoinedStores
     return JoinedStores(stores)
 
 
-def place_of(folder: RunFolder, found: FoundStores, index: int) -> Path:
-    """The folder of a store that this system sees."""
-    places = (folder.store_of(index), folder.moving_store_of(index))
-    return next(path for path in places if found.step in _manifests(path, found.stores))
-
-
 def _opened(folder: RunFolder, found: FoundStores, index: int) -> ParameterStore:
-    path = place_of(folder, found, index)
+    path = folder.store_of(index)
     catalog = manifests_of(path)[found.step].catalog
     largest = max(
         (

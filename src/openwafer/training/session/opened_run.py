@@ -32,10 +32,10 @@ from openwafer.training.session.building import (
 )
 from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.disk_tracks import DiskTracks
+from openwafer.training.session.earlier_stores import openable
 from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.mask_log import MaskLog
 from openwafer.training.session.mask_updates import MaskUpdates
-from openwafer.training.session.moved_stores import TakenUp, execution_of, taken_up
 from openwafer.training.session.mup import require_same_base
 from openwafer.training.session.noise_meter import NoiseMeter, noise_meter
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
@@ -51,8 +51,8 @@ from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
-from openwafer.training.session.saved_run import SavedRun
-from openwafer.training.session.shared_stores import store_options
+from openwafer.training.session.saved_run import SavedRun, restore_execution
+from openwafer.training.session.shared_stores import store_options, store_set
 from openwafer.training.session.sparse_model import require_same_sparsity, sparse_parameters
 from openwafer.training.session.sparse_products import with_measured_products
 from openwafer.training.session.speculation import Speculation
@@ -190,23 +190,24 @@ def opened(
     measured = None if systems is None else systems.measure()
     parts = ToPlan(model, optimizers, vocab_size, to_disk, folder.store, weights.values(), measured)
     planned = parts.planned(config) if systems is None else plan_systems(parts, config, folder)
-    with taken_up(saved, planned, config, folder, systems) as taken:
-        saved = taken.saved
-        if planned.stages is not None:
-            assert systems is not None
-            stages, counts = planned.stages.plan, _counts_of(saved)
-            begun = BegunStages(with_stages(config, len(stages.spans)), vocab_size, stages, counts)
-            execution: Execution = lead_stages(systems, planned, begun, saved, folder, weights)
-        else:
-            replicas = _joined(systems, _begun(config, dataset, planned, taken))
-            execution = _execute(taken, model, planned, folder, weights, replicas)
+    if saved is not None:
+        saved = openable(saved, planned, config, folder, systems, notify)
+    stores = store_set(saved, config, planned)
+    if planned.stages is not None:
+        assert systems is not None
+        stages, counts = planned.stages.plan, _counts_of(saved)
+        begun = BegunStages(with_stages(config, len(stages.spans)), vocab_size, stages, counts)
+        execution: Execution = lead_stages(systems, planned, begun, saved, folder, weights)
+    else:
+        replicas = _joined(systems, _begun(config, dataset, planned, saved, stores))
+        execution = _execute(saved, model, planned, folder, weights, replicas)
     weights.clear()
     tracks.recorder = execution.recorder
     try:
         trainer = _make_trainer(config, model, planned, execution, optimizers, noise)
         masks.attach(execution, None if saved is None else saved.state.counts.steps_applied)
         held = dataset, model, planned, execution, trainer, buffers, masks.log, systems
-        run = OpenedRun(config, folder, *held, stores=taken.stores)
+        run = OpenedRun(config, folder, *held, stores=stores)
         trainer.systems = systems
         if saved is not None:
             run.restore(saved.state)
@@ -312,9 +313,10 @@ def _begun(
     config: RunConfig,
     dataset: TokenDataset,
     planned: Planned,
-    taken: TakenUp,
+    saved: SavedRun | None,
+    stores: StoreSet | None,
 ) -> BegunRun:
-    plan, saved = planned.plan, taken.saved
+    plan = planned.plan
     found = None if saved is None else saved.found
     ranks = range(config.systems) if config.shares_store else ()
     return BegunRun(
@@ -330,24 +332,24 @@ def _begun(
         _counts_of(saved),
         dataset.tokenizer.vocab_size,
         config.path.absolute(),
-        taken.stores,
+        stores,
         None if found is None or found.stores is None else found.step,
         keeps_old=saved is not None and saved.is_chosen,
     )
 
 
 def _execute(
-    taken: TakenUp,
+    saved: SavedRun | None,
     model: nn.Module,
     planned: Planned,
     folder: RunFolder,
     weights: Mapping[str, torch.Tensor],
     replicas: Replicas | None,
 ) -> Execution:
-    if taken.saved is not None:
-        return execution_of(taken, model, planned, folder, replicas)
+    if saved is not None:
+        return restore_execution(saved, model, planned, folder, replicas)
     # Nothing was saved, so what lies in the store's place was never promised to anyone.
-    folder.delete_stores()
+    folder.delete_store()
     return assemble(model, planned, folder=folder.store, weights=weights, replicas=replicas)
 
 

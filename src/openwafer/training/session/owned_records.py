@@ -143,8 +143,6 @@ class OwnedRecords:
         path, share = folder.store_of(rank), begun.shares[rank]
         options = store_options(StoreOptions(), begun.config, self._systems)
         if begun.store_step is not None:
-            # What is left of a move that has come to its end.
-            shutil.rmtree(folder.moving, ignore_errors=True)
             return share.open(path, options, begun.store_step)
         if begun.keeps_old:
             folder.put_aside(path)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 
@@ -75,29 +74,9 @@ class RunFolder:
         """The same of a system, on its own host."""
         return self.store if rank == 0 else self.path / f"store-{rank}"
 
-    @property
-    def moving(self) -> Path:
-        """Stores whose records are on their way to those of other systems."""
-        return self.path / "moving"
-
-    def moving_store_of(self, rank: int) -> Path:
-        """The store that was that of a system, until its records have moved."""
-        return self.moving / self.store_of(rank).name
-
-    def move_store_of(self, rank: int) -> None:
-        """Put the store of a system where it is in nobody's way while its records move."""
-        moved = self.moving_store_of(rank)
-        self.moving.mkdir(exist_ok=True)
-        # Of an earlier move, which has come to its end.
-        shutil.rmtree(moved, ignore_errors=True)
-        self.store_of(rank).rename(moved)
-        for path in (self.path, self.moving):
-            sync_path(path)
-
-    def delete_stores(self) -> None:
-        """Delete the first system's store, and those whose records were to move."""
-        for path in (self.store, self.moving):
-            shutil.rmtree(path, ignore_errors=True)
+    def delete_store(self) -> None:
+        """Delete the first system's store, if it is there."""
+        shutil.rmtree(self.store, ignore_errors=True)
 
     @property
     def checkpoints(self) -> Path:

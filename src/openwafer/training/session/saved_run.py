@@ -10,7 +10,6 @@ from torch import nn
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.folder_lock import standing_still
-from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.found_stores import FoundStores, found_here
 from openwafer.training.session.run_folder import RunFolder, quoted
 from openwafer.training.session.run_state import RunState, StoreSet, parse_run_state
@@ -28,6 +27,7 @@ from openwafer.training.stream.assemble import (
     Planned,
     create_store,
     execute,
+    reopen,
 )
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
@@ -76,21 +76,34 @@ def find_newest(
 def _of_stores(
     folder: RunFolder, find: Callable[[StoreSet], FoundStores | None] | None
 ) -> list[SavedRun]:
-    # Stores whose records were to move hold no later step than those they move to.
-    for path in (folder.store, folder.moving_store_of(FIRST_RANK)):
-        manifests = manifests_of(path)
-        states = {step: parse_run_state(one.state) for step, one in manifests.items()}
-        if states:
-            # The last is that of the last commit, if there was one.
-            *_, newest = states.values()
-            if newest.stores is None or find is None:
-                found = found_here(folder, newest.stores)
-            else:
-                found = find(newest.stores) or []
-            if isinstance(found, FoundStores):
-                state = replace(states[found.step], counts=found.counts)
-                return [SavedRun(state, None, found=found)]
-    return []
+    manifests = manifests_of(folder.store)
+    states = {step: parse_run_state(one.state) for step, one in manifests.items()}
+    if not states:
+        _require_unmoved(folder)
+        return []
+    # The last is that of the last commit, if there was one.
+    *_, newest = states.values()
+    if newest.stores is None or find is None:
+        found = found_here(folder, newest.stores)
+    else:
+        found = find(newest.stores) or []
+    if not isinstance(found, FoundStores):
+        return []
+    state = replace(states[found.step], counts=found.counts)
+    return [SavedRun(state, None, found=found)]
+
+
+def _require_unmoved(folder: RunFolder) -> None:
+    """Raise ``run-moving`` where an earlier program was killed while it renamed stores."""
+    moving = folder.path / "moving"
+    if moving.exists():
+        raise error(
+            "run-moving",
+            f"the last steps of the run are in {moving}, on their way to the stores of other "
+            "systems, and no program moves stores any more",
+            help=f"on each host, delete the stores in {quoted(folder.path)} and move those of "
+            f"{quoted(moving)} there; or delete {quoted(moving)} to go on from the last checkpoint",
+        )
 
 
 def read_newest(folder: RunFolder, read: Callable[[SavedRun], Result]) -> Result:
@@ -156,7 +169,7 @@ def _set_aside(folder: RunFolder, step: int) -> None:
     """Move the store, and the checkpoints of later steps, out of the way; delete nothing."""
     checkpoints = list_checkpoints(folder.checkpoints)
     later = [path for path in checkpoints if read_checkpoint(path).step > step]
-    for path in (folder.store, folder.moving, *later):
+    for path in (folder.store, *later):
         folder.put_aside(path)
 
 
@@ -167,7 +180,12 @@ def restore_execution(
     folder: RunFolder,
     replicas: Replicas | None = None,
 ) -> Execution:
-    """Execute a plan over a checkpoint, whatever plan and tier it was saved under."""
+    """Execute a plan over a checkpoint of any plan and tier, or over the stores of this plan."""
+    if saved.checkpoint is None:
+        step = None if saved.state.stores is None else saved.state.steps_done
+        execution = reopen(model, planned, folder=folder.store, replicas=replicas, step=step)
+        planned.updater.counts = saved.state.counts.copy()
+        return execution
     checkpoint = to_restore(saved, planned.plan.layouts, folder)
     with closed_on_error(create_store(planned, folder.store)) as store:
         replicas = over(store, planned.plan.layouts, replicas)
@@ -188,7 +206,7 @@ def to_restore(saved: SavedRun, layouts: Mapping[str, RecordLayout], folder: Run
     if saved.is_chosen:
         _set_aside(folder, saved.state.steps_done)
     # What is still there is no newer than the checkpoint.
-    folder.delete_stores()
+    folder.delete_store()
     return saved.checkpoint
 
 

@@ -21,6 +21,7 @@ from openwafer.training.session.found_stores import (
 )
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import StoreSet
+from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.session.systems import Systems
 from openwafer.training.store.options import StoreOptions
 from openwafer.training.stream.assemble import Planned
@@ -130,8 +131,10 @@ def _not_used(stores: StoreSet, reason: str) -> Diagnostic:
     )
 
 
-def store_set(config: RunConfig, planned: Planned) -> StoreSet | None:
-    """What new stores of a run commit as, where there are several."""
+def store_set(saved: SavedRun | None, config: RunConfig, planned: Planned) -> StoreSet | None:
+    """What the stores that a run opens, or those that it makes, commit as; of one, ``None``."""
+    if saved is not None and saved.checkpoint is None:
+        return saved.state.stores
     if not (config.shares_store and planned.uses_disk):
         return None
     dealing = dealing_of(planned.plan.layouts, planned.owners)

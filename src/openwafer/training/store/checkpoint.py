@@ -23,6 +23,7 @@ from openwafer.training.store.json_state import Json, json_copy
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout
 from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import offset_in_whole, whole_name, whole_specs
+from openwafer.training.store.store_file import free_bytes_of
 
 SHARD_BYTES = 1 << 30
 MAX_LISTED = 8
@@ -43,7 +44,7 @@ def save_checkpoint(
     The folder appears whole or not at all; the content of one of the same step is replaced in one
     system call. One part of a record
     is in memory at a time, and the next on its way. No loan may be changing the store meanwhile.
-    Raises `checkpoint-not-written` when the disk refuses.
+    Raises `checkpoint-not-written` when the disk has no room, with both numbers, or refuses.
     """
     folder = path_of(folder, "folder")
     most_bytes = bytes_of(shard_bytes, "shard_bytes")
@@ -54,6 +55,7 @@ def save_checkpoint(
         if not folder.is_dir():
             folder.mkdir(parents=True)
             sync_path(folder.parent)
+        _require_room(store, folder)
         with _replacing_shards(final) if is_again else _appearing(final) as place:
             arrays = {part: write_shards(store, place, part, most_bytes) for part in KEPT_PARTS}
             head = Checkpoint(final, step, saved_state, dict(num_updates or {}), arrays)
@@ -68,6 +70,15 @@ def save_checkpoint(
             "a store in DRAM what earlier checkpoints hold",
         ) from cause
     return final
+
+
+def _require_room(store: Records, folder: Path) -> None:
+    """Raise OSError unless a disk has room for the weights and states of records."""
+    layouts = store.layouts.values()
+    kept = (place for layout in layouts for part in KEPT_PARTS for place in layout.parts[part])
+    num_bytes, free_bytes = sum(place.num_bytes for place in kept), free_bytes_of(folder)
+    if num_bytes > free_bytes:
+        raise OSError(f"it needs {num_bytes} bytes, the disk has {free_bytes} bytes free")
 
 
 def load_checkpoint(folder: PathLike, store: Records) -> Checkpoint:

@@ -159,7 +159,7 @@ def lead_stages(
         fill = saved(to_restore(saved_run, stages.all_layouts, folder))
     else:
         # Nothing was saved, so what lies in the store's place was never promised to anyone.
-        folder.delete_stores()
+        folder.delete_store()
         fill = initial(weights, updater)
     systems.begin(begun)
     group = systems.replicas.weights

@@ -1,4 +1,4 @@
-"""Runs whose stores go to other systems: from the last committed step, to the bits of one store."""
+"""Runs that go on over other systems: from the last committed step, to the bits of one store."""
 
 import shutil
 from dataclasses import replace
@@ -85,7 +85,11 @@ def steps_run(run: Path) -> list[int]:
 
 
 def stores_of(run: Path) -> list[str]:
-    return sorted(path.name for path in run.glob("*") if path.name.startswith(("store", "moving")))
+    return sorted(path.name for path in run.glob("store*"))
+
+
+def checkpoint_of(run: Path, step: int = NUM_STEPS) -> Path:
+    return run / "checkpoints" / f"step-{step:08d}"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def stores_of(run: Path) -> list[str]:
         pytest.param(*(1, FROM_ALL, ["store"]), marks=pytest.mark.slow),
     ],
 )
-def test_stores_of_three_systems_go_to_others_with_no_step_repeated(
+def test_stores_of_three_systems_go_on_over_others_with_no_step_repeated(
     runs: BrokenRuns, size: int, stores: StoreSystems, left: list[str]
 ) -> None:
     run = runs.begin(3, FROM_ALL)
@@ -110,7 +114,9 @@ def test_stores_of_three_systems_go_to_others_with_no_step_repeated(
 
 
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_one_store_goes_to_all_systems_with_no_step_repeated(runs: BrokenRuns, size: int) -> None:
+def test_one_store_goes_on_over_all_systems_with_no_step_repeated(
+    runs: BrokenRuns, size: int
+) -> None:
     run = runs.begin(size, FROM_ONE)
     assert runs.differing(runs.go_on(run, 3, "store_systems=all")) == []
     assert steps_run(run) == list(range(NUM_LONG_STEPS))
@@ -118,7 +124,7 @@ def test_one_store_goes_to_all_systems_with_no_step_repeated(runs: BrokenRuns, s
 
 
 @pytest.mark.slow
-def test_averages_and_masters_move_with_how_often_they_were_updated(runs: BrokenRuns) -> None:
+def test_averages_and_masters_go_on_with_how_often_they_were_updated(runs: BrokenRuns) -> None:
     changes = {"weights": Weights.BF16, "ema": 0.9}
     run = runs.begin(3, FROM_ALL, **changes)
     result = runs.go_on(run, 2)
@@ -132,16 +138,49 @@ def test_averages_and_masters_move_with_how_often_they_were_updated(runs: Broken
         pytest.param("streaming.store=dram", marks=pytest.mark.slow),
     ],
 )
-def test_stores_of_other_records_become_a_checkpoint_first(runs: BrokenRuns, override: str) -> None:
+def test_stores_of_other_records_go_on_with_no_step_repeated(
+    runs: BrokenRuns, override: str
+) -> None:
     run = runs.begin(2, FROM_ALL)
     assert runs.differing(runs.go_on(run, 1, override)) == []
     assert steps_run(run) == list(range(NUM_LONG_STEPS))
-    assert (run / "checkpoints" / f"step-{NUM_STEPS:08d}").is_dir()
+    assert checkpoint_of(run).is_dir()
+
+
+def test_stores_stay_where_their_checkpoint_cannot_be_written(runs: BrokenRuns) -> None:
+    run = runs.begin(2, FROM_ALL)
+    (run / "checkpoints").touch()
+    told = r"checkpoint-not-written.: cannot write the checkpoint .*step-00000004: "
+    with pytest.raises(OpenwaferError, match=told):
+        runs.go_on(run, 1)
+    assert stores_of(run) == ["store", "store-1"]
+    (run / "checkpoints").unlink()
+    assert runs.differing(runs.go_on(run, 1)) == []
+    assert steps_run(run) == list(range(NUM_LONG_STEPS))
+
+
+@pytest.mark.slow
+def test_stores_stay_where_the_model_has_other_weights_by_now(runs: BrokenRuns) -> None:
+    run = runs.begin(2, FROM_ALL)
+    with pytest.raises(OpenwaferError, match="checkpoint-mismatch"):
+        runs.go_on(run, 1, "ema=0.9")
+    assert stores_of(run) == ["store", "store-1"]
+    assert runs.differing(runs.go_on(run, 2)) == []
+
+
+def test_a_checkpoint_that_an_interrupted_run_has_written_is_not_written_again(
+    runs: BrokenRuns,
+) -> None:
+    run = runs.begin(2, FROM_ALL, checkpoint=CheckpointConfig(every=NUM_STEPS))
+    before = checkpoint_of(run).stat().st_mtime_ns
+    assert runs.differing(runs.go_on(run, 1)) == []
+    assert checkpoint_of(run).stat().st_mtime_ns == before
+    assert stores_of(run) == ["store"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [Call.WRITE, Call.SYNC, Call.REPLACE])
-def test_a_move_that_fails_anywhere_leaves_the_stores_it_began_with(
+def test_new_stores_that_fail_anywhere_leave_the_step_that_they_began_with(
     runs: BrokenRuns, call: Call
 ) -> None:
     run = runs.begin(2, FROM_ALL)
@@ -160,35 +199,30 @@ def test_a_move_that_fails_anywhere_leaves_the_stores_it_began_with(
 
 
 @pytest.mark.slow
-def test_stores_that_a_kill_left_in_two_places_are_found(runs: BrokenRuns) -> None:
-    run = runs.begin(3, FROM_ALL)
-    folder = RunFolder(run)
-    folder.move_store_of(0)
-    folder.move_store_of(2)
-    # As much as the new first store had by then.
-    shutil.copytree(run / "store-1", run / "store")
-    for manifest in (run / "store").glob("manifest*.json"):
-        manifest.unlink()
-    result = runs.go_on(run, 2)
-    assert runs.differing(result) == []
-    assert steps_run(run) == list(range(NUM_LONG_STEPS))
-    assert stores_of(run) == ["store", "store-1"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 2])
-def test_what_a_kill_left_of_stores_that_have_moved_is_deleted(runs: BrokenRuns, size: int) -> None:
+@pytest.mark.parametrize("deleted", [(), ("store",), ("store-1",)])
+def test_a_kill_while_stores_are_deleted_loses_no_step(
+    runs: BrokenRuns, tmp_path: Path, deleted: tuple[str, ...]
+) -> None:
     run = runs.begin(2, FROM_ALL)
-    for store in ("store", "store-1"):
-        shutil.copytree(run / store, run / "moving" / store)
-    assert runs.differing(runs.go_on(run, size)) == []
-    assert stores_of(run) == ["store", "store-1"][:size]
+    for store in {"store", "store-1"} - {*deleted}:
+        shutil.copytree(run / store, tmp_path / "kept" / store)
+    refusing = StoreOptions(file_io=FailingIo(Call.WRITE, 0, Fault.REFUSE))
+    with pytest.raises(OpenwaferError, match="store-"):
+        Session(run, ["systems=1"], console=quiet(), store=refusing).resume()
+    shutil.rmtree(run / "store")
+    shutil.copytree(tmp_path / "kept", run, dirs_exist_ok=True)
+    assert runs.differing(runs.go_on(run, 3)) == []
+    assert steps_run(run) == list(range(NUM_LONG_STEPS))
+    assert stores_of(run) == ["store", "store-1", "store-2"]
 
 
-@pytest.mark.slow
-def test_a_chosen_checkpoint_sets_stores_aside_that_were_to_move(runs: BrokenRuns) -> None:
-    run = runs.begin(2, FROM_ALL, checkpoint=CheckpointConfig(every=1, keep=9))
-    RunFolder(run).move_store_of(0)
-    chosen = run / "checkpoints" / "step-00000002"
-    Session(run, ["systems=1", *LONGER], console=quiet()).resume(chosen)
-    assert (run / "set-aside" / "moving.0" / "store" / "manifest.json").exists()
+def test_stores_that_an_earlier_program_has_renamed_are_not_passed_over(
+    runs: BrokenRuns,
+) -> None:
+    run = runs.begin(1, FROM_ONE)
+    (run / "moving").mkdir()
+    (run / "store").rename(run / "moving" / "store")
+    with pytest.raises(OpenwaferError, match=r"run-moving.: the last steps .*/moving, on their"):
+        runs.go_on(run, 1)
+    (run / "moving" / "store").rename(run / "store")
+    assert runs.differing(runs.go_on(run, 1)) == []
